@@ -9,8 +9,9 @@
 //!             ◀── replies  slots
 //! ```
 //!
-//! A [`ForwardedBatch`] has the operations of one connection for one owner, and room for their replies. It makes a
-//! round trip and is returned to a pool, so its memory is used again.
+//! A [`ForwardedBatch`] has the operations of one connection for one owner, and room for their replies. Or it carries
+//! the commands of a connection that visit the owner. It makes a round trip and is returned to a pool, so its memory is
+//! used again.
 //!
 //! A shard that has no memory for a forwarded batch does not keep it: that would close the path to others. It returns
 //! the batch with a [`Shortage`], and the requests are sent again later. Batches of connections whose last ones were
@@ -35,9 +36,10 @@ use crate::connections::Token;
 use crate::keyspace::KeyspaceOperation;
 use crate::limits::{
     FORWARDED_BATCHES_MAX, FORWARDED_BATCHES_MIN, FORWARDED_BATCHES_OF_SHARD, FORWARDED_POOL_SIZE_MAX,
-    FORWARDED_RETRIES_PART,
+    FORWARDED_RETRIES_PART, POOLED_SIZE_MAX,
 };
 use crate::settings::StartError;
+use crate::shard::Visit;
 use crate::start::Steps;
 
 /// The reason why nothing of a forwarded batch was executed.
@@ -60,8 +62,12 @@ pub(crate) struct ForwardedBatch {
     pub(crate) requests: RequestBatch,
     /// An operation on all keys of the owner, if there are no requests.
     pub(crate) keyspace: Option<KeyspaceOperation>,
+    /// Commands that visit the owner, instead of requests.
+    pub(crate) visit: Option<Visit>,
     /// Their replies, after the return.
     pub(crate) replies: ReplyBatch,
+    /// The replies to commands, as the client gets them.
+    pub(crate) encoded: Vec<u8>,
     /// Bytes for which it was counted among the memory of connections.
     pub(crate) counted: usize,
     /// The reason why nothing was executed, if nothing was.
@@ -73,12 +79,13 @@ pub(crate) struct ForwardedBatch {
 impl ForwardedBatch {
     /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
-        self.requests.len() + usize::from(self.keyspace.is_some())
+        self.requests.len() + usize::from(self.keyspace.is_some() || self.visit.is_some())
     }
 
     /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
-        self.requests.capacity() + self.replies.capacity()
+        let of_visit = self.visit.as_ref().map_or(0, Visit::capacity) + self.encoded.capacity();
+        self.requests.capacity() + self.replies.capacity() + of_visit
     }
 }
 
@@ -180,7 +187,10 @@ impl Peer {
     pub(crate) fn return_to_pool(&mut self, mut forwarded: Box<ForwardedBatch>) {
         forwarded.requests.clear();
         forwarded.keyspace = None;
+        forwarded.visit = None;
         forwarded.replies.clear();
+        forwarded.encoded.clear();
+        forwarded.encoded.shrink_to(POOLED_SIZE_MAX);
         forwarded.shortage = None;
         self.slots += 1;
         self.retries += usize::from(forwarded.is_retry);

@@ -24,6 +24,8 @@ pub(crate) enum ParsedBatch {
     Native(NativeBatch),
     /// RESP commands.
     Resp(Box<RespBatch>),
+    /// RESP commands that visit another shard.
+    Away,
 }
 
 /// The content of the input.
@@ -67,6 +69,7 @@ impl ParsedBatch {
                 Ok(Decoded::Requests { queue_size, request_count: queue_size, exhausted })
             }
             ParsedBatch::Resp(parsed) => Ok(parsed.decode(input, memory_max, now, needs_password)),
+            ParsedBatch::Away => unreachable!("they are not finished"),
         }
     }
 
@@ -76,6 +79,7 @@ impl ParsedBatch {
             ParsedBatch::Handshake => true,
             ParsedBatch::Native(parsed) => parsed.is_finished(),
             ParsedBatch::Resp(parsed) => parsed.is_finished(),
+            ParsedBatch::Away => false,
         }
     }
 
@@ -85,6 +89,7 @@ impl ParsedBatch {
             ParsedBatch::Handshake => false,
             ParsedBatch::Native(parsed) => parsed.size() > 0,
             ParsedBatch::Resp(parsed) => parsed.request_count() > 0,
+            ParsedBatch::Away => true,
         }
     }
 
@@ -95,14 +100,18 @@ impl ParsedBatch {
 
     /// Returns true if a part of a reply was encoded, and the rest was not.
     pub(crate) fn is_within_reply(&self) -> bool {
-        matches!(self, ParsedBatch::Resp(parsed) if parsed.is_within_reply())
+        match self {
+            ParsedBatch::Handshake | ParsedBatch::Native(_) => false,
+            ParsedBatch::Resp(parsed) => parsed.is_within_reply(),
+            ParsedBatch::Away => true,
+        }
     }
 
     /// Returns the bytes of memory held, without the input.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         match self {
-            ParsedBatch::Handshake => 0,
+            ParsedBatch::Handshake | ParsedBatch::Away => 0,
             ParsedBatch::Native(parsed) => parsed.capacity(),
             ParsedBatch::Resp(parsed) => parsed.capacity(),
         }
@@ -111,7 +120,7 @@ impl ParsedBatch {
     /// Returns the memory of a finished parsed batch.
     pub(crate) fn release(&mut self) {
         match self {
-            ParsedBatch::Handshake => {}
+            ParsedBatch::Handshake | ParsedBatch::Away => {}
             ParsedBatch::Native(parsed) => parsed.release(),
             ParsedBatch::Resp(parsed) => parsed.release(),
         }
@@ -120,7 +129,7 @@ impl ParsedBatch {
     /// Returns the bytes of the input that the requests take.
     pub(crate) fn size(&self) -> usize {
         match self {
-            ParsedBatch::Handshake => 0,
+            ParsedBatch::Handshake | ParsedBatch::Away => 0,
             ParsedBatch::Native(parsed) => parsed.size(),
             ParsedBatch::Resp(parsed) => parsed.size(),
         }
@@ -129,7 +138,7 @@ impl ParsedBatch {
     /// Returns the number of operations whose replies are not in the output; `queue` is the one of the batch.
     pub(crate) fn operations_left(&self, queue: &ReplyQueue) -> usize {
         match self {
-            ParsedBatch::Handshake => 0,
+            ParsedBatch::Handshake | ParsedBatch::Away => 0,
             ParsedBatch::Native(_) => queue.remaining(),
             ParsedBatch::Resp(parsed) => parsed.operations_left(),
         }
@@ -138,7 +147,7 @@ impl ParsedBatch {
     /// Forgets the finished requests. Returns the bytes of the input that they took.
     pub(crate) fn finish(&mut self) -> usize {
         match self {
-            ParsedBatch::Handshake => 0,
+            ParsedBatch::Handshake | ParsedBatch::Away => 0,
             ParsedBatch::Native(parsed) => parsed.finish(),
             ParsedBatch::Resp(parsed) => parsed.finish(),
         }
@@ -155,7 +164,7 @@ impl ParsedBatch {
         limit: &mut Limit,
     ) {
         match self {
-            ParsedBatch::Handshake => {}
+            ParsedBatch::Handshake | ParsedBatch::Away => {}
             ParsedBatch::Native(parsed) => parsed.submit(input, ranges, is_late, dispatch, limit),
             ParsedBatch::Resp(parsed) => parsed.submit(input, ranges, is_late, dispatch, limit),
         }
@@ -165,7 +174,7 @@ impl ParsedBatch {
     /// `pending` operations from it on are to be submitted.
     pub(crate) fn may_be_refused(&self, count: usize, pending: usize) -> bool {
         match self {
-            ParsedBatch::Handshake => false,
+            ParsedBatch::Handshake | ParsedBatch::Away => false,
             ParsedBatch::Native(_) => pending > 0,
             ParsedBatch::Resp(parsed) => parsed.may_be_refused(count, pending),
         }
@@ -183,7 +192,7 @@ impl ParsedBatch {
         context: &mut Context<'_>,
     ) {
         match self {
-            ParsedBatch::Handshake => {}
+            ParsedBatch::Handshake | ParsedBatch::Away => {}
             ParsedBatch::Native(parsed) => parsed.encode(queue, replies, output, room),
             ParsedBatch::Resp(parsed) => {
                 parsed.encode(queue, replies, input, output, room, context);

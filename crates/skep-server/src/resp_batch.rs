@@ -25,6 +25,7 @@ use crate::transaction::{Multi, Run, ShardSet, Watched};
 use crate::unix_time::UnixTime;
 
 /// The decoded commands, and the state of the one that is arriving.
+#[derive(Debug)]
 pub(crate) struct RespBatch {
     spaces: Spaces,
     /// The space of the commands after the last one. `SELECT` changes it.
@@ -69,6 +70,7 @@ pub(crate) struct RespBatch {
     is_reply_begun: bool,
 }
 
+#[derive(Debug)]
 struct Command {
     space: Space,
     /// The position of the request in the input.
@@ -346,9 +348,9 @@ impl RespBatch {
         std::mem::take(&mut self.size)
     }
 
-    /// Returns true if a part of a reply was written, and the rest was not.
+    /// Returns true if a part of a reply may have been written, and the rest was not.
     pub(crate) fn is_within_reply(&self) -> bool {
-        self.is_reply_begun
+        self.is_reply_begun || self.run.is_some()
     }
 
     /// Writes the replies that have arrived, in order, until they are more than `room` bytes.

@@ -15,6 +15,7 @@
 //! The requests of a batch borrow from the input buffers of all connections that take part and from the forwarded
 //! batches of other shards, so nothing of these changes between `gather` and the end of `execute`.
 
+mod command_turn;
 #[cfg(test)]
 pub(crate) mod driven;
 mod forwarded;
@@ -27,6 +28,7 @@ mod monitoring;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod visits;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,6 +66,8 @@ pub(crate) use hold::Bounds;
 use hold::Holds;
 use idle::IdlePass;
 use turn::Submission;
+pub(crate) use visits::Visit;
+use visits::Visitor;
 
 /// Sends a connection or a message to a shard.
 #[derive(Clone)]
@@ -137,6 +141,8 @@ pub(crate) struct Shard {
     stuck: VecDeque<Token>,
     /// Connections whose next operations belong to another shard, when there was no slot for a batch to it, by that shard.
     slotless: Vec<VecDeque<Token>>,
+    /// Connections whose commands are to visit another shard, and that wait for a slot, by shard.
+    waiting_visits: Vec<VecDeque<Token>>,
     /// The number of them that were taken in this turn, by that shard.
     promised: Vec<usize>,
     /// Connections whose next reply the server makes itself (such as that of `CLIENT LIST`), and did not fit the turn
@@ -161,6 +167,8 @@ pub(crate) struct Shard {
     encoded: Vec<u8>,
     /// The loans between shards for isolated commands.
     holds: Holds,
+    /// Visits from other shards that have not begun.
+    visitors: VecDeque<Visitor>,
     idle_pass: IdlePass,
     held: Held,
     /// Connections that drain.
@@ -234,6 +242,7 @@ impl Shard {
             ready: VecDeque::new(),
             stuck: VecDeque::new(),
             slotless: vec![VecDeque::new(); peer_count],
+            waiting_visits: vec![VecDeque::new(); peer_count],
             promised: vec![0; peer_count],
             postponed: VecDeque::new(),
             resumed: 0,
@@ -246,6 +255,7 @@ impl Shard {
             next_memory_scan: now,
             encoded: Vec::new(),
             holds: Holds::default(),
+            visitors: VecDeque::new(),
             idle_pass: IdlePass::new(now),
             held: Held::default(),
             draining: Vec::new(),
@@ -308,20 +318,34 @@ impl Shard {
         // A clock that is set back would let keys live longer in one shard than in another.
         self.time = time.max(self.time);
         self.accept_handed_over(now);
-        self.receive();
+        self.receive(now);
         self.serve_monitors();
         stores.set_time(self.time);
         self.executed = 0;
+        let had_run = self.holds.have_own_run();
         let has_served = self.serve_holds(stores, now);
+        if had_run && !self.holds.is_held() {
+            // That was its turn: a shard that has asked for the store comes before the next long command.
+            self.lend(stores);
+        }
+        let has_replied = !self.replied.is_empty();
         if self.holds.is_held() {
-            return has_served;
+            return has_served || has_replied;
         }
         let worked = self.has_work() || self.may_retry(now);
         if worked {
             self.turns += 1;
             self.gather(now);
             self.execute(stores, now);
+            // In every other turn before the connections: a command of theirs may take the rest of the turn.
+            let visits_are_first = self.inbox_is_first();
+            if visits_are_first {
+                self.serve_visits(stores, now);
+            }
             self.reply(stores, now);
+            if !visits_are_first {
+                self.serve_visits(stores, now);
+            }
             // As many keys as were written may expire.
             stores.reclaim(1 + self.executed / OPERATIONS_PER_RECLAIM);
         }
@@ -330,20 +354,24 @@ impl Shard {
     }
 
     fn has_work(&self) -> bool {
-        if self.holds.have_work() {
+        // What visits have replied is to be measured.
+        if self.holds.have_work() || !self.replied.is_empty() {
             return true;
         }
         if self.holds.is_held() {
             return false;
         }
         let has_connections = [&self.ready, &self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
-        has_connections || !self.inbox.is_empty() || self.has_more_replies || self.may_forward()
+        let has_requests = !self.inbox.is_empty() || !self.visitors.is_empty();
+        has_connections || has_requests || self.has_more_replies || self.may_forward()
     }
 
     /// Returns true if connections have waited for a slot, and there is one.
     fn may_forward(&self) -> bool {
         let has_slot = |peer: &Option<Peer>| peer.as_ref().is_some_and(|peer| peer.slots() > 0);
-        self.slotless.iter().zip(&self.parts.peers).any(|(waiting, peer)| !waiting.is_empty() && has_slot(peer))
+        let waiting = std::iter::zip(&self.slotless, &self.waiting_visits);
+        let mut waiting = waiting.map(|(requests, visits)| !requests.is_empty() || !visits.is_empty());
+        self.parts.peers.iter().any(|peer| waiting.next() == Some(true) && has_slot(peer))
     }
 
     /// Returns true if operations that another shard returned are to be submitted again.
@@ -356,7 +384,8 @@ impl Shard {
         if self.holds.is_held() {
             return self.holds.wait_for_memory();
         }
-        let can_go_on = !self.ready.is_empty() || !self.postponed.is_empty() || !self.inbox.is_empty();
+        let has_connections = !self.ready.is_empty() || !self.postponed.is_empty();
+        let can_go_on = has_connections || !self.inbox.is_empty() || !self.visitors.is_empty();
         !can_go_on && !self.has_more_replies && (!self.stuck.is_empty() || !self.returned.is_empty())
     }
 
@@ -445,7 +474,10 @@ impl Shard {
             self.parts.listeners = None;
             let tokens: Vec<Token> = self.connections.tokens().collect();
             for token in tokens {
-                if let Some(endpoint) = self.connections.get_mut(token) {
+                // One whose commands visit another shard reads when they are back.
+                if let Some(endpoint) = self.connections.get_mut(token)
+                    && !endpoint.connection.is_away()
+                {
                     let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
                     endpoint.end_input(metrics, now, &mut self.shard_budget);
                 }
@@ -480,7 +512,7 @@ impl Shard {
     fn sleep(&mut self, now: Instant, reclaim_from: Option<u64>) {
         self.parts.waker.will_sleep();
         self.accept_handed_over(now);
-        self.receive();
+        self.receive(now);
         self.metrics().publish_memory(&self.shard_budget);
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
         if self.is_stuck() {

@@ -124,6 +124,16 @@ pub(crate) struct Activity {
     pub(crate) monitors: Counter,
 }
 
+impl Activity {
+    /// Records a turn, at this number of milliseconds after the start, whose last command was `command`, unless it is 0.
+    pub(crate) fn record(&self, command: usize, at: u64) {
+        if command > 0 {
+            self.command.set(command as u64);
+            self.at.set(at);
+        }
+    }
+}
+
 impl Shared {
     /// Creates the state at the start.
     pub(crate) fn new(

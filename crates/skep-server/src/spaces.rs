@@ -322,8 +322,8 @@ pub(crate) struct Stores<'s> {
     /// Swaps replies, for the control of the simulation.
     #[cfg(test)]
     pub(crate) swaps_replies: bool,
-    /// Executes one operation of an isolated command at a time, and gives the stores back after each. It is for the control of
-    /// the simulation.
+    /// Executes one operation of an isolated command at a time, and gives the stores back, or ends the turn, after each. It is
+    /// for the control of the simulation.
     #[cfg(test)]
     pub(crate) is_broken: bool,
 }

@@ -130,7 +130,7 @@ impl Connection {
     fn end_with_error(&mut self, reason: &str, metrics: &Metrics) {
         metrics.connections_closed_for_memory.add(1);
         tracing::warn!(connection = self.number, bytes = self.held(), "closing a connection: {reason}");
-        if let ParsedBatch::Resp(_) = self.parsed {
+        if let ParsedBatch::Resp(_) | ParsedBatch::Away = self.parsed {
             self.output.append(format!("-ERR {reason} (--connection-memory)\r\n").as_bytes());
         }
         self.finish_parsed();

@@ -7,6 +7,7 @@ use skep_wire::partition::Partition;
 
 use super::Connection;
 use crate::batch::ReplyBatch;
+use crate::buffer::Input;
 use crate::dispatch::{Dispatch, Limit};
 use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, READ_MAX, SHARE_FOR_REPLIES};
 use crate::memory_budget::ShardBudget;
@@ -14,6 +15,7 @@ use crate::metrics::Metrics;
 use crate::native_batch::NativeBatch;
 use crate::parsed_batch::{Decoded, ParsedBatch};
 use crate::reply_queue::ReplyRange;
+use crate::resp_batch::RespBatch;
 use crate::resp_command::Context;
 use crate::shard::Bounds;
 use crate::spaces::{SpaceReplies, Spaces};
@@ -259,6 +261,28 @@ impl Connection {
     /// Returns true if the next command, which is isolated, has not begun and must wait for the end of a pause.
     pub(crate) fn is_isolated_paused(&self, context: &mut Context<'_>) -> bool {
         matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_isolated_paused(context))
+    }
+
+    /// Takes out the commands and their bytes, which visit another shard.
+    pub(crate) fn begin_visit(&mut self) -> (Box<RespBatch>, Input) {
+        let parsed = std::mem::replace(&mut self.parsed, ParsedBatch::Away);
+        let ParsedBatch::Resp(parsed) = parsed else { unreachable!("only RESP has isolated commands") };
+        (parsed, std::mem::take(&mut self.input))
+    }
+
+    /// Returns true if its commands visit another shard.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self.parsed, ParsedBatch::Away)
+    }
+
+    /// Takes back the commands that have visited another shard. If it `is_closing`, it ends after their replies.
+    pub(crate) fn end_visit(&mut self, parsed: Box<RespBatch>, input: Input, is_closing: bool) {
+        self.parsed = ParsedBatch::Resp(parsed);
+        self.input = input;
+        if is_closing {
+            self.life.end_requests();
+        }
+        self.finish_parsed();
     }
 
     /// Refuses the next command, which is isolated, because it would be executed too late.

@@ -98,7 +98,10 @@ fn of_own_connection(
     context: &Context<'_>,
 ) -> Result<(), String> {
     let mut clients = context.shared.clients();
-    let Some(client) = clients.get_mut(&context.connection) else { unreachable!("connections are registered") };
+    let Some(client) = clients.get_mut(&context.connection) else {
+        // It visits this shard, and has ended meanwhile: nobody reads the reply.
+        return Err("ERR the connection has ended".to_owned());
+    };
     match subcommand {
         "id" => writer.integer(context.connection.cast_signed()),
         "getname" if client.name.is_empty() => writer.null(),

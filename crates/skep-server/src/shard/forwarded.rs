@@ -1,8 +1,12 @@
-//! Forwarded batches of other shards: requests that wait for a batch of this shard, and replies that came back.
+//! Forwarded batches of other shards: requests that wait for a batch of this shard, and replies that came back. Of visits,
+//! only the way is the same: see `visits.rs`.
+
+use std::time::Instant;
 
 use skep_core::operation::Reply;
 
 use super::Shard;
+use super::visits::Visitor;
 use crate::endpoint::Endpoint;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{OPERATIONS_WITHOUT_MEMORY_MAX, TURN_SIZE_MAX};
@@ -34,7 +38,7 @@ impl Arrival {
 impl Shard {
     /// Takes the batches that other shards sent: replies go to the connections that wait for them, requests into the
     /// inbox. Takes from the shards in rotation, until there is enough for this turn.
-    pub(super) fn receive(&mut self) {
+    pub(super) fn receive(&mut self, now: Instant) {
         let shard_count = self.parts.peers.len();
         let (mut size, mut empty) = (0, 0);
         let mut shard = self.first_peer;
@@ -42,8 +46,8 @@ impl Shard {
             let forwarded = self.parts.peers[shard].as_mut().and_then(Peer::receive_replies);
             if let Some(forwarded) = forwarded {
                 empty = 0;
-                size += forwarded.replies.size();
-                self.take_replies(shard, forwarded);
+                size += forwarded.replies.size() + forwarded.encoded.len();
+                self.take_replies(shard, forwarded, now);
             } else {
                 empty += 1;
             }
@@ -51,19 +55,23 @@ impl Shard {
         }
         self.has_more_replies = empty < shard_count;
         empty = 0;
+        // Visits do not count: there are at most as many as slots, and they must not keep requests waiting.
         let mut operations: usize = self.inbox.iter().map(|arrival| arrival.forwarded.len()).sum();
         while empty < shard_count && operations < self.window.limit() {
             let forwarded = self.parts.peers[shard].as_mut().and_then(Peer::receive_requests);
             if let Some(forwarded) = forwarded {
                 empty = 0;
-                operations += forwarded.len();
-                self.inbox.push_back(Arrival {
-                    shard,
-                    forwarded,
-                    first: ReplyIndex::hash(0),
-                    submitted: 0,
-                    is_refused: false,
-                });
+                let first = ReplyIndex::hash(0);
+                match Visitor::new(shard, forwarded) {
+                    Ok(visitor) => {
+                        self.time = self.time.max(visitor.time());
+                        self.visitors.push_back(visitor);
+                    }
+                    Err(forwarded) => {
+                        operations += forwarded.len();
+                        self.inbox.push_back(Arrival { shard, forwarded, first, submitted: 0, is_refused: false });
+                    }
+                }
             } else {
                 empty += 1;
             }
@@ -72,11 +80,18 @@ impl Shard {
         self.first_peer = shard;
     }
 
-    /// Takes the replies that `shard` sent back.
-    fn take_replies(&mut self, shard: usize, forwarded: Box<ForwardedBatch>) {
+    /// Takes the replies, or the visit, that `shard` sent back.
+    fn take_replies(&mut self, shard: usize, mut forwarded: Box<ForwardedBatch>, now: Instant) {
         self.window.returned(forwarded.len());
         self.metrics().operations_forwarded.add(forwarded.replies.done_count());
         self.shard_budget.memory_budget().record_batch(forwarded.counted, 0);
+        if let Some(visit) = forwarded.visit.take() {
+            self.end_visit(visit, &forwarded, now);
+            if let Some(peer) = &mut self.parts.peers[shard] {
+                peer.return_to_pool(forwarded);
+            }
+            return;
+        }
         let (token, shortage) = (forwarded.connection, forwarded.shortage);
         let mut waits_for_store = false;
         if let Some(Endpoint { connection, is_queued, .. }) = self.connections.get_mut(token) {

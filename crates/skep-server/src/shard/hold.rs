@@ -8,7 +8,7 @@
 //! ```
 //!
 //! 1. A command whose keys are all this shard's is run in the turn in which the replies before it are written. Nothing else
-//!    is stopped.
+//!    is stopped. One whose keys all belong to one other shard is run there (`visits.rs`).
 //! 2. Other commands wait for a *hold*. A shard has one hold at a time, for all commands that wait when it begins. It takes
 //!    the shards one after another in ascending order, its own one too: it asks an owner and waits for the store
 //!    ([`HashPart`]).
@@ -31,13 +31,12 @@ use std::time::Instant;
 
 use skep_wire::partition::Partition;
 
-use super::{Message, Shard};
+use super::{Message, Shard, Visitor};
 use crate::connection::{Connection, Next};
 use crate::connections::Token;
 use crate::limits::{HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX, TURN_SIZE_MAX};
 use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
-use crate::slow_log::{slow_from, slow_time};
 use crate::spaces::{HashPart, SpaceReplies, Stores};
 use crate::transaction::{ShardSet, Step};
 
@@ -58,7 +57,15 @@ pub(super) struct Holds {
     /// Empty; it keeps its memory.
     spare: VecDeque<Token>,
     /// A command on this shard's keys that has begun, and waits.
-    own_run: Option<(Token, Step)>,
+    own_run: Option<(Begun, Step)>,
+}
+
+/// A command on a shard's own keys that has begun.
+pub(super) enum Begun {
+    /// The next one of a connection.
+    Connection(Token),
+    /// The one of a visit.
+    Visit(Visitor),
 }
 
 /// A hold of shards.
@@ -127,6 +134,11 @@ impl Holds {
         self.is_lent || self.own_run.is_some() || self.hold.as_ref().is_some_and(|hold| hold.has_own)
     }
 
+    /// Returns true if a command on this shard's keys has begun and is not done.
+    pub(super) fn have_own_run(&self) -> bool {
+        self.own_run.is_some()
+    }
+
     /// Returns true if there is something to do for holds.
     pub(super) fn have_work(&self) -> bool {
         let may_begin = self.hold.is_none() && !self.waiting.is_empty();
@@ -139,10 +151,15 @@ impl Holds {
         self.blocked().any(|(_, step)| step == Step::Wait)
     }
 
-    /// Returns the connections whose commands have begun and are not done, and what these wait for.
-    fn blocked(&self) -> impl Iterator<Item = (Token, Step)> {
-        let of_hold = self.hold.as_ref().and_then(|hold| Some((*hold.connections.front()?, hold.blocked?)));
-        self.own_run.into_iter().chain(of_hold)
+    /// Returns the connections of this shard whose commands have begun and are not done, and what these wait for. Of a
+    /// visit, there is no connection.
+    fn blocked(&self) -> impl Iterator<Item = (Option<Token>, Step)> {
+        let of_hold = self.hold.as_ref().and_then(|hold| Some((Some(*hold.connections.front()?), hold.blocked?)));
+        let own_run = self.own_run.as_ref().map(|(begun, step)| match begun {
+            Begun::Connection(token) => (Some(*token), *step),
+            Begun::Visit(_) => (None, *step),
+        });
+        own_run.into_iter().chain(of_hold)
     }
 
     fn may_lend(&self) -> bool {
@@ -151,7 +168,7 @@ impl Holds {
 
     /// Returns true if a command of this connection has begun and is not done.
     pub(super) fn keep(&self, token: Token) -> bool {
-        self.blocked().any(|(blocked, _)| blocked == token)
+        self.blocked().any(|(blocked, _)| blocked == Some(token))
     }
 
     /// Abandons the command that has begun: the server ends.
@@ -169,9 +186,9 @@ impl Holds {
     }
 
     /// Lets this shard execute nothing but a command that has begun in a turn.
-    pub(super) fn begin_own(&mut self, token: Token, step: Step) {
+    pub(super) fn begin_own(&mut self, begun: Begun, step: Step) {
         assert!(!self.is_held(), "a held shard runs no other command");
-        self.own_run = Some((token, step));
+        self.own_run = Some((begun, step));
     }
 
     /// Begins a hold for the connections that wait.
@@ -211,14 +228,19 @@ impl Shard {
             self.holds.hold.as_mut().expect("a hold has asked for it").advance();
             worked = true;
         }
-        if let Some((token, _)) = self.holds.own_run.take() {
-            let own = ShardSet::one(self.parts.index);
-            let mut bounds = Bounds::new(stores, own);
-            if let Some(step) = self.run_held(token, &mut bounds, now) {
-                self.holds.own_run = Some((token, step));
-            }
-            worked |= bounds.executed > 0 || self.holds.own_run.is_none_or(|(_, step)| step == Step::More);
+        if let Some((mut begun, _)) = self.holds.own_run.take() {
+            let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
+            let step = match &mut begun {
+                Begun::Connection(token) => self.run_held(*token, &mut bounds, now),
+                Begun::Visit(visitor) => self.run_visit(visitor, &mut bounds, now),
+            };
+            worked |= bounds.executed > 0 || step.is_none_or(|step| step == Step::More);
             stores.publish(&self.parts.shared);
+            match (begun, step) {
+                (begun, Some(step)) => self.holds.own_run = Some((begun, step)),
+                (Begun::Visit(visitor), None) => self.send_back(visitor),
+                (Begun::Connection(_), None) => {}
+            }
         }
         if self.holds.hold.is_none() && !self.holds.waiting.is_empty() {
             self.holds.begin();
@@ -296,33 +318,12 @@ impl Shard {
     fn run_held(&mut self, token: Token, bounds: &mut Bounds<'_, '_>, now: Instant) -> Option<Step> {
         let shared = self.parts.shared.clone();
         let metrics = shared.metrics(usize::from(self.parts.index));
-        let pause = self.pause(now);
-        let slow_from = slow_from(shared.adjustable.slow_log_from.get());
-        let executed_at = if slow_from.is_some() && self.has_clock { Instant::now() } else { now };
+        let turn = self.command_turn(now);
         let endpoint = self.connections.get_mut(token)?;
         endpoint.connection.retry(&self.shard_budget);
-        self.calls.begin_connection();
-        let is_monitored = !shared.monitors.is_empty();
-        let mut context = Context {
-            shared: &shared,
-            handovers: &self.parts.handovers,
-            shard: usize::from(self.parts.index),
-            connection: endpoint.connection.number,
-            time: self.time,
-            now,
-            pause,
-            held_until: None,
-            calls: &mut self.calls,
-            monitor_lines: if is_monitored { Some(&mut self.monitor_lines) } else { None },
-            read_at: endpoint.connection.read_at(),
-            slow: slow_time(slow_from, endpoint.connection.read_at(), executed_at),
-            slow_room: bounds.slow_room,
-            executed: None,
-            last_command: 0,
-            closing: false,
-            turn_room: TURN_SIZE_MAX,
-            is_postponed: false,
-        };
+        let connection = (endpoint.connection.number, endpoint.connection.read_at());
+        let counters = (&mut self.calls, &mut self.monitor_lines);
+        let mut context = turn.context(&self.parts, connection, counters, (bounds.slow_room, TURN_SIZE_MAX));
         let begun = bounds.executed;
         let (isolation, replied) = run(
             &mut endpoint.connection,
@@ -336,10 +337,7 @@ impl Shard {
         if replied > 0 {
             self.replied.push((replied, endpoint.connection.read_at()));
         }
-        if context.last_command > 0 {
-            endpoint.activity.command.set(context.last_command as u64);
-            endpoint.activity.at.set(now.saturating_duration_since(shared.started).as_millis() as u64);
-        }
+        endpoint.activity.record(context.last_command, turn.served_at);
         let held_until = context.held_until;
         bounds.slow_room = context.slow_room;
         let next = endpoint.write(&self.encoded, true, metrics, now, &mut self.shard_budget);
@@ -350,7 +348,7 @@ impl Shard {
         }
         endpoint.is_queued = false;
         match next {
-            Next::Work if let Some(until) = held_until => self.hold_until(token, pause, until),
+            Next::Work if let Some(until) = held_until => self.hold_until(token, turn.pause, until),
             Next::Work if is_postponed => {
                 endpoint.is_queued = true;
                 self.postponed.push_back(token);
@@ -358,7 +356,7 @@ impl Shard {
             Next::Work => match isolation {
                 Isolation::Needs(shards) => {
                     endpoint.is_queued = true;
-                    self.holds.wait(token, shards);
+                    self.leave_for(token, shards);
                 }
                 _ => self.queue(token),
             },

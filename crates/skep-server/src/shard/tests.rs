@@ -29,6 +29,7 @@ mod forwarded_batches;
 mod isolated_commands;
 mod memory;
 mod server_replies;
+mod visits;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 

@@ -38,7 +38,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::forwarded::submit_arrivals;
-use super::hold::{Bounds, Isolation, run};
+use super::hold::{Begun, Bounds, Isolation, run};
 use super::{Parts, Shard};
 use crate::connection::Next;
 use crate::connections::Token;
@@ -50,8 +50,6 @@ use crate::limits::{
     SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
 };
 use crate::reply_queue::ReplyRange;
-use crate::resp_command::Context;
-use crate::slow_log::{slow_from, slow_time};
 use crate::spaces::Stores;
 use crate::transaction::ShardSet;
 
@@ -92,6 +90,7 @@ impl Shard {
             }
         }
         self.first_ready = self.batch.len();
+        self.send_waiting_visits();
         self.promised.fill(0);
         // In every other turn those that have waited for a slot come first: others may want the same slots.
         if self.turns.is_multiple_of(2) {
@@ -177,7 +176,7 @@ impl Shard {
     }
 
     /// Returns true if the forwarded batches of other shards come before the connections in this turn.
-    fn inbox_is_first(&self) -> bool {
+    pub(super) fn inbox_is_first(&self) -> bool {
         self.turns.is_multiple_of(2)
     }
 
@@ -188,8 +187,8 @@ impl Shard {
         let inbox_is_first = self.inbox_is_first();
         let operations_max = self.window.limit();
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
-        let slotless: usize = self.slotless.iter().map(VecDeque::len).sum();
-        let aside = self.stuck.len() + self.postponed.len() + self.returned.len() + slotless;
+        let slotless: usize = self.slotless.iter().chain(&self.waiting_visits).map(VecDeque::len).sum();
+        let aside = self.stuck.len() + self.postponed.len() + self.returned.len() + self.visitors.len() + slotless;
         self.others_wait = waiting + self.ready.len() + aside + self.inbox.len() > 1;
         // The requests of the turn were read before: one that was sent after the reply to an order finds it in force.
         self.take_orders();
@@ -308,17 +307,14 @@ impl Shard {
     /// an operation before those of the connections was executed.
     fn reply_to_connections(&mut self, mut has_progress: bool, stores: &mut Stores<'_>, now: Instant) {
         let shared = self.parts.shared.clone();
-        let shard = usize::from(self.parts.index);
-        let metrics = shared.metrics(shard);
+        let metrics = shared.metrics(usize::from(self.parts.index));
         let share = self.window.share();
-        let slow_from = slow_from(shared.adjustable.slow_log_from.get());
-        let executed_at = if slow_from.is_some() && self.has_clock { Instant::now() } else { now };
-        let is_monitored = !shared.monitors.is_empty();
-        let pause = self.pause(now);
-        let served_at = now.saturating_duration_since(shared.started).as_millis() as u64;
+        let turn = self.command_turn(now);
         let (mut written, mut turn_room) = (0, TURN_SIZE_MAX);
         let (mut postponed_again, mut returned_again) = (0, 0);
         let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
+        // A visit may have begun that is not done.
+        bounds.is_over = self.holds.is_held();
         for index in 0..self.batch.len() {
             if index == self.first_ready {
                 written = written.min(TURN_SIZE_MAX / RESUMED_PART);
@@ -340,27 +336,9 @@ impl Shard {
             };
             has_progress |= done > 0;
             let read_at = connection.read_at();
-            self.calls.begin_connection();
-            let mut context = Context {
-                shared: &shared,
-                handovers: &self.parts.handovers,
-                shard,
-                connection: connection.number,
-                time: self.time,
-                now,
-                pause,
-                held_until: None,
-                calls: &mut self.calls,
-                monitor_lines: if is_monitored { Some(&mut self.monitor_lines) } else { None },
-                read_at,
-                slow: slow_time(slow_from, read_at, executed_at),
-                slow_room: bounds.slow_room,
-                executed: None,
-                last_command: 0,
-                closing: false,
-                turn_room,
-                is_postponed: false,
-            };
+            let counters = (&mut self.calls, &mut self.monitor_lines);
+            let mut context =
+                turn.context(&self.parts, (connection.number, read_at), counters, (bounds.slow_room, turn_room));
             let mut replied = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
             let mut isolation = Isolation::Over;
             if connection.has_isolated() {
@@ -373,7 +351,7 @@ impl Shard {
                 if let Isolation::Blocked(step) = isolation {
                     // Nothing else is executed until it is done.
                     bounds.is_over = true;
-                    self.holds.begin_own(token, step);
+                    self.holds.begin_own(Begun::Connection(token), step);
                 }
             }
             if replied > 0 {
@@ -386,10 +364,7 @@ impl Shard {
             turn_room = context.turn_room;
             bounds.slow_room = context.slow_room;
             let held_until = context.held_until;
-            if context.last_command > 0 {
-                endpoint.activity.command.set(context.last_command as u64);
-                endpoint.activity.at.set(served_at);
-            }
+            endpoint.activity.record(context.last_command, turn.served_at);
             let is_first_again = index < self.resumed && self.encoded.is_empty();
             let output_size = connection.output_size() + self.encoded.len();
             let next = endpoint.write(&self.encoded, written < TURN_SIZE_MAX, metrics, now, &mut self.shard_budget);
@@ -411,11 +386,11 @@ impl Shard {
             // The usual case is `Next::Wait`.
             match next {
                 _ if matches!(isolation, Isolation::Blocked(_)) => *is_queued = true,
-                Next::Work if let Some(until) = held_until => self.hold_until(token, pause, until),
+                Next::Work if let Some(until) = held_until => self.hold_until(token, turn.pause, until),
                 Next::Work if is_paused => self.hold_for_pause(token),
                 Next::Work if !is_postponed && let Isolation::Needs(shards) = isolation => {
                     *is_queued = true;
-                    self.holds.wait(token, shards);
+                    self.leave_for(token, shards);
                 }
                 Next::Work if is_postponed => {
                     *is_queued = true;

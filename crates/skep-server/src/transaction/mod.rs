@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   connection ─▶ parsed batch ─▶ isolated command ─┬─ all keys are this shard's ──▶ run, between two batches
-//!   MULTI: queue ─────────────▶ EXEC ───────────────┘                                 ▲
-//!                                                   └─ others' too ─▶ hold: borrow ───┘─▶ give back
+//!   MULTI: queue ─────────────▶ EXEC ───────────────┤                                 ▲  ▲
+//!                                                   ├─ all another one's ─▶ visit ────┘  │ ─▶ come back
+//!                                                   └─ several shards' ─▶ hold: borrow ──┘ ─▶ give back
 //! ```
 //!
 //! 1. The parsed batch of a connection ends its ordinary operations at the first isolated command. The shard runs that
@@ -11,11 +12,12 @@
 //! 2. While a command runs, no other operation is executed on the stores of the shards that it involves. So it takes
 //!    effect at one moment. If it has to wait, because a store merges free memory or its turn is full, these shards go on
 //!    polling, receiving and sleeping, but execute nothing.
-//! 3. A shard borrows the stores of other shards (`shard/hold.rs`): an owner lends its part of the hash space as an object,
-//!    so nothing else can be executed on it until it is back. A command on the ordered space, which all shards share,
-//!    involves all of them.
-//! 4. Commands between `MULTI` and `EXEC` are copied to a queue (`queue.rs`), which is complete before anything is held.
-//! 5. `WATCH` registers a connection in the tables of the stores (`watch.rs`). Every write that changes a watched key
+//! 3. If all keys belong to one other shard, the parsed batch visits it (`shard/visits.rs`), and no shard stops.
+//! 4. Otherwise the shard borrows the stores of other shards (`shard/hold.rs`): an owner lends its part of the hash space
+//!    as an object, so nothing else can be executed on it until it is back. A command on the ordered space, which all
+//!    shards share, involves all of them.
+//! 5. Commands between `MULTI` and `EXEC` are copied to a queue (`queue.rs`), which is complete before anything is held.
+//! 6. `WATCH` registers a connection in the tables of the stores (`watch.rs`). Every write that changes a watched key
 //!    sets the connection's flag.
 
 mod exec;

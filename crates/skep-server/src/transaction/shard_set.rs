@@ -38,6 +38,12 @@ impl ShardSet {
         std::iter::zip(self.0, other.0).all(|(word, other)| other & !word == 0)
     }
 
+    /// Returns the shard of a set of one.
+    pub(crate) fn single(&self) -> Option<u16> {
+        let shard = self.next(0)?;
+        (*self == ShardSet::one(shard)).then_some(shard)
+    }
+
     /// Returns the lowest shard from `first` on.
     pub(crate) fn next(&self, first: u16) -> Option<u16> {
         (first..SHARDS_MAX).find(|shard| self.0[usize::from(*shard) / 64] >> (shard % 64) & 1 == 1)
@@ -61,6 +67,7 @@ mod tests {
             next = set.next(shard + 1);
         }
         assert_eq!(found, [0, 7, 63, 64, 255]);
+        assert_eq!([set, ShardSet::default(), ShardSet::one(64)].map(|set| set.single()), [None, None, Some(64)]);
         assert!(set.includes(ShardSet::one(64)) && !set.includes(ShardSet::first(2)));
         assert!(ShardSet::first(256).includes(set) && set.includes(ShardSet::default()));
         let mut union = ShardSet::first(2);

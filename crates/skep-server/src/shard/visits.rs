@@ -1,0 +1,283 @@
+//! Visits: an isolated command whose keys belong to one other shard is run there, and no shard stops.
+//!
+//! ```text
+//!   home: connection ── parsed batch, input ──▶ owner: queue ─▶ run ── the same, replies ──▶ home: write
+//! ```
+//!
+//! 1. The home shard takes the parsed batch out of the connection, with the input that it refers to. A
+//!    [`ForwardedBatch`] carries both to the owner of the keys, and none of their bytes is copied. The connection reads
+//!    and executes nothing until they are back.
+//! 2. The owner runs the next commands of the batch in one of its turns, as it does with those of its own connections:
+//!    if a command takes several turns, nothing else is executed meanwhile. The visits of a turn have bounds of their
+//!    own, and come before the connections in every other turn. So neither keep the others waiting.
+//! 3. The owner sends them back with the replies, which the home shard writes. A command that is run in parts comes
+//!    back after each, so its client has to take the replies of a part before the next one.
+//!
+//! A visit has a slot of the rings, and its memory counts as that of a forwarded batch. A connection for which there is
+//! no slot waits until there is one, and has half of those that come back. A visit never waits for another shard: if its owner is held, it is in the queue
+//! there, and the hold ends without it. A connection that ends meanwhile is closed at once. Its commands are dropped
+//! when they come back.
+
+use std::time::Instant;
+
+use super::Shard;
+use super::hold::{Begun, Bounds};
+use crate::buffer::Input;
+use crate::connection::Next;
+use crate::connections::Token;
+use crate::exchange::{ForwardedBatch, Peer, Shortage};
+use crate::limits::{ENCODED_MAX, SHARE, TURN_SIZE_MAX};
+use crate::memory_budget::MemoryBudget;
+use crate::resp_batch::RespBatch;
+use crate::spaces::Stores;
+use crate::transaction::{ShardSet, Step};
+use crate::unix_time::UnixTime;
+
+/// The commands of a connection that visit another shard.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    /// The number of the connection.
+    number: u64,
+    /// The time from which on the commands have waited.
+    read_at: Instant,
+    /// Operations of the connection without a reply.
+    operations_left: usize,
+    parsed: Box<RespBatch>,
+    input: Input,
+    /// The time of the shard that has sent it, so that no clock is set back on the way.
+    time: UnixTime,
+    /// Commands that were run or refused.
+    commands: usize,
+    /// Operations that were executed.
+    executed: usize,
+    /// The number of the last command, and one more; 0: none is done.
+    last_command: usize,
+    /// The connection ends after the replies.
+    is_closing: bool,
+}
+
+/// A visit from another shard.
+pub(super) struct Visitor {
+    shard: usize,
+    forwarded: Box<ForwardedBatch>,
+}
+
+impl Visit {
+    /// Returns the bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.parsed.capacity() + self.input.capacity()
+    }
+}
+
+impl Visitor {
+    /// Receives a visit from a shard. Returns the forwarded batch if it is none.
+    pub(super) fn new(shard: usize, forwarded: Box<ForwardedBatch>) -> Result<Visitor, Box<ForwardedBatch>> {
+        if forwarded.visit.is_some() { Ok(Visitor { shard, forwarded }) } else { Err(forwarded) }
+    }
+
+    /// Returns the time of the shard that has sent it.
+    pub(super) fn time(&self) -> UnixTime {
+        self.forwarded.visit.as_ref().expect("it is a visit").time
+    }
+
+    /// Counts its memory, which may have changed.
+    fn record_memory(&mut self, budget: &MemoryBudget) {
+        let capacity = self.forwarded.capacity();
+        budget.record_batch(std::mem::replace(&mut self.forwarded.counted, capacity), capacity);
+    }
+}
+
+impl Shard {
+    /// Lets the next command of a connection, which counts as queued, be run on these shards, which are not held: on a
+    /// single other one by a visit.
+    pub(super) fn leave_for(&mut self, token: Token, shards: ShardSet) {
+        match shards.single() {
+            Some(owner) if owner != self.parts.index => self.send_visit(token, usize::from(owner)),
+            _ => self.holds.wait(token, shards),
+        }
+    }
+
+    fn send_visit(&mut self, token: Token, owner: usize) {
+        // Monitors get the commands of a connection in their order.
+        self.feed_monitors();
+        let Some(endpoint) = self.connections.get_mut(token) else { return };
+        let Some(peer) = &mut self.parts.peers[owner] else { return };
+        let Some(mut forwarded) = peer.forwarded_batch(false) else {
+            self.waiting_visits[owner].push_back(token);
+            return;
+        };
+        let connection = &mut endpoint.connection;
+        let (number, read_at) = (connection.number, connection.read_at());
+        let operations_left = connection.operations_left();
+        let (parsed, input) = connection.begin_visit();
+        connection.record_memory(&mut self.shard_budget);
+        let visit = Visit {
+            number,
+            read_at,
+            operations_left,
+            parsed,
+            input,
+            time: self.time,
+            commands: 0,
+            executed: 0,
+            last_command: 0,
+            is_closing: false,
+        };
+        forwarded.connection = token;
+        forwarded.visit = Some(visit);
+        forwarded.counted = forwarded.capacity();
+        self.shard_budget.memory_budget().record_batch(0, forwarded.counted);
+        self.window.submitted(forwarded.len());
+        peer.send_requests(forwarded);
+    }
+
+    /// Sends visits that have waited for a slot, for half of the slots: requests of other connections get the others.
+    pub(super) fn send_waiting_visits(&mut self) {
+        for owner in 0..self.parts.peers.len() {
+            let slots = self.parts.peers[owner].as_ref().map_or(0, Peer::slots);
+            for _ in 0..slots.div_ceil(2).min(self.waiting_visits[owner].len()) {
+                if let Some(token) = self.waiting_visits[owner].pop_front() {
+                    self.send_visit(token, owner);
+                }
+            }
+        }
+    }
+
+    /// Gives a connection its commands back, and writes the replies, unless it has ended.
+    pub(super) fn end_visit(&mut self, visit: Visit, forwarded: &ForwardedBatch, now: Instant) {
+        let token = forwarded.connection;
+        self.time = self.time.max(visit.time);
+        let shared = self.parts.shared.clone();
+        let metrics = shared.metrics(usize::from(self.parts.index));
+        metrics.operations_forwarded.add(visit.executed as u64);
+        let Some(endpoint) = self.connections.get_mut(token) else { return };
+        endpoint.is_queued = false;
+        let at = now.saturating_duration_since(shared.started).as_millis() as u64;
+        endpoint.activity.record(visit.last_command, at);
+        endpoint.connection.end_visit(visit.parsed, visit.input, visit.is_closing);
+        if self.stop_until.is_some() {
+            endpoint.end_input(metrics, now, &mut self.shard_budget);
+        }
+        if forwarded.shortage.is_some() {
+            endpoint.connection.starve();
+        } else if visit.commands > 0 {
+            self.replied.push((visit.executed.max(visit.commands), visit.read_at));
+        }
+        match endpoint.write(&forwarded.encoded, true, metrics, now, &mut self.shard_budget) {
+            Next::Work => self.queue(token),
+            Next::Wait => {}
+            Next::Starve => self.starve(token),
+            Next::Drain if self.draining.contains(&token) => {}
+            Next::Drain => self.draining.push(token),
+            Next::Close => self.close(token),
+        }
+    }
+
+    /// Runs visits as far as the operations and bytes of a turn permit.
+    pub(super) fn serve_visits(&mut self, stores: &mut Stores<'_>, now: Instant) {
+        if self.visitors.is_empty() || self.holds.is_held() {
+            return;
+        }
+        let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
+        let (mut done, mut size) = (0, 0);
+        // Those that are done are at the tail, and leave together.
+        for _ in 0..self.visitors.len() {
+            // A command that begins with nothing left would hold the shard for nothing.
+            if bounds.left <= 1 || size >= TURN_SIZE_MAX {
+                break;
+            }
+            let Some(mut visitor) = self.visitors.pop_front() else { break };
+            bounds.left -= 1;
+            match self.run_visit(&mut visitor, &mut bounds, now) {
+                None => {
+                    size += visitor.forwarded.encoded.len();
+                    self.visitors.push_back(visitor);
+                    done += 1;
+                }
+                #[cfg(test)]
+                Some(_) if bounds.stores.is_broken => {
+                    self.visitors.push_front(visitor);
+                    break;
+                }
+                Some(step) => {
+                    self.holds.begin_own(Begun::Visit(visitor), step);
+                    break;
+                }
+            }
+        }
+        // A client that has its reply finds the metrics of its commands.
+        bounds.stores.publish(&self.parts.shared);
+        for _ in 0..done {
+            if let Some(visitor) = self.visitors.pop_back() {
+                self.send_back(visitor);
+            }
+        }
+    }
+
+    /// Continues the commands of a visit, as far as they are isolated, this shard has their keys, and the turn permits.
+    /// Returns the reason if one has begun and is not done.
+    pub(super) fn run_visit(
+        &mut self,
+        visitor: &mut Visitor,
+        bounds: &mut Bounds<'_, '_>,
+        now: Instant,
+    ) -> Option<Step> {
+        let turn = self.command_turn(now);
+        let ForwardedBatch { visit, encoded, shortage, .. } = &mut *visitor.forwarded;
+        let visit = visit.as_mut().expect("it is a visit");
+        let is_late = self.stop_until.is_none()
+            && self.window.is_late(visit.read_at, now, visit.operations_left, self.others_wait);
+        let has_begun = visit.parsed.has_begun_isolated();
+        if !has_begun && !is_late && self.shard_budget.is_exhausted() && visit.capacity() > SHARE {
+            // There is no memory for the replies.
+            *shortage = Some(Shortage::Replies);
+            return None;
+        }
+        let (connection, rooms) = ((visit.number, visit.read_at), (bounds.slow_room, TURN_SIZE_MAX));
+        let counters = (&mut self.calls, &mut self.monitor_lines);
+        let mut context = turn.context(&self.parts, connection, counters, rooms);
+        let (partition, own) = (&self.parts.partition, ShardSet::one(self.parts.index));
+        let executed = bounds.executed;
+        let Visit { parsed, input, .. } = visit;
+        let mut step = None;
+        loop {
+            let has_begun = parsed.has_begun_isolated();
+            if !has_begun && parsed.is_isolated_paused(&mut context) {
+                break;
+            }
+            let done = if is_late && !has_begun {
+                parsed.refuse_isolated(encoded, &mut context);
+                Ok(())
+            } else {
+                parsed.run_isolated(input.bytes(), encoded, bounds, &mut context, partition, now)
+            };
+            visit.commands += 1;
+            if let Err(why) = done {
+                step = Some(why).filter(|step| *step != Step::Pause);
+                break;
+            }
+            let has_next = parsed.isolated_shards(partition, input.bytes()) == Some(own);
+            if !has_next || context.closing || bounds.left <= 1 || encoded.len() >= ENCODED_MAX {
+                break;
+            }
+        }
+        visit.executed += bounds.executed - executed;
+        visit.last_command = context.last_command;
+        visit.is_closing |= context.closing;
+        bounds.slow_room = context.slow_room;
+        self.executed += bounds.executed - executed;
+        visitor.record_memory(self.shard_budget.memory_budget());
+        step
+    }
+
+    /// Sends a visit back to the shard of its connection.
+    pub(super) fn send_back(&mut self, mut visitor: Visitor) {
+        self.feed_monitors();
+        if let Some(visit) = &mut visitor.forwarded.visit {
+            visit.time = self.time;
+        }
+        if let Some(peer) = &mut self.parts.peers[visitor.shard] {
+            peer.send_replies(visitor.forwarded);
+        }
+    }
+}
