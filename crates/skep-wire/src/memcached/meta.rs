@@ -59,8 +59,10 @@ pub struct MetaFlags<'b> {
     /// `T`: the new expiry.
     pub exptime: Option<Exptime>,
     /// `t` comes before `T`: the reply has the time to live from before the change.
-    pub returns_old_ttl: bool,
-    /// `N`: creates a missing pair with this expiry.
+    pub is_ttl_before_touch: bool,
+    /// `t` comes before `N`: the reply says that a new pair never expires.
+    pub is_ttl_before_vivify: bool,
+    /// `N`: creates a missing pair with this expiry, or with that of a later `T`.
     pub vivify: Option<Exptime>,
     /// `R`: the client wins if the pair expires before.
     pub recache: Option<Exptime>,
@@ -75,8 +77,8 @@ pub struct MetaFlags<'b> {
 }
 
 impl<'b> MetaFlags<'b> {
-    /// Parses the flags of a command.
-    fn parse(words: Words<'b>) -> Result<Self, ErrorReply> {
+    /// Parses the flags of a command with this key. Returns the decoded key if the key is base64.
+    fn parse(words: Words<'b>, key: &[u8]) -> Result<(Self, Option<DecodedKey>), ErrorReply> {
         let mut flags = MetaFlags {
             returned: ReturnFlags(words),
             is_base64: false,
@@ -86,7 +88,8 @@ impl<'b> MetaFlags<'b> {
             is_invalidation: false,
             cas: None,
             exptime: None,
-            returns_old_ttl: false,
+            is_ttl_before_touch: false,
+            is_ttl_before_vivify: false,
             vivify: None,
             recache: None,
             flags: 0,
@@ -96,6 +99,7 @@ impl<'b> MetaFlags<'b> {
         };
         let mut seen = 0_u128;
         let mut error = None;
+        let mut decoded = None;
         for word in words {
             let (&flag, token) = word.split_first().expect("a word has bytes");
             if flag >= 127 || seen >> flag & 1 != 0 {
@@ -103,7 +107,11 @@ impl<'b> MetaFlags<'b> {
             }
             seen |= 1 << flag;
             match flag {
-                b'b' => flags.is_base64 = true,
+                b'b' => {
+                    flags.is_base64 = true;
+                    decoded = DecodedKey::of(key);
+                    error = if decoded.is_none() { Some(ErrorReply::Base64) } else { error };
+                }
                 b'q' => flags.is_quiet = true,
                 b'v' => flags.returns_value = true,
                 b'u' => flags.is_no_access = true,
@@ -112,12 +120,13 @@ impl<'b> MetaFlags<'b> {
                 b'N' | b'R' | b'T' => {
                     let exptime = signed(token).map(Exptime);
                     error = if exptime.is_none() { Some(ErrorReply::Token) } else { error };
+                    let is_after_ttl = seen >> b't' & 1 != 0;
                     match flag {
-                        b'N' => flags.vivify = exptime,
+                        b'N' => (flags.vivify, flags.is_ttl_before_vivify) = (exptime, is_after_ttl),
                         b'R' => flags.recache = exptime,
                         _ => {
-                            flags.exptime = exptime;
-                            flags.returns_old_ttl = seen >> b't' & 1 != 0;
+                            (flags.exptime, flags.is_ttl_before_touch) = (exptime, is_after_ttl);
+                            flags.vivify = flags.vivify.and(exptime);
                         }
                     }
                 }
@@ -144,7 +153,7 @@ impl<'b> MetaFlags<'b> {
                 _ => return Err(ErrorReply::UnknownFlag),
             }
         }
-        error.map_or(Ok(flags), Err)
+        error.map_or(Ok((flags, decoded)), Err)
     }
 
     /// Returns an error if the opaque token is too long.
@@ -238,11 +247,8 @@ fn parse_keyed<'b>(command: MetaCommand, key: &'b mut [u8], words: Words<'b>) ->
     if words.count() > META_WORD_COUNT_MAX - 2 {
         return Err(if is_get { ErrorReply::GetFlagCount } else { ErrorReply::FlagCount });
     }
-    let parsed = MetaFlags::parse(words).and_then(|flags| {
-        let decoded = flags.is_base64.then(|| DecodedKey::of(key)).transpose()?;
-        Ok((flags, decoded))
-    });
-    let (flags, decoded) = parsed.map_err(|error| if is_get { error } else { ErrorReply::Flag })?;
+    let (flags, decoded) =
+        MetaFlags::parse(words, key).map_err(|error| if is_get { error } else { ErrorReply::Flag })?;
     let direction = match flags.mode {
         _ if command != MetaCommand::Arithmetic => Direction::Increment,
         None | Some(b'I' | b'+') => Direction::Increment,
@@ -266,8 +272,7 @@ fn parse_store<'b>(key: &'b mut [u8], mut words: Words<'b>, body: &'b [u8], valu
     }
     let Some(size) = unsigned(size).filter(|&size| size <= STATED_SIZE_MAX) else { return refused(ErrorReply::Format) };
     let size = size as usize;
-    let parsed = MetaFlags::parse(words).and_then(|flags| {
-        let decoded = flags.is_base64.then(|| DecodedKey::of(key)).transpose()?;
+    let parsed = MetaFlags::parse(words, key).and_then(|(flags, decoded)| {
         let mode = match flags.mode {
             None | Some(b'S') => StoreMode::Set,
             Some(b'E') => StoreMode::Add,
@@ -305,7 +310,7 @@ fn parse_debug<'b>(key: &'b mut [u8], mut words: Words<'b>) -> Result<Request<'b
         return Err(ErrorReply::Format);
     }
     let is_base64 = words.next() == Some(b"b");
-    let decoded = is_base64.then(|| DecodedKey::of(key)).transpose().map_err(|_| ErrorReply::Format)?;
+    let decoded = is_base64.then(|| DecodedKey::of(key).ok_or(ErrorReply::Format)).transpose()?;
     Ok(Request::MetaDebug { key: DecodedKey::put(decoded.as_ref(), key), is_base64 })
 }
 
@@ -317,11 +322,10 @@ struct DecodedKey {
 }
 
 impl DecodedKey {
-    /// Decodes a key.
-    fn of(text: &[u8]) -> Result<Self, ErrorReply> {
+    /// Decodes a key, or returns `None` if it is not base64.
+    fn of(text: &[u8]) -> Option<Self> {
         let mut bytes = [0; KEY_SIZE_MAX];
-        let size = decode(text, &mut bytes).ok_or(ErrorReply::Base64)?;
-        Ok(DecodedKey { bytes, size })
+        decode(text, &mut bytes).map(|size| DecodedKey { bytes, size })
     }
 
     /// Puts a decoded key in the place of its text. Returns the key of the request.
@@ -357,14 +361,14 @@ mod tests {
     }
 
     fn flags_of(flags: &str) -> MetaFlags<'_> {
-        MetaFlags::parse(Words::new(flags.as_bytes())).unwrap()
+        MetaFlags::parse(Words::new(flags.as_bytes()), b"YQ==").unwrap().0
     }
 
     #[test]
     fn every_flag() {
         let flags = flags_of("b q v u I C7 T60 N-1 R30 F9 D2 J3 MA Ofoo k s t c f h l Pp Ll");
         assert!(flags.is_base64 && flags.is_quiet && flags.returns_value);
-        assert!(flags.is_no_access && flags.is_invalidation && !flags.returns_old_ttl);
+        assert!(flags.is_no_access && flags.is_invalidation && !flags.is_ttl_before_touch);
         assert_eq!((flags.cas, flags.flags, flags.delta, flags.initial), (Some(7), 9, 2, 3));
         assert_eq!((flags.exptime, flags.vivify), (Some(Exptime(60)), Some(Exptime(-1))));
         assert_eq!((flags.recache, flags.mode), (Some(Exptime(30)), Some(b'A')));
@@ -385,9 +389,19 @@ mod tests {
         assert!(!(none.is_base64 || none.is_quiet || none.returns_value || none.is_no_access || none.is_invalidation));
         assert_eq!((none.cas, none.exptime, none.vivify, none.recache, none.mode), (None, None, None, None, None));
         assert_eq!((none.flags, none.delta, none.initial, none.returned.iter().count()), (0, 1, 0, 0));
-        assert!(
-            flags_of("t T1").returns_old_ttl && !flags_of("T1 t").returns_old_ttl && !flags_of("t").returns_old_ttl
-        );
+        assert_eq!(flags_of("N1 T2").vivify, Some(Exptime(2)), "the last one counts");
+        assert_eq!(flags_of("T2 N1").vivify, Some(Exptime(1)), "the last one counts");
+        for (flags, is_before) in [
+            ("t T1", (true, false)),
+            ("t N1", (false, true)),
+            ("N1 t T1", (true, false)),
+            ("T1 N1 t", (false, false)),
+            ("t R1", (false, false)),
+            ("T1", (false, false)),
+        ] {
+            let parsed = flags_of(flags);
+            assert_eq!((parsed.is_ttl_before_touch, parsed.is_ttl_before_vivify), is_before, "{flags}");
+        }
     }
 
     #[test]
@@ -480,6 +494,8 @@ mod tests {
             ("mg a Tx Dx", ErrorReply::DeltaValue),
             ("mg a Dx z", ErrorReply::UnknownFlag),
             ("mg a b", ErrorReply::Base64),
+            ("mg a Fx Tx b", ErrorReply::Base64),
+            ("mg a b Tx", ErrorReply::Token),
             ("mg a\0 v", ErrorReply::Format),
             (&format!("mg a {opaque}"), ErrorReply::OpaqueTooLong),
             (&format!("mg {long}"), ErrorReply::Format),

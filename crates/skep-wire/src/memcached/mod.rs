@@ -47,10 +47,11 @@
 //! |---|---|---|
 //! | flags of 2³² or more, a size of 2³¹ or more | uses the low 32 bits | refused |
 //! | an exptime outside 32 bits | uses the low 32 bits | a time after 2038, or long ago |
-//! | a number followed by a tab and more | ignores the rest | refused |
+//! | a tab or carriage return beside a number | ignored, with what follows it | refused |
 //! | a byte 0 | ends the line | refused in a key |
 //! | base64 that continues after its end | ignores the rest | refused |
 //! | a line over [`LINE_SIZE_MAX`] | accepted if it arrives in one part | closes the connection |
+//! | an opaque token that is too long | refused after the change by `ma` or `N` | refused before any change |
 //! | `lru_crawler`, `watch`, `slabs` and other commands on its memory | | `ERROR` |
 //!
 //! Invariants: no input makes the parser panic. The parser allocates nothing. The result does not depend on the pieces
