@@ -48,6 +48,7 @@
 //! | flags of 2³² or more, a size of 2³¹ or more | uses the low 32 bits | refused |
 //! | an exptime outside 32 bits | uses the low 32 bits | a time after 2038, or long ago |
 //! | a tab or carriage return beside a number | ignored, with what follows it | refused |
+//! | `-0` as flags, size, cas or delta | 0 | refused |
 //! | a byte 0 | ends the line | refused in a key |
 //! | base64 that continues after its end | ignores the rest | refused |
 //! | a line over [`LINE_SIZE_MAX`] | accepted if it arrives in one part | closes the connection |
