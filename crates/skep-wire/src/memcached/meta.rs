@@ -74,6 +74,8 @@ pub struct MetaFlags<'b> {
     pub initial: u64,
     /// `M`: the letter of a mode.
     mode: Option<u8>,
+    /// The token of `O` is longer than [`OPAQUE_SIZE_MAX`].
+    is_opaque_too_long: bool,
 }
 
 impl<'b> MetaFlags<'b> {
@@ -96,6 +98,7 @@ impl<'b> MetaFlags<'b> {
             delta: 1,
             initial: 0,
             mode: None,
+            is_opaque_too_long: false,
         };
         let mut seen = 0_u128;
         let mut error = None;
@@ -116,7 +119,8 @@ impl<'b> MetaFlags<'b> {
                 b'v' => flags.returns_value = true,
                 b'u' => flags.is_no_access = true,
                 b'I' => flags.is_invalidation = true,
-                b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'L' | b'O' | b'P' => {}
+                b'O' => flags.is_opaque_too_long = token.len() > OPAQUE_SIZE_MAX,
+                b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'L' | b'P' => {}
                 b'N' | b'R' | b'T' => {
                     let exptime = signed(token).map(Exptime);
                     error = if exptime.is_none() { Some(ErrorReply::Token) } else { error };
@@ -156,10 +160,9 @@ impl<'b> MetaFlags<'b> {
         error.map_or(Ok((flags, decoded)), Err)
     }
 
-    /// Returns an error if the opaque token is too long.
+    /// Returns an error if the opaque token is too long. An unknown mode is reported first.
     fn check_opaque(&self) -> Result<(), ErrorReply> {
-        let is_too_long = |flag| matches!(flag, ReturnFlag::Opaque(token) if token.len() > OPAQUE_SIZE_MAX);
-        if self.returned.iter().any(is_too_long) { Err(ErrorReply::OpaqueTooLong) } else { Ok(()) }
+        if self.is_opaque_too_long { Err(ErrorReply::OpaqueTooLong) } else { Ok(()) }
     }
 }
 
@@ -241,10 +244,15 @@ pub(super) fn parse_meta<'b>(
     }
 }
 
+/// Returns true if there are more words than this. Counts only if the bytes suffice for as many.
+fn is_longer(words: Words<'_>, count_max: usize) -> bool {
+    words.rest().len() > 2 * count_max && words.count() > count_max
+}
+
 /// Parses a command without a value.
 fn parse_keyed<'b>(command: MetaCommand, key: &'b mut [u8], words: Words<'b>) -> Result<Request<'b>, ErrorReply> {
     let is_get = command == MetaCommand::Get;
-    if words.count() > META_WORD_COUNT_MAX - 2 {
+    if is_longer(words, META_WORD_COUNT_MAX - 2) {
         return Err(if is_get { ErrorReply::GetFlagCount } else { ErrorReply::FlagCount });
     }
     let (flags, decoded) =
@@ -267,7 +275,7 @@ fn parse_keyed<'b>(command: MetaCommand, key: &'b mut [u8], words: Words<'b>) ->
 fn parse_store<'b>(key: &'b mut [u8], mut words: Words<'b>, body: &'b [u8], value_size_max: usize) -> Line<'b> {
     let refused = |error| Line::Refused(error, 0, false);
     let Some(size) = words.next() else { return refused(ErrorReply::Format) };
-    if words.count() > META_WORD_COUNT_MAX - 3 {
+    if is_longer(words, META_WORD_COUNT_MAX - 3) {
         return refused(ErrorReply::FlagCount);
     }
     let Some(size) = unsigned(size).filter(|&size| size <= STATED_SIZE_MAX) else { return refused(ErrorReply::Format) };

@@ -103,23 +103,28 @@ impl RequestParser {
         }
         let (line, body) = input.split_at_mut(self.searched + 1);
         let (line_size, body_arrived) = (line.len(), body.len());
-        let (body_size, parsed) = match parse_line(line, body, self.value_size_max) {
+        match parse_line(line, body, self.value_size_max) {
+            Line::Complete(request, body_size) => {
+                Parsed::Complete { size: self.finish(line_size, body_size, body_arrived), request }
+            }
+            Line::Refused(error, body_size, is_quiet) => {
+                Parsed::Refused { size: self.finish(line_size, body_size, body_arrived), error, is_quiet }
+            }
             Line::NeedsBody(body_size) => {
                 self.size = line_size + body_size;
-                return Parsed::Incomplete;
+                Parsed::Incomplete
             }
-            Line::Close => return Parsed::Close,
-            Line::Complete(request, body_size) => (body_size, Parsed::Complete { size: 0, request }),
-            Line::Refused(error, body_size, is_quiet) => (body_size, Parsed::Refused { size: 0, error, is_quiet }),
-        };
+            Line::Close => Parsed::Close,
+        }
+    }
+
+    /// Resets the parser for the next request. Returns the size of this one, as far as it has arrived. The rest of its
+    /// body is dropped.
+    #[inline]
+    fn finish(&mut self, line_size: usize, body_size: usize, body_arrived: usize) -> usize {
         (self.searched, self.size) = (0, 0);
         self.dropped = body_size.saturating_sub(body_arrived);
-        let size = line_size + body_size.min(body_arrived);
-        match parsed {
-            Parsed::Complete { request, .. } => Parsed::Complete { size, request },
-            Parsed::Refused { error, is_quiet, .. } => Parsed::Refused { size, error, is_quiet },
-            other => other,
-        }
+        line_size + body_size.min(body_arrived)
     }
 }
 
@@ -135,15 +140,17 @@ fn is_too_long(input: &[u8], size: usize) -> bool {
 }
 
 /// Parses a line, which ends with a line feed.
+#[inline]
 fn parse_line<'b>(line: &'b mut [u8], body: &'b [u8], value_size_max: usize) -> Line<'b> {
     let end = line.len() - 1;
     let end = if line[..end].ends_with(b"\r") { end - 1 } else { end };
     let line = &mut line[..end];
     let mut words = Words::new(line);
-    let Some(command) = words.next().and_then(MetaCommand::of) else {
-        let mut words = Words::new(line);
-        let command = words.next().unwrap_or_default();
-        return parse_text(command, words, body, value_size_max);
+    let Some(name) = words.next() else { return Line::Refused(ErrorReply::Command, 0, false) };
+    let Some(command) = MetaCommand::of(name) else {
+        let (name_size, name_end) = (name.len(), end - words.rest().len());
+        let (start, words) = line.split_at(name_end);
+        return parse_text(&start[name_end - name_size..], Words::new(words), body, value_size_max);
     };
     let key_size = words.next().map_or(0, <[u8]>::len);
     let (start, flags) = line.split_at_mut(end - words.rest().len());
@@ -155,7 +162,7 @@ fn parse_line<'b>(line: &'b mut [u8], body: &'b [u8], value_size_max: usize) -> 
 /// line.
 #[inline]
 pub(super) fn is_key(word: &[u8]) -> bool {
-    word.len() <= KEY_SIZE_MAX && memchr(0, word).is_none()
+    word.len() <= KEY_SIZE_MAX && !word.contains(&0)
 }
 
 /// The value at the start of a body.

@@ -1,7 +1,5 @@
 //! The words of a line, and the numbers among them.
 
-use memchr::memchr;
-
 /// The words of a line, which blanks separate. As in memcached, a tab is part of a word.
 #[derive(Clone, Copy)]
 pub struct Words<'b>(&'b [u8]);
@@ -36,7 +34,7 @@ impl<'b> Iterator for Words<'b> {
     fn next(&mut self) -> Option<&'b [u8]> {
         let start = self.0.iter().position(|&byte| byte != b' ')?;
         let line = &self.0[start..];
-        let end = memchr(b' ', line).unwrap_or(line.len());
+        let end = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
         let (word, rest) = line.split_at(end);
         self.0 = rest;
         Some(word)
