@@ -158,8 +158,8 @@ fn parse_line<'b>(line: &'b mut [u8], body: &'b [u8], value_size_max: usize) -> 
     parse_meta(command, &mut start[key..], Words::new(flags), body, value_size_max)
 }
 
-/// Returns true if a word is a key that memcached accepts. It refuses no control bytes except those that end a word or a
-/// line.
+/// Returns true if a word is a key. As in memcached, a key may have control bytes, except those that end a word or a
+/// line. A byte 0 is refused.
 #[inline]
 pub(super) fn is_key(word: &[u8]) -> bool {
     word.len() <= KEY_SIZE_MAX && !word.contains(&0)

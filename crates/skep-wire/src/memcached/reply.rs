@@ -184,8 +184,8 @@ impl<'o> ReplyWriter<'o> {
         self.end_line();
     }
 
-    /// Writes the reply to `me`. As in memcached, a time to live is negative here. The class, which is the number of the
-    /// slab class in memcached, is always 1.
+    /// Writes the reply to `me`. As in memcached, a time to live is negative here. The class is always 1: in memcached
+    /// it is the number of the slab class.
     pub fn meta_debug(&mut self, item: &MetaDebug<'_>) {
         use std::io::Write;
         self.out.extend_from_slice(b"ME ");
