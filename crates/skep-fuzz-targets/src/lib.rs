@@ -3,6 +3,7 @@
 //! They do not need libFuzzer. `fuzz/` links each with it, and `tests/corpus.rs` runs each on the inputs in `corpus/`
 //! with the stable toolchain. A fault that fuzzing finds becomes an input there.
 
+pub mod memcached_request;
 mod operations;
 pub mod ordered_operations;
 pub mod reply_frame;
@@ -15,7 +16,8 @@ pub mod store_operations;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets. Each has a program of the same name in `fuzz/fuzz_targets`.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
+    ("memcached_request", memcached_request::run),
     ("ordered_operations", ordered_operations::run),
     ("reply_frame", reply_frame::run),
     ("request_frame", request_frame::run),

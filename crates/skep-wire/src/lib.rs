@@ -3,6 +3,7 @@
 //!
 //! Decoding borrows from the bytes that arrived. It allocates nothing and never panics, even on invalid bytes.
 
+pub mod memcached;
 pub mod native;
 pub mod partition;
 pub mod resp;

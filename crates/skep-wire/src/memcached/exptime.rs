@@ -1,0 +1,64 @@
+//! The expiry of a pair, as memcached's clients write it.
+//!
+//! ```text
+//!   exptime             expires
+//!   0                   never
+//!   1 ..= 30 days       that many seconds from now
+//!   above               at that time: seconds since 1970
+//!   below 0             at once
+//! ```
+
+use skep_core::operation::{Expiry, ExpiryChange};
+
+/// Seconds of the longest relative time: 30 days.
+const RELATIVE_MAX: i64 = 30 * 24 * 60 * 60;
+
+/// A number of seconds that gives the expiry of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Exptime(pub i64);
+
+impl Exptime {
+    /// The pair never expires.
+    pub const NEVER: Exptime = Exptime(0);
+
+    /// Returns the change that this makes to the expiry of a pair. `now_ms` is the time of day, in milliseconds since
+    /// 1970. A time too late for [`Expiry`] counts as its latest.
+    pub fn change(self, now_ms: u64) -> ExpiryChange {
+        let milliseconds = match self.0 {
+            0 => return ExpiryChange::CLEAR,
+            ..0 => 0,
+            1..=RELATIVE_MAX => now_ms.saturating_add(1000 * self.0 as u64),
+            seconds => 1000_u64.saturating_mul(seconds as u64),
+        };
+        let expiry = i64::try_from(milliseconds).ok().and_then(Expiry::at);
+        ExpiryChange::set(expiry.unwrap_or(Expiry::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_core::operation::{Expiry, ExpiryChange};
+
+    use super::Exptime;
+
+    #[test]
+    fn relative_absolute_never_and_at_once() {
+        const NOW: u64 = 1_800_000_000_500;
+        let at = |milliseconds| Some(ExpiryChange::set(Expiry::at(milliseconds).unwrap()));
+        let late = Some(ExpiryChange::set(Expiry::MAX));
+        for (exptime, change) in [
+            (0, Some(ExpiryChange::CLEAR)),
+            (1, at(NOW as i64 + 1000)),
+            (2_592_000, at(NOW as i64 + 2_592_000_000)),
+            (2_592_001, at(2_592_001_000)),
+            (1_800_000_100, at(1_800_000_100_000)),
+            (5_000_000_000, at(5_000_000_000_000)),
+            (-1, at(0)),
+            (i64::MIN, at(0)),
+            (i64::MAX, late),
+        ] {
+            assert_eq!(Some(Exptime(exptime).change(NOW)), change, "{exptime}");
+        }
+        assert_eq!(Some(Exptime(1).change(u64::MAX)), late);
+    }
+}
