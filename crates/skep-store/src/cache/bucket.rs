@@ -95,6 +95,19 @@ pub(super) struct Entry {
     pub(super) has_check: bool,
 }
 
+/// Numbers of 16 bits in a word.
+const LANES: usize = 4;
+
+/// Returns a word whose lowest bit that is set belongs to the first lane with this number; 0 if there is none. A lane above it
+/// may have a bit for no reason.
+#[inline(always)]
+fn equal_lanes(lanes: u64, number: u16) -> u64 {
+    const ONES: u64 = u64::MAX / u16::MAX as u64;
+    // Zero where the number is. Only a zero borrows from the top bit, unless the lane below has borrowed.
+    let different = lanes ^ (ONES * u64::from(number));
+    different.wrapping_sub(ONES) & !different & ONES << (u16::BITS - 1)
+}
+
 /// A bucket.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
@@ -116,11 +129,15 @@ impl Bucket {
     /// Returns the entry with the tag of a key.
     #[inline(always)]
     pub(super) fn find(&self, home: Home) -> Option<Entry> {
-        let equal: u32 = (0..ENTRY_COUNT).map(|slot| u32::from(self.tags[slot] == home.tag) << slot).sum();
-        if equal == 0 {
-            return None;
-        }
-        let slot = equal.trailing_zeros() as usize % ENTRY_COUNT;
+        // One load, where the machine is little-endian.
+        let lanes =
+            |begin: usize| (0..LANES).fold(0, |word, lane| word | u64::from(self.tags[begin + lane]) << (16 * lane));
+        let equal = (equal_lanes(lanes(0), home.tag), equal_lanes(lanes(LANES), home.tag));
+        let slot = match equal {
+            (0, 0) => return None,
+            (0, second) => LANES + (second.trailing_zeros() / u16::BITS) as usize,
+            (first, _) => (first.trailing_zeros() / u16::BITS) as usize,
+        } % ENTRY_COUNT;
         let offset = StoredOffset(self.offsets[slot]);
         Some(Entry { slot, offset, has_check: self.checks[slot] == home.check })
     }
@@ -177,6 +194,27 @@ mod tests {
         assert_eq!(Home::from_hash(0, 10).tag, 1, "0 is an empty entry");
         assert_eq!(Home::from_hash(u64::MAX, 10).bucket, 9);
         assert_eq!(home.pointer(), Pointer::to_line(5));
+    }
+
+    #[test]
+    fn the_first_lane_with_a_number_is_found() {
+        let near = [0, 1, 2, 0x7fff, 0x8000, 0x8001, 0xfffe, 0xffff];
+        for (index, number) in near.into_iter().flat_map(|number| (0..LANES).map(move |index| (index, number))) {
+            for (below, above) in near.into_iter().flat_map(|below| near.map(|above| (below, above))) {
+                let lanes: [u16; LANES] = std::array::from_fn(|lane| match lane.cmp(&index) {
+                    std::cmp::Ordering::Less => below,
+                    std::cmp::Ordering::Equal => number,
+                    std::cmp::Ordering::Greater => above,
+                });
+                let word = u64::from_le_bytes(zerocopy::transmute!(lanes.map(u16::to_le_bytes)));
+                for searched in near {
+                    let found = equal_lanes(word, searched);
+                    let expected = lanes.iter().position(|lane| *lane == searched);
+                    let position = (found != 0).then_some((found.trailing_zeros() / u16::BITS) as usize);
+                    assert_eq!(position, expected, "{searched:#x} in {lanes:x?}");
+                }
+            }
+        }
     }
 
     #[test]

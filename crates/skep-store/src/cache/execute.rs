@@ -186,24 +186,32 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     /// Executes a GET.
     #[inline(always)]
     fn get(&mut self, index: usize, key: &[u8], home: Home, replies: &mut Replies) -> Progress {
-        let Sought::Item(item) = self.seek_kept(key, home) else {
-            self.counts.misses += 1;
-            replies.set(index, Reply::NotFound);
-            return Progress::Done;
+        let Sought::Item(item) = self.seek(key, home) else {
+            return self.miss(index, replies);
         };
-        let header = item.header;
+        let (header, bytes) = (item.header, item_bytes(&mut self.lines, item.pointer));
+        if header.has_options() && header.expiry(bytes).is_some_and(|expiry| expiry.has_passed(self.now)) {
+            self.expire(home, item.slot);
+            return self.miss(index, replies);
+        }
         if header.value_size() >= LARGE_SIZE_MIN
             && let Some(progress) = grant(index, header.value_size(), header.value_size(), replies)
         {
             return progress;
         }
-        let bytes = item_bytes(&mut self.lines, item.pointer);
         replies.slot(index).set_value(header.value(bytes));
         self.counts.hits += 1;
         if self.fields.is_some() {
             let attributes = header.attributes(bytes);
             self.set_fields(index, header, item.offset, attributes);
         }
+        Progress::Done
+    }
+
+    /// Replies to a GET that has not found its key.
+    fn miss(&mut self, index: usize, replies: &mut Replies) -> Progress {
+        self.counts.misses += 1;
+        replies.set(index, Reply::NotFound);
         Progress::Done
     }
 
@@ -304,7 +312,8 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
                 return Progress::Done;
             }
             Outcome::Edit(Edit::Store(new)) => {
-                let is_new = matches!(operation, Operation::Put { .. } | Operation::StringWrite(StringWrite::Set { .. }));
+                let is_new =
+                    matches!(operation, Operation::Put { .. } | Operation::StringWrite(StringWrite::Set { .. }));
                 let flags = options.flags.unwrap_or(if is_new { 0 } else { attributes.flags });
                 let after = Attributes { expiry: new.expiry().apply(attributes.expiry), flags };
                 replies.set(index, new.reply());
@@ -376,12 +385,18 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         if let Sought::Item(item) = sought {
             let expiry = item.header.expiry(item_bytes(&mut self.lines, item.pointer));
             if self.has_passed(expiry) {
-                self.remove(home, item.slot);
-                self.counts.expired += 1;
+                self.expire(home, item.slot);
                 return Sought::Absent;
             }
         }
         sought
+    }
+
+    /// Removes the entry of an item that has expired.
+    #[cold]
+    fn expire(&mut self, home: Home, slot: usize) {
+        self.remove(home, slot);
+        self.counts.expired += 1;
     }
 
     /// Returns the item of a key.
@@ -543,7 +558,11 @@ fn item_bytes<L: ResidentLines>(lines: &mut L, pointer: Pointer) -> &mut [u8] {
     let line = Pointer::to_line_below_end(pointer.unit() / LINE_UNITS);
     let begin = (pointer.unit() % LINE_UNITS) as usize * UNIT_SIZE;
     let size = Header::of(&lines.line(line).0[begin..]).size();
-    if begin + size <= LINE_SIZE { &mut lines.line(line).0[begin..begin + size] } else { lines.span(pointer.span(size)) }
+    if begin + size <= LINE_SIZE {
+        &mut lines.line(line).0[begin..begin + size]
+    } else {
+        lines.span(pointer.span(size))
+    }
 }
 
 /// Counts the work on a value of `work` bytes, and a reply of `reply_size` bytes. Returns `None` if the batch may do it.

@@ -8,8 +8,8 @@
 //!                      only if set      only if not 0
 //! header  bits 0–8    bytes of the key, 1 to 460
 //!         bits 9–29   bytes of the value, 0 to 1 MiB
-//!         bit  30     has an expiry: milliseconds since 1970
-//!         bit  31     has flags
+//!         bit  30     has flags
+//!         bit  31     has an expiry: milliseconds since 1970
 //!         bits 32–47  changes in place since the item was appended
 //!         bits 48–63  zero
 //! ```
@@ -31,11 +31,15 @@ const FLAGS_SIZE: usize = 4;
 const KEY_SIZE_BITS: u32 = 9;
 const VALUE_SIZE_BITS: u32 = 21;
 const CHANGES_BITS: u32 = 16;
-const HAS_EXPIRY: u64 = 1 << (KEY_SIZE_BITS + VALUE_SIZE_BITS);
-const HAS_FLAGS: u64 = HAS_EXPIRY << 1;
+const HAS_FLAGS: u64 = 1 << (KEY_SIZE_BITS + VALUE_SIZE_BITS);
+const HAS_EXPIRY: u64 = HAS_FLAGS << 1;
+/// The bits of a header, shifted right, that are the bytes of its optional fields.
+const OPTIONAL_SHIFT: u32 = HAS_FLAGS.trailing_zeros() - FLAGS_SIZE.trailing_zeros();
 const CHANGES_SHIFT: u32 = KEY_SIZE_BITS + VALUE_SIZE_BITS + 2;
 
 const _: () = assert!(KEY_SIZE_MAX < 1 << KEY_SIZE_BITS && VALUE_SIZE_MAX < 1 << VALUE_SIZE_BITS);
+const _: () =
+    assert!(HAS_FLAGS >> OPTIONAL_SHIFT == FLAGS_SIZE as u64 && HAS_EXPIRY >> OPTIONAL_SHIFT == EXPIRY_SIZE as u64);
 const _: () = assert!(CHANGES_SHIFT == 32 && CHANGES_SHIFT + CHANGES_BITS <= u64::BITS);
 
 /// Most bytes of an item.
@@ -74,6 +78,12 @@ impl Header {
         Header(u64::from_le_bytes(*item.first_chunk().expect("an item begins with its header")))
     }
 
+    /// Returns true if the item has an expiry or flags.
+    #[inline(always)]
+    pub(super) fn has_options(self) -> bool {
+        self.0 & (HAS_EXPIRY | HAS_FLAGS) != 0
+    }
+
     #[inline(always)]
     fn has_expiry(self) -> bool {
         self.0 & HAS_EXPIRY != 0
@@ -85,7 +95,7 @@ impl Header {
 
     #[inline(always)]
     fn key_offset(self) -> usize {
-        HEADER_SIZE + if self.has_expiry() { EXPIRY_SIZE } else { 0 } + if self.has_flags() { FLAGS_SIZE } else { 0 }
+        HEADER_SIZE + ((self.0 >> OPTIONAL_SHIFT) as usize & (EXPIRY_SIZE + FLAGS_SIZE))
     }
 
     #[inline(always)]

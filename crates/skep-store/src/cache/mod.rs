@@ -53,7 +53,7 @@ use self::sweep::Sweep;
 use crate::apply::Arena;
 use crate::memory::{LINE_SIZE, LocalMemory, Memory, RegionError, ResidentLines};
 use crate::processor::Replies;
-use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request};
+use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, VALUE_SIZE_MAX};
 
 /// Most requests of a part of a batch.
 const PART_MAX: usize = 256;
@@ -311,11 +311,13 @@ impl<M: Memory> Cache<M> {
     }
 }
 
-/// Returns true if the request is valid. A GET needs no check besides that of its key.
+/// Returns true if the request is valid. Most requests are GETs and puts, which need few checks.
 #[inline(always)]
 fn is_valid(request: &Request<'_>) -> bool {
+    let is_key = matches!(request.key.len(), 1..=KEY_SIZE_MAX);
     match request.operation {
-        Operation::Get => matches!(request.key.len(), 1..=KEY_SIZE_MAX),
+        Operation::Get => is_key,
+        Operation::Put { value, .. } => is_key && value.len() <= VALUE_SIZE_MAX,
         _ => request.validate_unordered().is_ok(),
     }
 }

@@ -5,9 +5,12 @@
 //! ```
 //!
 //! The index has a bucket for each [`ITEMS_PER_BUCKET`] items that fill the log. With fewer items for a bucket, the index takes
-//! more of the memory. With more, buckets overflow, and the index evicts items before the log does. Keys are spread over buckets
-//! as by a Poisson distribution. With 5 items for the 8 entries, 2.4 % of the items find their bucket full; the evicted ones are
-//! the oldest of their buckets. Five entries of 12.8 bytes and units of 32 bytes give 45 bytes for a pair of 8 + 8 bytes.
+//! more of the memory. With more, buckets are full more often, and the index evicts items before the log does.
+//!
+//! With 5 items for the 8 entries, one put of a new key in ten finds its bucket full. It evicts the oldest item of the bucket,
+//! which the log would overwrite soon. So the ratio of hits is 0.4 % below that of a queue of the same bytes, under a Zipf
+//! distribution with exponent 0.99 (`tests/fifo.rs`). Entries of 12.8 bytes and units of 32 bytes give 45 bytes for a pair of
+//! 8 + 8 bytes.
 
 use super::item::{Attributes, Header, ITEM_SIZE_MAX};
 use super::log::UNIT_COUNT_MAX;

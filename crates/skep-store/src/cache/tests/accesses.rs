@@ -49,12 +49,18 @@ fn a_get_takes_two_lines_and_a_put_one_besides_the_log() {
             (lines, swept_in_all) = (lines + puts.read_lines, swept_in_all + swept);
         }
         assert!(swept_in_all <= count / 5 + 1 && lines >= count, "{pair_size} bytes: {swept_in_all} swept");
+        let mut lost = 0;
         for number in 0..count {
             let (gets, _) = tested.count(&key(number), Operation::Get);
+            if tested.replies.get(0) == Reply::NotFound {
+                lost += 1;
+                continue;
+            }
             let expected = AccessCounts { read_accesses: 2, read_lines: 2, ..Default::default() };
-            assert_eq!(gets, expected, "{pair_size} bytes");
-            assert_eq!(tested.replies.get(0), Reply::Value(&value));
+            assert_eq!((tested.replies.get(0), gets), (Reply::Value(&value), expected), "{pair_size} bytes");
         }
+        // Two keys may have the same tag.
+        assert!(lost <= 1 && lost == tested.cache.statistics().index_evictions, "{pair_size} bytes: {lost} lost");
     }
 }
 

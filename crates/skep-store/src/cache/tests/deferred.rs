@@ -26,7 +26,8 @@ const MIX: Mix = Mix {
 fn deferred_requests_are_executed_in_the_order_of_their_keys() {
     for seed in test_seeds() {
         let sizes = SizeWeights { empty: 1, inline: 20, slab: 10, large: 20 };
-        let settings = GeneratorSettings { seed, key_count: 30, sizes, mix: MIX, large_size_max: 20_000, ..Default::default() };
+        let settings =
+            GeneratorSettings { seed, key_count: 30, sizes, mix: MIX, large_size_max: 20_000, ..Default::default() };
         let mut tested = Tested::new(1000, seed);
         let mut harness = Harness::new(NaiveStore::forgetful(), 40_000, seed);
         let mut generator = Generator::new(settings);
@@ -62,7 +63,13 @@ fn a_batch_of_large_values_has_bounds() {
     assert_eq!(replies.get(0), Reply::Value(&value));
     assert_eq!(replies.deferred_count(), 599);
     // Values that are computed have a budget too.
-    let appends = vec![Request { key: &last, operation: Operation::StringWrite(StringWrite::Overwrite { offset: 0, bytes: b"8" }) }; 600];
+    let appends = vec![
+        Request {
+            key: &last,
+            operation: Operation::StringWrite(StringWrite::Overwrite { offset: 0, bytes: b"8" })
+        };
+        600
+    ];
     let mut unlimited = Replies::with_budget(usize::MAX);
     tested.cache.execute(&appends, &mut unlimited);
     let done = 600 - unlimited.deferred_count();
@@ -82,7 +89,10 @@ fn a_reply_without_room_defers_its_key_alone() {
     let mut replies = Replies::with_budget(1 << 20);
     replies.set_room(9_999);
     tested.cache.execute(&[request(b"large"), request(b"small"), request(b"large")], &mut replies);
-    assert_eq!((replies.get(0), replies.get(1), replies.get(2)), (Reply::Deferred, Reply::Value(b"value"), Reply::Deferred));
+    assert_eq!(
+        (replies.get(0), replies.get(1), replies.get(2)),
+        (Reply::Deferred, Reply::Value(b"value"), Reply::Deferred)
+    );
     assert!(replies.is_deferred_for_room(0) && !replies.is_deferred_for_room(2));
     replies.set_room(20_000);
     tested.cache.execute(&[request(b"large"), request(b"large")], &mut replies);

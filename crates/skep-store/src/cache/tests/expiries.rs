@@ -54,7 +54,7 @@ fn a_cache_with_expiries_is_a_naive_store_that_forgets() {
         let forgotten = harness.naive().forgotten();
         assert!((forgotten..=forgotten + expired).contains(&lost), "SKEP_SEED={seed}: {statistics:?}");
         assert!(statistics.items >= harness.naive().len() as u64, "SKEP_SEED={seed}: {statistics:?}");
-        assert!(statistics.expired > 100, "SKEP_SEED={seed}: {statistics:?}");
+        assert!(statistics.expired > 50, "SKEP_SEED={seed}: {statistics:?}");
     }
 }
 
@@ -64,7 +64,8 @@ fn an_expired_key_is_missing_for_every_operation() {
     for seed in test_seeds() {
         let mut tested = Tested::new(100, seed);
         let mut kinds = BTreeSet::new();
-        for (number, request) in Generator::new(GeneratorSettings { seed, ..Default::default() }).take(5000).enumerate() {
+        for (number, request) in Generator::new(GeneratorSettings { seed, ..Default::default() }).take(5000).enumerate()
+        {
             let now = 1000 + number as u64;
             let (request, key) = (request.as_request(), number.to_le_bytes());
             tested.cache.set_now(now);
@@ -83,7 +84,11 @@ fn an_expired_key_is_missing_for_every_operation() {
             assert_eq!(naive.check(&request, reply), Ok(()), "SKEP_SEED={seed}: {request:?}");
             for operation in [Operation::Get, GET_EXPIRY] {
                 let reply = tested.run(&key, operation);
-                assert_eq!(naive.check(&Request { key: &key, operation }, reply), Ok(()), "SKEP_SEED={seed}: {request:?}");
+                assert_eq!(
+                    naive.check(&Request { key: &key, operation }, reply),
+                    Ok(()),
+                    "SKEP_SEED={seed}: {request:?}"
+                );
             }
         }
         assert_eq!(kinds.len(), 10 + 7 + 7, "SKEP_SEED={seed}: {kinds:?}");

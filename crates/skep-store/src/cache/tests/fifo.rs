@@ -72,7 +72,7 @@ fn the_hit_ratio_is_that_of_an_exact_queue() {
             }
         }
         let statistics = tested.cache.statistics();
-        assert!(statistics.log_evictions > u64::from(READS) / 10, "SKEP_SEED={seed}: {statistics:?}");
+        assert!(statistics.log_evictions > u64::from(READS) / 20, "SKEP_SEED={seed}: {statistics:?}");
         let (ratio, expected) = (f64::from(hits) / f64::from(READS), f64::from(expected) / f64::from(READS));
         println!("hit ratio {ratio:.4}, of the queue {expected:.4}; {statistics:?}");
         assert!((ratio - expected).abs() < 0.02 * expected, "SKEP_SEED={seed}: {ratio} and {expected}");

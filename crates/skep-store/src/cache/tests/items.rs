@@ -81,7 +81,11 @@ fn an_operation_with_a_number_takes_place_on_that_state_only() {
     assert_eq!(run(&mut tested, Operation::Get, with_cas(third)).0, "3");
     let absent = Condition::new(ConditionKind::IfAbsent);
     let add = StringWrite::Set { value: b"4", condition: absent, expiry: ExpiryChange::CLEAR, return_old: false };
-    assert_eq!(run(&mut tested, Operation::StringWrite(add), with_cas(third)).0, "Exists", "both conditions hold or none");
+    assert_eq!(
+        run(&mut tested, Operation::StringWrite(add), with_cas(third)).0,
+        "Exists",
+        "both conditions hold or none"
+    );
     assert_eq!(run(&mut tested, Operation::Delete, with_cas(third)).0, "Done");
     for operation in [put(b"9"), ADD_ONE, Operation::Delete, Operation::Get] {
         assert_eq!(run(&mut tested, operation, with_cas(third)), ("NotFound".into(), None));
@@ -131,7 +135,8 @@ fn requests_with_options_have_the_replies_of_those_without() {
     let generator = || crate::naive::Generator::new(crate::naive::GeneratorSettings::default());
     let requests: Vec<_> = generator().take(3000).collect();
     let requests: Vec<Request<'_>> = requests.iter().map(crate::naive::OwnedRequest::as_request).collect();
-    let with_options: Vec<_> = requests.iter().map(|request| ItemRequest { request: *request, options: NONE }).collect();
+    let with_options: Vec<_> =
+        requests.iter().map(|request| ItemRequest { request: *request, options: NONE }).collect();
     let [plain, other] = &mut tested;
     let execute = Cache::execute;
     execute(&mut plain.cache, &requests, &mut plain.replies);

@@ -41,7 +41,8 @@ impl Run {
     fn execute(&mut self, batch: &[OwnedRequest]) {
         let mut requests = Vec::new();
         for request in batch.iter().map(OwnedRequest::as_request) {
-            let owner = self.homes.entry(self.tested.cache.locator.home(request.key)).or_insert_with(|| request.key.to_vec());
+            let owner =
+                self.homes.entry(self.tested.cache.locator.home(request.key)).or_insert_with(|| request.key.to_vec());
             if owner != request.key {
                 continue;
             }
@@ -101,7 +102,7 @@ fn run(settings: GeneratorSettings, kv_size: usize, hash_mask: u64, batches: usi
 #[test]
 fn a_cache_that_holds_all_keys_forgets_only_old_ones() {
     for seed in test_seeds() {
-        let settings = GeneratorSettings { seed, key_count: 300, ..Default::default() };
+        let settings = GeneratorSettings { seed, key_count: 300, large_size_max: 16_000, ..Default::default() };
         let [_, _, wraps] = run(settings, 100, u64::MAX, 300);
         assert!(wraps > 3, "SKEP_SEED={seed}: {wraps} wraps");
     }
@@ -110,7 +111,9 @@ fn a_cache_that_holds_all_keys_forgets_only_old_ones() {
 #[test]
 fn a_cache_with_too_many_keys_forgets_by_its_log() {
     for seed in test_seeds() {
-        let settings = GeneratorSettings { seed, key_count: 20_000, key_size: 4..=32, ..Default::default() };
+        let large_size_max = 16_000;
+        let settings =
+            GeneratorSettings { seed, key_count: 20_000, key_size: 4..=32, large_size_max, ..Default::default() };
         let [index, log, wraps] = run(settings, 300, u64::MAX, 300);
         assert!(log > 1000 && wraps > 3, "SKEP_SEED={seed}: {index} by the index, {log} by the log, {wraps} wraps");
     }
