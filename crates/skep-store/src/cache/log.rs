@@ -19,8 +19,8 @@
 //! An item is never split: if it does not fit before the end of the log, it begins at physical offset 0. An item of two units
 //! is never in two lines. The units that are left out belong to no item.
 //!
-//! **Why an age has one meaning.** The log has less than 2³¹ units. The sweep (`sweep.rs`) removes the entry of a lost item
-//! before one more wrap, so no entry becomes 2³² units old.
+//! **Why an age has one meaning.** The log has at most [`UNIT_COUNT_MAX`] units. The sweep (`sweep.rs`) removes the entry of a
+//! lost item before one more wrap and one more part of a batch, so no entry becomes 2³² units old.
 //!
 //! **What a flush costs.** It sets [`Log::kept`] to zero. The memory is not touched.
 
@@ -28,8 +28,8 @@ use crate::memory::{LINE_SIZE, Pointer, UNIT_SIZE};
 
 /// Units of a line.
 const LINE_UNITS: u32 = (LINE_SIZE / UNIT_SIZE) as u32;
-/// Most units of a log.
-pub(super) const UNIT_COUNT_MAX: u64 = (1 << 31) - LINE_UNITS as u64;
+/// Most units of a log: twice as many, and those of a part of a batch, are less than 2³².
+pub(super) const UNIT_COUNT_MAX: u64 = (1 << 31) - (1 << 24);
 
 /// The virtual offset at which a log begins. It is not 0, because memcached's clients may take a cas number of 0 for none.
 const BEGIN: VirtualOffset = VirtualOffset(1);
@@ -101,7 +101,7 @@ impl Log {
     /// If it has no line, or more than [`UNIT_COUNT_MAX`] units.
     pub(super) fn new(first_line: u64, line_count: u64) -> Self {
         let unit_count = line_count * u64::from(LINE_UNITS);
-        assert!((1..=UNIT_COUNT_MAX).contains(&unit_count), "a log has 1 line to 64 GiB");
+        assert!((1..=UNIT_COUNT_MAX).contains(&unit_count), "a log has a line, and less than 64 GiB");
         Log {
             first_unit: Pointer::to_line(first_line).unit(),
             unit_count: unit_count as u32,

@@ -47,16 +47,20 @@ use std::hint::cold_path;
 
 use self::bucket::{Bucket, Home, Locator};
 use self::execute::{Counts, Execution, Progress, unconditional};
-use self::log::Log;
+use self::item::ITEM_SIZE_MAX;
+use self::log::{Log, UNIT_COUNT_MAX};
 use self::settings::Division;
 use self::sweep::Sweep;
 use crate::apply::Arena;
-use crate::memory::{LINE_SIZE, LocalMemory, Memory, RegionError, ResidentLines};
+use crate::memory::{LINE_SIZE, LocalMemory, Memory, Pointer, RegionError, ResidentLines, UNIT_SIZE};
 use crate::processor::Replies;
 use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, VALUE_SIZE_MAX};
 
 /// Most requests of a part of a batch.
 const PART_MAX: usize = 256;
+
+// The oldest entry that the sweep has not visited was stored two wraps and a part ago; an item may leave out as many units.
+const _: () = assert!(2 * UNIT_COUNT_MAX + (2 * PART_MAX * ITEM_SIZE_MAX.div_ceil(UNIT_SIZE)) as u64 <= 1 << 32);
 
 /// A cache and the buffers to execute batches on it.
 #[derive(Debug)]
@@ -70,6 +74,8 @@ pub struct Cache<M = LocalMemory> {
     now: u64,
     /// The homes of the requests of a part.
     homes: Box<[Home; PART_MAX]>,
+    /// The items that a part may read.
+    items: Box<[Pointer; PART_MAX]>,
     /// Keys of a batch whose requests are deferred, by their homes.
     deferred: HashSet<Home>,
     /// Values that were computed for a batch.
@@ -133,6 +139,7 @@ impl<M: Memory> Cache<M> {
             counts: Counts::default(),
             now: 0,
             homes: Box::new([Home::default(); PART_MAX]),
+            items: Box::new([Pointer::to_line(0); PART_MAX]),
             deferred: HashSet::new(),
             arena: Arena::default(),
             scratch: Vec::new(),
@@ -242,8 +249,9 @@ impl<M: Memory> Cache<M> {
         fields: Option<&mut [Option<ItemFields>]>,
     ) -> bool {
         let all_valid = self.prefetch_buckets(requests.iter().map(|request| split(request).0));
-        let Cache { memory, log, sweep, counts, homes, deferred, arena, scratch, .. } = self;
+        let Cache { memory, log, sweep, counts, homes, items, deferred, arena, scratch, .. } = self;
         let homes = &homes[..requests.len()];
+        let mut item_count = 0;
         let mut lines = memory.resident().expect("a cache needs a memory whose lines are resident");
         for (request, home) in requests.iter().zip(homes) {
             let (request, options) = split(request);
@@ -254,8 +262,12 @@ impl<M: Memory> Cache<M> {
             if let Some(entry) = entry.filter(|entry| entry.has_check)
                 && let Some(at) = log.locate(entry.offset)
             {
-                memory.prefetch_line(log.pointer(at));
+                items[item_count] = log.pointer(at);
+                item_count += 1;
             }
+        }
+        for item in &items[..item_count] {
+            memory.prefetch_line(*item);
         }
         let (arena, now) = (&*arena, self.now);
         let mut execution = Execution { lines, log, counts, now, arena, scratch, fields };
