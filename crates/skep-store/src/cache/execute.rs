@@ -17,8 +17,9 @@
 //! - An item is complete before its bucket points to it.
 
 use super::bucket::{Bucket, Home};
+use super::counts::Counts;
 use super::item::{Attributes, CasNumber, Header};
-use super::log::{Log, Presence, StoredOffset, VirtualOffset};
+use super::log::{Log, StoredOffset, VirtualOffset};
 use crate::apply::{Arena, Edit, Found, NewValue, Outcome, apply, apply_to_missing, update_piece};
 use crate::memory::{Effect, LINE_SIZE, Pointer, ResidentLines, UNIT_SIZE};
 use crate::processor::{Grant, Replies};
@@ -49,45 +50,6 @@ pub struct ItemFields {
     pub cas: CasNumber,
     /// The time from which on the key is missing.
     pub expiry: Option<Expiry>,
-}
-
-/// Counts of a cache.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) items: u64,
-    pub(super) operations: u64,
-    pub(super) hits: u64,
-    pub(super) misses: u64,
-    pub(super) index_evictions: u64,
-    pub(super) log_evictions: u64,
-    pub(super) expired: u64,
-}
-
-impl Counts {
-    /// Counts the eviction of an item in this state, whose entry is removed or overwritten.
-    #[inline]
-    fn evict(&mut self, presence: Presence) {
-        match presence {
-            Presence::Kept => self.index_evictions += 1,
-            Presence::Overwritten => self.log_evictions += 1,
-            // They were counted out at once.
-            Presence::Flushed => return,
-        }
-        self.items -= 1;
-    }
-
-    /// Empties the slots of a bucket whose items are lost, which are bits of `slots`.
-    #[inline(never)]
-    pub(super) fn lose(&mut self, bucket: &mut Bucket, mut slots: u32, log: &Log) {
-        while slots != 0 {
-            let slot = slots.trailing_zeros() as usize;
-            slots &= slots - 1;
-            if let Some(item) = bucket.offset(slot) {
-                self.evict(log.presence(item));
-            }
-            bucket.clear(slot);
-        }
-    }
 }
 
 /// The progress of one operation.

@@ -30,6 +30,7 @@
 //! One thread owns a cache. Time and the seed of the secret hash are arguments.
 
 mod bucket;
+mod counts;
 mod execute;
 mod item;
 mod log;
@@ -38,6 +39,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
+pub use counts::Statistics;
 pub use execute::{ItemFields, ItemOptions};
 pub use item::CasNumber;
 pub use settings::Settings;
@@ -46,7 +48,8 @@ use std::collections::HashSet;
 use std::hint::cold_path;
 
 use self::bucket::{Bucket, Home, Locator};
-use self::execute::{Counts, Execution, Progress, unconditional};
+use self::counts::Counts;
+use self::execute::{Execution, Progress, unconditional};
 use self::item::ITEM_SIZE_MAX;
 use self::log::{Log, UNIT_COUNT_MAX};
 use self::settings::Division;
@@ -81,34 +84,6 @@ pub struct Cache<M = LocalMemory> {
     /// Values that were computed for a batch.
     arena: Arena,
     scratch: Vec<u8>,
-}
-
-/// The statistics of a cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Keys that have an entry in the index. Some of their items may have expired, or may be overwritten: until a request or
-    /// the sweep finds them, at most while the log wraps around once.
-    pub items: u64,
-    /// Bytes of the memory.
-    pub memory_bytes: u64,
-    /// Of these, bytes of the index.
-    pub index_bytes: u64,
-    /// Of these, bytes of the log.
-    pub log_bytes: u64,
-    /// Bytes of the log that were written since the last flush: all, once the log has wrapped around.
-    pub log_used_bytes: u64,
-    /// Requests executed. Deferred ones are not counted.
-    pub operations: u64,
-    /// `get` that found its key.
-    pub hits: u64,
-    /// `get` that did not.
-    pub misses: u64,
-    /// Keys that the index has evicted: another key with the same tag was stored, or their bucket was full.
-    pub index_evictions: u64,
-    /// Keys whose items the log has overwritten, as far as they were found.
-    pub log_evictions: u64,
-    /// Keys that have expired and were found by a request since. Others are evicted or overwritten later.
-    pub expired: u64,
 }
 
 /// A request to a cache, with options.

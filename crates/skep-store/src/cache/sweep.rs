@@ -15,7 +15,7 @@
 //!    pairs of 8 + 8 bytes, a fifth of a line for each PUT. It writes a line only if it has a lost item.
 
 use super::bucket::Bucket;
-use super::execute::Counts;
+use super::counts::Counts;
 use super::log::Log;
 use crate::memory::{Effect, LINE_SIZE, Pointer, ResidentLines};
 
