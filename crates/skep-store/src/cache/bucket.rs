@@ -1,4 +1,4 @@
-//! A bucket of the lossy index: one line with eight entries (MICA, NSDI 2014, section 4.3.2, "lossy concurrent hash index").
+//! A bucket of the lossy index: one line with eight entries (MICA, NSDI 2014, section 4.3, "lossy concurrent hash index").
 //!
 //! ```text
 //! byte 0               16               32                                64
@@ -16,7 +16,7 @@
 //!   differ, the entry belonged to another key, and that key is evicted.
 //! - If the checks are equal too, the keys are nearly always the same. They differ by chance in one of 500 million PUTs of
 //!   new keys (8 entries / 2³²). Only such an eviction is not counted.
-//! - A new key takes an empty entry, or else the one with the oldest item: a lost one if there is any.
+//! - A new key takes an empty entry. If the bucket has none, it takes the entry with the oldest item, which may be lost.
 //!
 //! A line of zeros is an empty bucket.
 
@@ -38,7 +38,7 @@ pub(super) struct Home {
     check: u16,
 }
 
-/// Places keys in the index, by their secret hash.
+/// Selects the bucket, the tag and the check of a key, by its secret hash.
 #[derive(Debug)]
 pub(super) struct Locator {
     secrets: RapidSecrets,

@@ -8,7 +8,7 @@
 //! | belongs to the key that is stored or deleted | nothing |
 //! | has expired, and a request has found it | an expired key |
 //!
-//! A key is counted once, when its entry goes. Until then, an item that the log has overwritten counts as an item.
+//! A key is counted once, when its entry is removed or overwritten. Until then, an item that the log has overwritten counts as an item.
 
 use super::bucket::Bucket;
 use super::log::{Log, Presence};

@@ -99,7 +99,7 @@ pub(super) struct Execution<'a, L> {
     pub(super) arena: &'a Arena,
     /// A copy of a value that is changed and appended.
     pub(super) scratch: &'a mut Vec<u8>,
-    /// The fields of the items, one for each request, if the caller wants them.
+    /// The fields of the items, one for each request, if the caller asks for them.
     pub(super) fields: Option<&'a mut [Option<ItemFields>]>,
 }
 
@@ -148,7 +148,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     /// Executes a GET.
     #[inline(always)]
     fn get(&mut self, index: usize, key: &[u8], home: Home, replies: &mut Replies) -> Progress {
-        let Sought::Item(item) = self.seek(key, home) else {
+        let Sought::Item(item) = self.find(key, home) else {
             return self.miss(index, replies);
         };
         let (header, bytes) = (item.header, item_bytes(&mut self.lines, item.pointer));
@@ -233,7 +233,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         {
             return Progress::Deferred;
         }
-        let item = match self.seek_kept(request.key, home) {
+        let item = match self.find_unexpired(request.key, home) {
             Sought::Item(item) => item,
             sought => return self.access_missing(index, request, home, &sought, options, replies),
         };
@@ -342,8 +342,8 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
 
     /// Returns the item of a key, if it has not expired. Removes the entry of an expired item.
     #[inline(always)]
-    fn seek_kept(&mut self, key: &[u8], home: Home) -> Sought {
-        let sought = self.seek(key, home);
+    fn find_unexpired(&mut self, key: &[u8], home: Home) -> Sought {
+        let sought = self.find(key, home);
         if let Sought::Item(item) = sought {
             let expiry = item.header.expiry(item_bytes(&mut self.lines, item.pointer));
             if self.has_passed(expiry) {
@@ -363,7 +363,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
 
     /// Returns the item of a key.
     #[inline(always)]
-    fn seek(&mut self, key: &[u8], home: Home) -> Sought {
+    fn find(&mut self, key: &[u8], home: Home) -> Sought {
         let Some(entry) = Bucket::from_line_mut(self.lines.line(home.pointer())).find(home) else {
             return Sought::Absent;
         };
@@ -504,7 +504,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         self.lines.note(at.span(LINE_SIZE), Effect::Changed);
     }
 
-    /// Reports the fields of an item, if the caller wants them.
+    /// Reports the fields of an item, if the caller asks for them.
     fn set_fields(&mut self, index: usize, header: Header, item: StoredOffset, attributes: Attributes) {
         if let Some(fields) = &mut self.fields {
             let cas = header.cas(self.log.virtual_offset(item));

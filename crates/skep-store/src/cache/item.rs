@@ -206,7 +206,7 @@ impl Header {
         overwrite(&mut value_bytes[..value.len()], value);
     }
 
-    /// Returns true if an item with this header can be overwritten by one with the other: their fields have the same places.
+    /// Returns true if an item with this header can be overwritten by one with the other: their fields have the same offsets.
     pub(super) fn has_shape_of(self, other: Header) -> bool {
         let shape = (1 << CHANGES_SHIFT) - 1;
         self.0 & shape == other.0 & shape

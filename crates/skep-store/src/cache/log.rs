@@ -1,4 +1,4 @@
-//! The circular log of a cache: where the next item goes, and which items are still there (MICA, NSDI 2014, section 4.3.1;
+//! The circular log of a cache: the position of the next item, and the items that can be read (MICA, NSDI 2014, section 4.3;
 //! HERD, section 4.1).
 //!
 //! ```text
@@ -248,9 +248,9 @@ mod tests {
                     let is_intact =
                         owners[at.0 as usize..(at.0 + units) as usize].iter().all(|owner| *owner == Some(item.0));
                     // The units that are left out at the end overwrite nothing, but what is there counts as lost.
-                    let is_behind = log.tail.0 - item.0 > 100;
-                    let expected = (is_intact && !is_behind).then_some(*at);
-                    assert!(is_intact || is_behind, "seed {seed}: an item is overwritten too early");
+                    let is_too_old = log.tail.0 - item.0 > 100;
+                    let expected = (is_intact && !is_too_old).then_some(*at);
+                    assert!(is_intact || is_too_old, "seed {seed}: an item is overwritten too early");
                     assert_eq!(log.locate(item.stored()), expected, "seed {seed}");
                     let presence = if expected.is_some() { Presence::Kept } else { Presence::Overwritten };
                     assert_eq!(log.presence(item.stored()), presence, "seed {seed}");

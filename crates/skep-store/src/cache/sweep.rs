@@ -1,5 +1,5 @@
-//! The sweep: removes the entries of lost items from the index, bucket after bucket (MICA, NSDI 2014, section 4.3.1, where it
-//! keeps offsets from wrapping around).
+//! The sweep: removes the entries of lost items from the index, bucket after bucket (MICA, NSDI 2014, section 4.3, where it
+//! prevents that offsets wrap around).
 //!
 //! ```text
 //! log     ├── appended since the last step ──┤      of all units
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! 1. When an item is overwritten, its entry stays. It is a miss, because its age shows that it is lost.
-//! 2. After each part of a batch, the sweep goes over as many buckets as the part has appended units, in proportion. So it
+//! 2. After each part of a batch, the sweep visits as many buckets as the part has appended units, in proportion. So it
 //!    visits each bucket once while the log wraps around once.
-//! 3. **Why it is needed.** Stored offsets have 32 bits, and without it an old entry would look young after 2³² units. It
+//! 3. **Why it is needed.** Stored offsets have 32 bits, and without it an old entry would count as young after 2³² units. It
 //!    also counts evictions by the log that no request has noticed.
 //! 4. **What it costs.** It reads adjacent lines, and their number is proportional to the appended bytes: with
 //!    pairs of 8 + 8 bytes, a fifth of a line for each PUT. It writes a line only if it has a lost item.
@@ -59,7 +59,7 @@ mod tests {
     use crate::cache::bucket::Home;
     use crate::memory::{LocalMemory, Memory};
 
-    /// Entries of lost items are gone after one more wrap, so no stored offset becomes ambiguous. Those of kept items stay.
+    /// Entries of lost items are removed within one more wrap, so no stored offset becomes ambiguous. Those of kept items stay.
     #[test]
     fn each_bucket_is_swept_once_in_a_wrap() {
         const BUCKETS: u32 = 37;

@@ -91,7 +91,7 @@ fn no_key_has_the_value_of_another() {
                         assert_eq!(last.as_deref(), Some(value), "{context}");
                         add_one(last.as_mut().unwrap());
                     }
-                    // It was evicted, or is missing: no value of it may come back.
+                    // It was evicted, or is missing: none of its values may be returned again.
                     (_, Reply::NotFound) => *last = None,
                     _ => panic!("{context}: {reply:?}"),
                 }
