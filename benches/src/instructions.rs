@@ -7,8 +7,10 @@
 //!
 //! 1. [`count`] starts the program under valgrind twice for each case. Both runs prepare the same store and the same
 //!    batches, and execute different numbers of them.
-//! 2. The difference is what `Processor::execute` takes, or the puts of a session of the ordered store, and nothing else.
+//! 2. The difference is what `Processor::execute` or `Cache::execute` takes, or the puts of a session of the ordered store,
+//!    and nothing else.
 
+mod cache;
 mod ordered;
 
 use std::path::Path;
@@ -41,7 +43,7 @@ const OPERATIONS: [&str; 8] =
 pub struct Case {
     /// For the hash store one of `get`, `put`, `fetch-add`, `vector-update`, `put-new` and `delete`; or `get-one-key`
     /// and `fetch-add-one-key`, whose operations are all on one key. For the ordered store `ordered-put` or
-    /// `ordered-put-batch`.
+    /// `ordered-put-batch`. For a cache `cache-get` or another name of [`cache::OPERATIONS`].
     pub operation: &'static str,
     /// Bytes of a value, the most if there are several sizes.
     pub value_size: usize,
@@ -55,7 +57,9 @@ impl Case {
 
     /// Returns all cases.
     pub fn all() -> impl Iterator<Item = Case> {
-        Case::of_store(&OPERATIONS, VALUES).chain(Case::of_store(&ordered::OPERATIONS, ordered::VALUES))
+        Case::of_store(&OPERATIONS, VALUES)
+            .chain(Case::of_store(&ordered::OPERATIONS, ordered::VALUES))
+            .chain(Case::of_store(&cache::OPERATIONS, cache::SIZES))
     }
 
     /// Returns the cases of one store.
@@ -71,6 +75,9 @@ impl Case {
     pub fn run(self, pairs: u64, batches_max: usize, batches: usize) -> u64 {
         if ordered::OPERATIONS.contains(&self.operation) {
             return ordered::run(self, pairs, batches_max, batches);
+        }
+        if cache::OPERATIONS.contains(&self.operation) {
+            return cache::run(self, pairs, batches_max, batches);
         }
         let memory = (pairs + (batches_max * BATCH) as u64) * 4 * (8 + self.value_size as u64);
         let settings = Settings::for_kv_size(memory.max(1 << 20), 8 + self.value_size, 7);
@@ -177,7 +184,11 @@ pub fn tables(counts: &[(Case, f64)]) -> Tables {
         ordered::PUT_BATCH
     );
     Tables {
-        tables: vec![of_store(&OPERATIONS, VALUES, counts), of_store(&ordered::OPERATIONS, ordered::VALUES, counts)],
+        tables: vec![
+            of_store(&OPERATIONS, VALUES, counts),
+            of_store(&ordered::OPERATIONS, ordered::VALUES, counts),
+            of_store(&cache::OPERATIONS, cache::SIZES, counts),
+        ],
         note,
     }
 }
@@ -207,7 +218,11 @@ mod tests {
         let of_100 = cases(reads_100, 17_961_079_692_511_998_104);
         let hash_store = [of_8, of_100].concat();
         assert_eq!(hashes[..hash_store.len()], hash_store);
-        assert_eq!(hashes[hash_store.len()..], [1000; 4], "all pairs of the ordered store are still there");
+        let (ordered_store, caches) = hashes[hash_store.len()..].split_at(4);
+        assert_eq!(ordered_store, [1000; 4], "all pairs of the ordered store are still there");
+        // The replies and the number of pairs are those of the hash store.
+        let of_cache = |hashes: &[u64]| [hashes[0], hashes[1], hashes[2], hashes[3], hashes[4]];
+        assert_eq!(caches, [of_cache(&of_8), of_cache(&of_100)].concat());
     }
 
     #[test]

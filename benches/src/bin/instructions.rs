@@ -9,7 +9,8 @@ use skep_benches::instructions::{Case, count, run_counted, tables};
 #[derive(Parser)]
 struct Arguments {
     /// Run this operation once, as it is run under valgrind: get, put, fetch-add, vector-update, put-new, delete,
-    /// get-one-key or fetch-add-one-key of the hash store, ordered-put or ordered-put-batch of the ordered store.
+    /// get-one-key or fetch-add-one-key of the hash store, ordered-put or ordered-put-batch of the ordered store;
+    /// cache-get, cache-put, cache-fetch-add, cache-put-new or cache-delete of a cache.
     #[arg(long, requires_all = ["value_size", "batches"])]
     case: Option<String>,
     /// Bytes of its values: 8 or 100, 16 or 100 for the ordered store.

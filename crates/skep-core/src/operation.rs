@@ -201,7 +201,7 @@ pub enum OperationError {
         "OUT_OF_MEMORY: the nodes of the ordered store are full; delete keys, or give the ordered store more memory"
     )]
     NodesFull,
-    /// The keys of a hash store have no order.
+    /// The keys of a hash store and of a cache have no order.
     #[error("this space has no order: scans need the ordered space")]
     NotOrdered,
     /// A range begins above its end.

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::hint::black_box;
 
 use skep_core::operation::{Operation, PutCondition, Reply, Request, StringWrite};
+use skep_store::cache::{self, Cache};
 use skep_store::hash::Settings;
 use skep_store::naive::{Generator, GeneratorSettings, OwnedOperation, OwnedRequest, SizeWeights};
 use skep_store::processor::{Processor, Replies};
@@ -116,6 +117,25 @@ fn batches() -> Vec<Vec<OwnedRequest>> {
     (0..BATCH_COUNT).map(|_| batch()).collect()
 }
 
+/// Executes all batches. None may allocate, and all outcomes must occur.
+fn check(
+    batches: &[Vec<Request<'_>>],
+    replies: &mut Replies,
+    store: &str,
+    mut execute: impl FnMut(&[Request<'_>], &mut Replies),
+) {
+    let mut seen = HashSet::new();
+    for (number, batch) in batches.iter().enumerate() {
+        let allocations = allocations(|| execute(batch, replies));
+        assert_eq!(allocations, 0, "batch {number}, {store}, seed {SEED}");
+        let pairs = batch.iter().zip(replies.iter());
+        seen.extend(pairs.map(|(request, reply)| (operation_name(&request.operation), answer_name(reply))));
+    }
+    for outcome in OUTCOMES {
+        assert!(seen.contains(outcome), "{outcome:?} took part, {store}, seed {SEED}");
+    }
+}
+
 #[test]
 fn small_operations_allocate_nothing() {
     assert_eq!(allocations(|| _ = black_box(vec![1u8; 10])), 1, "the counter counts");
@@ -126,6 +146,15 @@ fn small_operations_allocate_nothing() {
     let owned = batches();
     let batches: Vec<Vec<Request<'_>>> =
         owned.iter().map(|batch| batch.iter().map(OwnedRequest::as_request).collect()).collect();
+    // In a cache, a warm-up grows the buffers of replies and computed values.
+    let mut cache = Cache::new(&cache::Settings { memory: 4 << 20, kv_size: 100, seed: SEED }).unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    for _ in 0..4 {
+        batches.iter().for_each(|batch| cache.execute(batch, &mut replies));
+    }
+    check(&batches, &mut replies, "cache", |batch, replies| cache.execute(batch, replies));
+    assert!(cache.statistics().log_evictions > 1000, "the log has wrapped around");
+
     for inline_threshold in [0, 25, 50] {
         let settings = Settings { memory: 32 << 20, hash_index_ratio: 0.1, inline_threshold, seed: SEED };
         let mut processor = Processor::new(&settings).unwrap();
@@ -135,16 +164,8 @@ fn small_operations_allocate_nothing() {
             batches.iter().for_each(|batch| processor.execute(batch, &mut replies));
         }
         let slabs_before = processor.statistics().slab.allocations;
-        let mut seen = HashSet::new();
-        for (number, batch) in batches.iter().enumerate() {
-            let allocations = allocations(|| processor.execute(batch, &mut replies));
-            assert_eq!(allocations, 0, "batch {number}, inline up to {inline_threshold}, seed {SEED}");
-            let pairs = batch.iter().zip(replies.iter());
-            seen.extend(pairs.map(|(request, reply)| (operation_name(&request.operation), answer_name(reply))));
-        }
-        for outcome in OUTCOMES {
-            assert!(seen.contains(outcome), "{outcome:?} took part, inline up to {inline_threshold}, seed {SEED}");
-        }
+        let store = format!("inline up to {inline_threshold}");
+        check(&batches, &mut replies, &store, |batch, replies| processor.execute(batch, replies));
         assert!(processor.statistics().slab.allocations > slabs_before + 1000, "slabs came and went");
     }
 }

@@ -66,6 +66,29 @@
 //! # Ok::<(), skep::RegionError>(())
 //! ```
 //!
+//! # A cache inside the program
+//!
+//! A [`cache::Cache`] has the operations of the hash store, but never refuses a pair: it forgets old ones instead. The server
+//! does not have it yet.
+//!
+//! ```
+//! use skep::cache::{Cache, Settings};
+//! use skep::{Operation, PutCondition, Replies, Reply, Request};
+//!
+//! let mut cache = Cache::new(&Settings { memory: 2 << 20, kv_size: 1024, seed: 1 })?;
+//! let mut replies = Replies::with_budget(1 << 20);
+//! let put = |value| Operation::Put { value, condition: PutCondition::Always };
+//! for number in 0..10_000_u32 {
+//!     cache.execute(&[Request { key: &number.to_le_bytes(), operation: put(&[7; 1020]) }], &mut replies);
+//!     assert_eq!(replies.get(0), Reply::Done);
+//! }
+//! cache.execute(&[Request { key: &9_999_u32.to_le_bytes(), operation: Operation::Get }], &mut replies);
+//! assert_eq!(replies.get(0), Reply::Value(&[7; 1020]));
+//! cache.execute(&[Request { key: &0_u32.to_le_bytes(), operation: Operation::Get }], &mut replies);
+//! assert_eq!(replies.get(0), Reply::NotFound);
+//! # Ok::<(), skep::RegionError>(())
+//! ```
+//!
 //! # A client of a server
 //!
 //! [`Client`] is blocking, [`AsyncClient`] runs on tokio. Both send each operation to the shard that owns its key, and
@@ -119,6 +142,11 @@ pub use store::{OpenError, Store};
 /// The ordered store (Honeycomb): a B+ tree that the threads of a program share.
 pub mod ordered {
     pub use skep_store::ordered::{End, OrderedSettings, OrderedStatistics, OrderedStore, Range, Session, Start};
+}
+
+/// A store that may forget keys (MICA's cache mode, as HERD uses it).
+pub mod cache {
+    pub use skep_store::cache::{Cache, CasNumber, ItemFields, ItemOptions, ItemRequest, Settings, Statistics};
 }
 
 /// The limits of keys and values.

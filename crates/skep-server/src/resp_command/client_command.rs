@@ -99,7 +99,7 @@ fn of_own_connection(
 ) -> Result<(), String> {
     let mut clients = context.shared.clients();
     let Some(client) = clients.get_mut(&context.connection) else {
-        // It visits this shard, and has ended meanwhile: nobody reads the reply.
+        // It visits this shard, and has ended meanwhile: the reply will not be sent.
         return Err("ERR the connection has ended".to_owned());
     };
     match subcommand {

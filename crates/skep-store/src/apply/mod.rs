@@ -352,6 +352,22 @@ impl<'a> NewValue<'a> {
     }
 }
 
+impl Outcome<'_> {
+    /// Returns the most bytes that the reply can have, for a value of this size, if they may be about as many as those of the
+    /// value; else 0.
+    pub(crate) fn reply_size_max(&self, value_size: usize) -> usize {
+        match self {
+            Outcome::Read(read) => read.reply_size_max(value_size),
+            Outcome::Update(update) if update.return_old => value_size,
+            Outcome::Edit(edit) => match edit.reply() {
+                Reply::Value(value) => value.len(),
+                _ => 0,
+            },
+            Outcome::Reply(_) | Outcome::Update(_) | Outcome::Expire(_) | Outcome::Whole => 0,
+        }
+    }
+}
+
 impl Edit<'_> {
     /// Returns the reply to the operation after the edit.
     #[inline]

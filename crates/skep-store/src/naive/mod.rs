@@ -57,6 +57,8 @@ pub struct NaiveStore {
     now: u64,
     /// `None` for a store without scans.
     leases: Option<NaiveLeases>,
+    /// Keys that the other store has forgotten; `None` for a store that forgets none.
+    forgotten: Option<u64>,
 }
 
 /// A [`Reply`] that owns its value.
@@ -111,6 +113,16 @@ impl NaiveStore {
         NaiveStore { leases: Some(NaiveLeases::default()), ..NaiveStore::default() }
     }
 
+    /// Returns a store without keys that replies as a cache. [`NaiveStore::check`] lets the other store forget keys.
+    pub fn forgetful() -> Self {
+        NaiveStore { forgotten: Some(0), ..NaiveStore::default() }
+    }
+
+    /// Returns the number of keys that the other store has forgotten, as far as its replies have shown it.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten.unwrap_or(0)
+    }
+
     /// Executes a request.
     pub fn execute(&mut self, request: &Request<'_>) -> NaiveReply {
         self.execute_with(request, None)
@@ -148,6 +160,10 @@ impl NaiveStore {
     /// any time, and has the number that the other store gives. [`Reply::Deferred`] is never accepted: submit the request
     /// again and check its reply.
     ///
+    /// If this store is [forgetful](NaiveStore::forgetful), a reply that fits only a missing key is accepted for a key that
+    /// exists: the key was forgotten, and is counted. Some writes have the same reply for both, such as an update with an
+    /// initial value that returns nothing. To know then, check [`Operation::Contains`] before them.
+    ///
     /// # Errors
     /// Returns the expected reply if the replies differ. The store has then changed as expected.
     pub fn check(&mut self, request: &Request<'_>, reply: Reply<'_>) -> Result<(), NaiveReply> {
@@ -165,6 +181,9 @@ impl NaiveStore {
         {
             leases.expire(number);
         }
+        if self.forgotten.is_some() && self.outcome(request).0 != reply {
+            self.forget_if_missing(request, reply);
+        }
         let lease = match (request.operation, reply) {
             (Operation::Scan(Scan { lease: ScanLease::Open, .. }), Reply::Value(page)) => {
                 Page::decode(page).and_then(|page| page.lease())
@@ -173,6 +192,18 @@ impl NaiveStore {
         };
         let expected = self.execute_with(request, lease);
         if expected == reply { Ok(()) } else { Err(expected) }
+    }
+
+    /// Removes the key of a request if its reply is that of a missing key.
+    fn forget_if_missing(&mut self, request: &Request<'_>, reply: Reply<'_>) {
+        let Some(value) = self.pairs.remove(request.key) else { return };
+        let expiry = self.expiries.remove(request.key);
+        if self.outcome(request).0 == reply {
+            self.forgotten = self.forgotten.map(|count| count + 1);
+            return;
+        }
+        self.pairs.insert(request.key.to_vec(), value);
+        self.expiries.extend(expiry.map(|expiry| (request.key.to_vec(), expiry)));
     }
 
     /// Sets the time, in milliseconds since 1970. Keys whose time has come are removed.

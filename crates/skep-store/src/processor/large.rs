@@ -34,7 +34,7 @@ impl<'a, M: Memory> Batch<'a, M> {
             let value = whole.insert(self.copy_large(root).await);
             outcome = apply(&request.operation, Some(|| Found::bytes(value, location.expiry())), self.arena);
         }
-        let reply_size = reply_size(&outcome, &location);
+        let reply_size = outcome.reply_size_max(location.value_size().unwrap_or(0));
         if whole.is_none() && !self.replies.borrow().may_touch_large(reply_size > 0) {
             self.defer_queue(queue, first);
             return false;
@@ -220,19 +220,5 @@ impl<'a, M: Memory> Batch<'a, M> {
         } else {
             replies.set(index, Reply::Done);
         }
-    }
-}
-
-/// Returns the most bytes that the reply can have if they may be about as many as those of the value, else 0.
-fn reply_size(outcome: &Outcome<'_>, location: &Location) -> usize {
-    let value_size = location.value_size().unwrap_or(0);
-    match outcome {
-        Outcome::Read(read) => read.reply_size_max(value_size),
-        Outcome::Update(update) if update.return_old => value_size,
-        Outcome::Edit(edit) => match edit.reply() {
-            Reply::Value(value) => value.len(),
-            _ => 0,
-        },
-        Outcome::Reply(_) | Outcome::Update(_) | Outcome::Expire(_) | Outcome::Whole => 0,
     }
 }

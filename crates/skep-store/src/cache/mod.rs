@@ -1,0 +1,310 @@
+//! A cache: a store that may forget keys and never refuses one (MICA's cache mode, NSDI 2014, section 4.3, as HERD uses it,
+//! section 4.1).
+//!
+//! ```text
+//!                ┌── index: buckets of one line (`bucket.rs`) ──┐      ┌──── circular log of items (`log.rs`) ────┐
+//! hash of a key ─▶ tag │ check │ offset of the item ────────────┼────▶ │ header │ expiry │ flags │ key │ value    │
+//!                └──────────────────────────────────────────────┘      └──────── `item.rs` ───────────────────────┘
+//! ```
+//!
+//! - **PUT** appends the item to the log and lets its bucket point to it. Random lines: its bucket. The lines of the log are
+//!   written one after another.
+//! - **GET** reads the bucket, then the item. Random lines: 2, if key and value have up to 56 bytes together.
+//! - **Eviction** has two causes. The log overwrites the oldest items. The index forgets a key when another key with its tag is
+//!   put, or when its bucket is full and its item is the oldest of it.
+//! - **Correctness.** A GET compares keys in full, so it never returns the value of another key. An item that was overwritten
+//!   is a miss, because its offset shows its age.
+//! - **Conditions** hold exactly for the keys that the cache still has: these operations read the item (`execute.rs`).
+//!
+//! # A batch
+//!
+//! ```text
+//! requests ─▶ check, hash ─▶ prefetch buckets ─▶ probe, prefetch items ─▶ execute, in request order ─▶ sweep
+//! ```
+//!
+//! A batch is executed in parts of up to 256 requests. The first three stages are loops over a part (HERD, section 4.1.1: each
+//! stage accesses only lines that the stage before has prefetched). The last loop executes the requests one after another in
+//! their order, and probes the bucket again, because an earlier request may have changed it. So requests on one key need no
+//! dependency queue. A request never waits for memory.
+//!
+//! One thread owns a cache. Time and the seed of the secret hash are arguments.
+
+mod bucket;
+mod counts;
+mod execute;
+mod item;
+mod log;
+mod settings;
+mod sweep;
+#[cfg(test)]
+mod tests;
+
+pub use counts::Statistics;
+pub use execute::{ItemFields, ItemOptions};
+pub use item::CasNumber;
+pub use settings::Settings;
+
+use std::collections::HashSet;
+use std::hint::cold_path;
+
+use self::bucket::{Bucket, Home, Locator};
+use self::counts::Counts;
+use self::execute::{Execution, Progress, unconditional};
+use self::item::ITEM_SIZE_MAX;
+use self::log::{Log, UNIT_COUNT_MAX};
+use self::settings::Division;
+use self::sweep::Sweep;
+use crate::apply::Arena;
+use crate::memory::{LINE_SIZE, LocalMemory, Memory, Pointer, RegionError, ResidentLines, UNIT_SIZE};
+use crate::processor::Replies;
+use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, VALUE_SIZE_MAX};
+
+/// Most requests of a part of a batch.
+const PART_MAX: usize = 256;
+
+// The oldest entry that the sweep has not visited was stored two wraps and a part ago; an item may leave out as many units.
+const _: () = assert!(2 * UNIT_COUNT_MAX + (2 * PART_MAX * ITEM_SIZE_MAX.div_ceil(UNIT_SIZE)) as u64 <= 1 << 32);
+
+/// A cache and the buffers to execute batches on it.
+#[derive(Debug)]
+pub struct Cache<M = LocalMemory> {
+    memory: M,
+    locator: Locator,
+    log: Log,
+    sweep: Sweep,
+    counts: Counts,
+    /// Milliseconds since 1970.
+    now: u64,
+    /// The homes of the requests of a part.
+    homes: Box<[Home; PART_MAX]>,
+    /// The items that a part may read.
+    items: Box<[Pointer; PART_MAX]>,
+    /// Keys of a batch whose requests are deferred, by their homes.
+    deferred: HashSet<Home>,
+    /// Values that were computed for a batch.
+    arena: Arena,
+    scratch: Vec<u8>,
+}
+
+/// A request to a cache, with options.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ItemRequest<'a> {
+    /// The key and the operation.
+    pub request: Request<'a>,
+    /// The options.
+    pub options: ItemOptions,
+}
+
+impl Cache<LocalMemory> {
+    /// Returns an empty cache in a new region, which is reserved but not touched.
+    pub fn new(settings: &Settings) -> Result<Self, RegionError> {
+        Self::with_memory(LocalMemory::new(settings.memory)?, settings)
+    }
+}
+
+impl<M: Memory> Cache<M> {
+    /// Returns an empty cache in a memory of zeros that has its lines [resident](Memory::resident).
+    pub fn with_memory(memory: M, settings: &Settings) -> Result<Self, RegionError> {
+        let Division { bucket_count, log_line_count } = settings.divide(memory.size())?;
+        Ok(Cache {
+            memory,
+            locator: Locator::new(settings.seed, bucket_count),
+            log: Log::new(bucket_count.into(), log_line_count),
+            sweep: Sweep::default(),
+            counts: Counts::default(),
+            now: 0,
+            homes: Box::new([Home::default(); PART_MAX]),
+            items: Box::new([Pointer::to_line(0); PART_MAX]),
+            deferred: HashSet::new(),
+            arena: Arena::default(),
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Executes all requests, in their order. Overwrites `replies`, in the order of the requests.
+    ///
+    /// An operation on a key that the cache has forgotten has the reply that it has on a missing key. No operation fails for
+    /// lack of memory. [`Operation::Scan`] fails with `NotOrdered`.
+    ///
+    /// A request may be deferred, with [`Reply::Deferred`]. Then all later requests on its key are deferred too, except those
+    /// that are invalid for every value. Submit them again. A request is deferred in these cases:
+    ///
+    /// - The reply budget is used up, or too many bytes of values from 512 bytes on were read or written for one batch. Then
+    ///   all later requests are deferred.
+    /// - Its reply does not fit the [room](Replies::set_room), or too many values were computed for one batch. Requests on
+    ///   other keys are executed.
+    ///
+    /// # Panics
+    /// If the memory has no lines resident.
+    pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
+        self.execute_parts(requests, |request| (request, ItemOptions::default()), replies, None);
+    }
+
+    /// Does the same for requests with options. Overwrites `fields`, in the order of the requests: those of the item after the
+    /// operation, or of the item whose number differs. `None` if the key is missing, removed, or the request is deferred or
+    /// invalid.
+    pub fn execute_items(
+        &mut self,
+        requests: &[ItemRequest<'_>],
+        replies: &mut Replies,
+        fields: &mut Vec<Option<ItemFields>>,
+    ) {
+        fields.clear();
+        fields.resize(requests.len(), None);
+        self.execute_parts(requests, |item| (&item.request, item.options), replies, Some(fields));
+    }
+
+    /// Removes all keys. Takes the same time for every number of keys: items from before are too old from now on.
+    pub fn flush(&mut self) {
+        self.log.flush();
+        self.counts.items = 0;
+    }
+
+    /// Sets the time for expiries, in milliseconds since 1970. It does not go back.
+    pub fn set_now(&mut self, now: u64) {
+        self.now = self.now.max(now);
+    }
+
+    /// Returns the memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Returns the statistics.
+    pub fn statistics(&self) -> Statistics {
+        let index_bytes = u64::from(self.locator.bucket_count) * LINE_SIZE as u64;
+        let Counts { items, operations, hits, misses, index_evictions, log_evictions, expired } = self.counts;
+        Statistics {
+            items,
+            memory_bytes: self.memory.size(),
+            index_bytes,
+            log_bytes: self.log.bytes(),
+            log_used_bytes: self.log.used_bytes(),
+            operations,
+            hits,
+            misses,
+            index_evictions,
+            log_evictions,
+            expired,
+        }
+    }
+
+    /// Executes a batch of requests, or of values that contain requests.
+    #[inline(always)]
+    fn execute_parts<'a, R>(
+        &mut self,
+        requests: &'a [R],
+        split: impl Fn(&'a R) -> (&'a Request<'a>, ItemOptions) + Copy,
+        replies: &mut Replies,
+        mut fields: Option<&mut Vec<Option<ItemFields>>>,
+    ) {
+        replies.reset(requests.len());
+        self.arena.empty();
+        if !self.deferred.is_empty() {
+            self.deferred.clear();
+        }
+        for (part, requests) in requests.chunks(PART_MAX).enumerate() {
+            let fields = fields.as_deref_mut().map(Vec::as_mut_slice);
+            let is_complete = self.execute_part(requests, split, part * PART_MAX, replies, fields);
+            // A later request could overtake a deferred one of its key.
+            if !is_complete || !replies.within_budget() {
+                return;
+            }
+        }
+    }
+
+    /// Executes a part of a batch. Returns false if the budget was used up, and some are deferred.
+    #[inline(always)]
+    fn execute_part<'a, R>(
+        &mut self,
+        requests: &'a [R],
+        split: impl Fn(&'a R) -> (&'a Request<'a>, ItemOptions),
+        first_reply: usize,
+        replies: &mut Replies,
+        fields: Option<&mut [Option<ItemFields>]>,
+    ) -> bool {
+        let all_valid = self.prefetch_buckets(requests.iter().map(|request| split(request).0));
+        let Cache { memory, log, sweep, counts, homes, items, deferred, arena, scratch, .. } = self;
+        let homes = &homes[..requests.len()];
+        let mut item_count = 0;
+        let mut lines = memory.resident().expect("a cache needs a memory whose lines are resident");
+        for (request, home) in requests.iter().zip(homes) {
+            let (request, options) = split(request);
+            if options.cas.is_none() && unconditional(&request.operation).is_some() {
+                continue;
+            }
+            let entry = Bucket::from_line_mut(lines.line(home.pointer())).find(*home);
+            if let Some(entry) = entry.filter(|entry| entry.has_check)
+                && let Some(at) = log.locate(entry.offset)
+            {
+                items[item_count] = log.pointer(at);
+                item_count += 1;
+            }
+        }
+        for item in &items[..item_count] {
+            memory.prefetch_line(*item);
+        }
+        let (arena, now) = (&*arena, self.now);
+        let mut execution = Execution { lines, log, counts, now, arena, scratch, fields };
+        let mut is_complete = true;
+        let mut done = requests.len() as u64;
+        for (index, (request, home)) in requests.iter().zip(homes).enumerate() {
+            let (request, options) = split(request);
+            let reply = first_reply + index;
+            if !all_valid && let Err(error) = request.validate_unordered() {
+                replies.set(reply, Reply::Failed(error));
+                continue;
+            }
+            let progress = if !deferred.is_empty() && deferred.contains(home) {
+                Progress::Deferred
+            } else {
+                execution.execute(reply, request, *home, options, replies)
+            };
+            match progress {
+                Progress::Done => {}
+                Progress::Deferred => {
+                    cold_path();
+                    deferred.insert(*home);
+                    done -= 1;
+                }
+                Progress::Stopped => {
+                    cold_path();
+                    done = index as u64 - (requests.len() as u64 - done);
+                    is_complete = false;
+                    break;
+                }
+            }
+        }
+        let Execution { mut lines, log, counts, .. } = execution;
+        counts.operations += done;
+        sweep.step(&mut lines, log, self.locator.bucket_count, counts);
+        is_complete
+    }
+
+    /// Checks requests, hashes their keys and prefetches their buckets. Returns true if all requests are valid.
+    #[inline(always)]
+    fn prefetch_buckets<'a>(&mut self, requests: impl ExactSizeIterator<Item = &'a Request<'a>>) -> bool {
+        let count = requests.len();
+        let mut all_valid = true;
+        for (request, home) in requests.zip(self.homes.iter_mut()) {
+            all_valid &= is_valid(request);
+            *home = self.locator.home(request.key);
+        }
+        // This loop only prefetches, so that the page walks of adjacent prefetches overlap.
+        for home in &self.homes[..count] {
+            self.memory.prefetch_line(home.pointer());
+        }
+        all_valid
+    }
+}
+
+/// Returns true if the request is valid. Most requests are GETs and puts, which need few checks.
+#[inline(always)]
+fn is_valid(request: &Request<'_>) -> bool {
+    let is_key = matches!(request.key.len(), 1..=KEY_SIZE_MAX);
+    match request.operation {
+        Operation::Get => is_key,
+        Operation::Put { value, .. } => is_key && value.len() <= VALUE_SIZE_MAX,
+        _ => request.validate_unordered().is_ok(),
+    }
+}
