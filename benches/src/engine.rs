@@ -92,9 +92,10 @@ impl Report {
                  cannot be expected to have a larger share of the limit."
             }
         };
+        let per_second = |lines: f64| format!("{} M/s", millions(lines));
         let note = format!(
             "{} B pairs fill {:.2} of {} MiB, one core, batches of {}, medians of {} rounds; a row with a spread above ±{}% \
-             is not measured. The bare loop reads {} M random lines/s, and reads and writes {} M. Each case has its own bare \
+             is not measured. Random lines of the bare loop: {} read, {} read and written. Each case has its own bare \
              loop; \"lines each\" is the number of lines that the loop touches for an operation. {about}{about_work}",
             engine.kv_size,
             engine.utilization,
@@ -102,8 +103,8 @@ impl Report {
             engine.batch,
             engine.rounds,
             50.0 * engine.spread_max,
-            engine.limit_read.text(millions),
-            engine.limit_rmw.text(millions),
+            engine.limit_read.text(per_second),
+            engine.limit_rmw.text(per_second),
         );
         let mut tables = vec![table(&header, 1, rows)];
         if !engine.station.is_empty() {
