@@ -26,7 +26,7 @@ use crate::buffer::Input;
 use crate::connection::Next;
 use crate::connections::Token;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
-use crate::limits::{ENCODED_MAX, SHARE, TURN_SIZE_MAX};
+use crate::limits::{ENCODED_MAX, TURN_SIZE_MAX};
 use crate::memory_budget::MemoryBudget;
 use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
@@ -228,8 +228,8 @@ impl Shard {
         let is_late = self.stop_until.is_none()
             && self.window.is_late(visit.read_at, now, visit.operations_left, self.others_wait);
         let has_begun = visit.parsed.has_begun_isolated();
-        if !has_begun && !is_late && self.shard_budget.is_exhausted() && visit.capacity() > SHARE {
-            // There is no memory for the replies.
+        if !has_begun && !is_late && self.shard_budget.is_exhausted() {
+            // There is no memory for the replies, which may be large even if the commands are not.
             *shortage = Some(Shortage::Replies);
             return None;
         }
