@@ -43,7 +43,7 @@ const OPERATIONS: [&str; 8] =
 pub struct Case {
     /// For the hash store one of `get`, `put`, `fetch-add`, `vector-update`, `put-new` and `delete`; or `get-one-key`
     /// and `fetch-add-one-key`, whose operations are all on one key. For the ordered store `ordered-put` or
-    /// `ordered-put-batch`. For a cache `cache-get` or another name of [`cache::OPERATIONS`].
+    /// `ordered-put-batch`. For a cache `cache-get` or another name of `OPERATIONS` in `instructions/cache.rs`.
     pub operation: &'static str,
     /// Bytes of a value, the most if there are several sizes.
     pub value_size: usize,

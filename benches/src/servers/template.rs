@@ -39,7 +39,7 @@ pub enum Verb {
     Set,
     /// Puts with an expiry; RESP only.
     SetExpiring,
-    /// Transactions of [`INCREMENTS`] increments, each of which counts as a request; RESP only.
+    /// Transactions of five increments, each of which counts as a request; RESP only.
     Transaction,
 }
 
