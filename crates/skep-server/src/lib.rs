@@ -7,8 +7,9 @@
 //! ```
 //!
 //! A connection belongs to one shard. That shard executes operations on its own keys, and forwards the others to their
-//! owners by bounded rings. All shards share the ordered store. For a command on keys of several shards, the owners lend
-//! their stores to one shard (`shard/hold.rs`). Nothing else is shared while requests are served.
+//! owners by bounded rings. All shards share the ordered store. A command on several keys of one other shard visits it
+//! (`shard/visits.rs`). For a command on keys of several shards, the owners lend their stores to one shard
+//! (`shard/hold.rs`). Nothing else is shared while requests are served.
 //!
 //! Promises: operations of one connection on one key are executed in order, and replies leave in the
 //! order of the requests; operations on one key are linearizable. RESP commands of several keys, and transactions, are

@@ -125,7 +125,7 @@ impl MemoryBudget {
         self.free.fetch_add(size.cast_signed(), Ordering::Relaxed);
     }
 
-    fn free(&self) -> isize {
+    pub(crate) fn free(&self) -> isize {
         self.free.load(Ordering::Relaxed)
     }
 
@@ -336,6 +336,11 @@ impl ShardBudget {
     /// Returns true if the reserve is used up: only connections within their shares continue.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.overdraft() > SHARD_RESERVE
+    }
+
+    /// Returns true if so many bytes of the reserve are left.
+    pub(crate) fn reserve_covers(&self, size: usize) -> bool {
+        self.overdraft() + size <= SHARD_RESERVE
     }
 
     /// Returns the number of bytes that a connection which holds `held` may hold in addition.

@@ -13,10 +13,11 @@
 //! 3. The owner sends them back with the replies, which the home shard writes. A command that is run in parts comes
 //!    back after each, so its client has to take the replies of a part before the next one.
 //!
-//! A visit has a slot of the rings, and its memory counts as that of a forwarded batch. A connection for which there is
-//! no slot waits until there is one, and has half of those that come back. A visit never waits for another shard: if its owner is held, it is in the queue
-//! there, and the hold ends without it. A connection that ends meanwhile is closed at once. Its commands are dropped
-//! when they come back.
+//! A visit has a slot of the rings, and its memory counts as that of a forwarded batch. While the reserve does not cover
+//! the replies of one command, no visit begins. A connection for which there is no slot waits until there is one; those
+//! that wait get half of the slots that come back, requests the other half. A visit never waits for another shard: if
+//! its owner is held, it is in the queue there, and the hold ends without it. A connection that ends meanwhile is closed
+//! at once. Its commands are dropped when they come back.
 
 use std::time::Instant;
 
@@ -26,7 +27,7 @@ use crate::buffer::Input;
 use crate::connection::Next;
 use crate::connections::Token;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
-use crate::limits::{ENCODED_MAX, TURN_SIZE_MAX};
+use crate::limits::{ENCODED_MAX, ISOLATED_REPLY_MAX, TURN_SIZE_MAX};
 use crate::memory_budget::MemoryBudget;
 use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
@@ -228,8 +229,8 @@ impl Shard {
         let is_late = self.stop_until.is_none()
             && self.window.is_late(visit.read_at, now, visit.operations_left, self.others_wait);
         let has_begun = visit.parsed.has_begun_isolated();
-        if !has_begun && !is_late && self.shard_budget.is_exhausted() {
-            // There is no memory for the replies, which may be large even if the commands are not.
+        if !has_begun && !is_late && !self.shard_budget.reserve_covers(ISOLATED_REPLY_MAX) {
+            // There might be no memory for the replies, which may be large even if the commands are not.
             *shortage = Some(Shortage::Replies);
             return None;
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Bench, Client, long_command, with_bound};
 use crate::exchange::slot_count;
-use crate::limits::FLUSH_TIME;
+use crate::limits::{FLUSH_TIME, SHARD_RESERVE};
 use crate::settings::ServerSettings;
 
 /// Returns keys that a shard owns.
@@ -181,6 +181,31 @@ fn a_visit_that_waits_for_memory_waits_alone() {
         bench.turns_until(client, expected.len(), 100);
         assert_eq!(client.received, expected.as_bytes());
     }
+    assert!(is_over(&bench));
+}
+
+#[test]
+fn no_visit_begins_while_the_reserve_does_not_cover_its_replies() {
+    let mut bench = Bench::new(2, &ServerSettings::default());
+    let [one, two] = keys(&bench, 1);
+    let mut client = bench.resp(0);
+    let free = bench.shared.memory_budget.free().cast_unsigned();
+    // Each shard counts its half of what is missing: of three quarters of a reserve, four mebibytes are not left.
+    let taken = free + 2 * SHARD_RESERVE / 4 * 3;
+    bench.shared.memory_budget.record_batch(0, taken);
+    bench.send(&mut client, format!("MGET {one} {two}\r\n").as_bytes());
+    for _ in 0..100 {
+        bench.turn_or_tick();
+    }
+    assert_eq!(client.receive(), 0);
+    bench.shared.memory_budget.record_batch(taken, taken - SHARD_RESERVE);
+    // Connections that wait for memory try again at a tick.
+    for _ in 0..100 {
+        bench.turn_or_tick();
+    }
+    assert_eq!(client.receive(), 14);
+    assert_eq!(client.received, b"*2\r\n$-1\r\n$-1\r\n");
+    bench.shared.memory_budget.record_batch(taken - SHARD_RESERVE, 0);
     assert!(is_over(&bench));
 }
 
