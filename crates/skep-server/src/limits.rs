@@ -172,6 +172,8 @@ pub(crate) const TRANSACTION_SIZE_MAX: usize = 16 << 20;
 /// Bytes of replies after which a command that reads or deletes is continued later, and a transaction refuses its other
 /// commands. The reserve of a shard covers them.
 pub(crate) const ISOLATED_REPLY_MAX: usize = 4 << 20;
+/// Commands with short replies, of about 20 bytes each, whose replies are short together too.
+pub(crate) const SHORT_REPLIES_MAX: usize = 100;
 /// Operations of an isolated command that are executed at a time.
 pub(crate) const ISOLATED_PART_MAX: usize = 1 << 10;
 /// Operations for which a costly command of a transaction counts that the server executes itself, such as `CLIENT KILL`.
