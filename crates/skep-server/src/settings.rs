@@ -58,7 +58,13 @@ pub struct ServerSettings {
     pub prefault: bool,
     /// Pins each shard to a core of its own, of those that the process may use.
     pub pin_threads: bool,
+    /// For measurements: the server only echoes. It replies to each operation of the hash space with a value of this many
+    /// bytes, at most 1024, and executes nothing.
+    pub echo_size: Option<usize>,
 }
+
+/// Most bytes of a value of [`ServerSettings::echo_size`].
+pub(crate) const ECHO_SIZE_MAX: usize = 1024;
 
 impl Default for ServerSettings {
     /// Returns one shard of 1 GiB for pairs of 64 bytes, 256 MiB for the ordered space, 10,000 connections, nothing
@@ -83,6 +89,7 @@ impl Default for ServerSettings {
             tcp_keepalive: 300,
             prefault: false,
             pin_threads: false,
+            echo_size: None,
         }
     }
 }
