@@ -192,8 +192,7 @@ fn load(client: &mut Client, arguments: &Arguments, value: &[u8]) -> Result<(), 
     let failure = |reason: String| Failure::Runtime(format!("loading the records: {reason}"));
     let mut responses = Responses::new();
     for first in (0..arguments.records).step_by(LOADED_AT_ONCE as usize) {
-        let keys: Vec<_> =
-            (first..arguments.records.min(first + LOADED_AT_ONCE)).map(|record| record.to_le_bytes()).collect();
+        let keys: Vec<_> = (first..arguments.records.min(first + LOADED_AT_ONCE)).map(u64::to_le_bytes).collect();
         let operation = Operation::Put { value, condition: PutCondition::Always };
         let requests: Vec<_> = keys.iter().map(|key| Request { key, operation }).collect();
         client.execute(&requests, &mut responses).map_err(|error| failure(error.to_string()))?;
