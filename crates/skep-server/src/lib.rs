@@ -27,6 +27,7 @@ mod counter;
 mod cursors;
 mod delays;
 mod dispatch;
+mod echo;
 mod endpoint;
 mod exchange;
 mod front_end;
@@ -59,6 +60,7 @@ mod transport;
 mod unix_time;
 mod window;
 
+pub use echo::EchoSettings;
 pub use settings::{ServerSettings, StartError};
 pub use skep_wire::native::{PASSWORD_SIZE_MAX, Password};
 

@@ -9,6 +9,7 @@ use skep_store::memory::RegionError;
 use skep_store::ordered::{LEASE_TIME, OrderedSettings};
 use skep_wire::native::Password;
 
+use crate::echo::EchoSettings;
 use crate::limits::{
     BUDGET_MIN, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX, SHARD_MEMORY,
     SHARDS_MAX, SHARE,
@@ -58,13 +59,9 @@ pub struct ServerSettings {
     pub prefault: bool,
     /// Pins each shard to a core of its own, of those that the process may use.
     pub pin_threads: bool,
-    /// For measurements: the server only echoes. It replies to each operation of the hash space with a value of this many
-    /// bytes, at most 1024, and executes nothing.
-    pub echo_size: Option<usize>,
+    /// For measurements: the server only echoes.
+    pub echo: Option<EchoSettings>,
 }
-
-/// Most bytes of a value of [`ServerSettings::echo_size`].
-pub(crate) const ECHO_SIZE_MAX: usize = 1024;
 
 impl Default for ServerSettings {
     /// Returns one shard of 1 GiB for pairs of 64 bytes, 256 MiB for the ordered space, 10,000 connections, nothing
@@ -89,7 +86,7 @@ impl Default for ServerSettings {
             tcp_keepalive: 300,
             prefault: false,
             pin_threads: false,
-            echo_size: None,
+            echo: None,
         }
     }
 }

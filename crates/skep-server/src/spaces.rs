@@ -21,15 +21,12 @@ use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use self::held::record_ordered_writes;
+use crate::echo::Echo;
 use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
 use crate::limits::{IDLE_FLUSH_STEPS, REPLY_BUDGET, URGENT_RECLAIM_STEPS};
-use crate::settings::ECHO_SIZE_MAX;
 use crate::shared::Shared;
 use crate::transaction::{Run, WatchTable};
 use crate::unix_time::UnixTime;
-
-/// The value of all replies of a server that only echoes.
-const ECHO: [u8; ECHO_SIZE_MAX] = [b'e'; ECHO_SIZE_MAX];
 
 /// The store that an operation addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -309,8 +306,8 @@ pub(crate) struct Stores<'s> {
     pub(crate) own: u16,
     pub(crate) ordered: Option<Session<'s>>,
     pub(crate) shared: Option<&'s Shared>,
-    /// Bytes of all replies of the hash space, if the server only echoes.
-    echo_size: Option<usize>,
+    /// Replies in place of the hash store, if the server only echoes.
+    echo: Option<Echo>,
     /// Replies to scans of the ordered space for operations on all keys.
     pub(crate) pages: Replies,
     /// The memory of the last isolated command, for the next one.
@@ -345,7 +342,7 @@ impl<'s> Stores<'s> {
             own,
             ordered,
             shared,
-            echo_size: shared.and_then(|shared| shared.settings.echo_size).map(|size| size.min(ECHO_SIZE_MAX)),
+            echo: shared.and_then(|shared| shared.settings.echo).map(Echo::new),
             pages: Replies::with_budget(REPLY_BUDGET),
             spare_run: None,
             isolated_replies: Replies::with_budget(REPLY_BUDGET),
@@ -373,8 +370,8 @@ impl<'s> Stores<'s> {
             }
             replies.deferred_puts.clear();
         }
-        if let Some(size) = self.echo_size {
-            replies.hash.set_all(batch.hash.len(), Reply::Value(&ECHO[..size]));
+        if let (Some(echo), Some(part)) = (&mut self.echo, &self.hash) {
+            echo.execute(&batch.hash, part.processor.memory(), &mut replies.hash);
             done += batch.hash.len();
         } else if !batch.hash.is_empty() {
             let part = self.part(self.own);

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use skep::{Client, Server, ServerSettings};
+use skep_server::EchoSettings;
 
 use super::Transport;
 use crate::failure::Failure;
@@ -39,7 +40,11 @@ impl Servers {
             prefault: true,
             ..ServerSettings::default()
         };
-        let echo = ServerSettings { echo_size: Some(value_size), memory: MEMORY_MIN, ..settings.clone() };
+        let echo = ServerSettings {
+            echo: Some(EchoSettings { size: value_size, accesses: 0, prefetches: false }),
+            memory: MEMORY_MIN,
+            ..settings.clone()
+        };
         let start = |settings: &ServerSettings| {
             Server::start(settings).map_err(|error| Failure::Runtime(format!("the server did not start: {error}")))
         };
