@@ -163,7 +163,7 @@ impl Client {
             return self.received(shard, size);
         }
 
-        let readable = wait(&self.connections, &waiting, limit).map_err(|error| self.failed(error))?;
+        let readable = wait(&mut self.connections, &waiting, limit).map_err(|error| self.failed(error))?;
         for shard in readable.ok_or_else(|| self.timed_out())? {
             match self.connections[shard].receive(self.exchange.lane(shard).receive_buffer()) {
                 Ok(size) => self.received(shard, size)?,
@@ -311,7 +311,7 @@ mod tests {
             move || serve_value(&listener, &value)
         });
         let mut client = Client::connect(address, 0).unwrap();
-        let Stream::Tcp(socket, _) = &client.connections[0];
+        let Stream::Tcp(socket, _) = &client.connections[0] else { panic!("the address is one of TCP") };
         set_socket_recv_buffer_size(socket, SMALL).unwrap();
         set_socket_send_buffer_size(socket, SMALL).unwrap();
 
