@@ -7,12 +7,14 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use either::{EitherClient, call};
 use skep_client::{
     AsyncClient, Client, ClientError, ClientSettings, Element, Filter, Fold, HASH_SPACE, KeyRange, NotWelcome,
     ORDERED_SPACE, Operation, OperationError, Pair, Password, Predicate, ProtocolError, PutCondition, Reduce, Refusal,
-    Reply, Request, Responses, Shape, Update, UpdateFunction, WireError,
+    Reply, Request, ResolvedAddress, Responses, ServerAddress, Shape, Update, UpdateFunction, WireError,
 };
 use skep_server::{Server, ServerSettings};
 use skep_store::naive::{EXPIRIES_END, Generator, GeneratorSettings, NaiveStore, OwnedRequest};
@@ -88,11 +90,12 @@ fn start_skep(shards: u16) -> Server {
     start_skep_at(SocketAddr::from(([127, 0, 0, 1], 0)), shards)
 }
 
-/// Starts Skep at this address.
+/// Starts Skep at this address, and with shared memory at a path that only this process uses.
 fn start_skep_at(native: SocketAddr, shards: u16) -> Server {
     let settings = ServerSettings {
         native,
         resp: None,
+        shared_memory: Some(unused_path()),
         memory: u64::from(shards) << 26,
         shards,
         pin_threads: false,
@@ -101,13 +104,31 @@ fn start_skep_at(native: SocketAddr, shards: u16) -> Server {
     Server::start(&settings).expect("the server starts")
 }
 
+/// Returns a path for the socket of a server.
+fn unused_path() -> PathBuf {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("skep-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    std::env::temp_dir().join(name)
+}
+
+/// Connects the blocking client to a server over shared memory.
+fn connect_shared_memory(server: &Server, space: u16) -> EitherClient {
+    let path = server.shared_memory_path().expect("the server has shared memory").to_owned();
+    EitherClient::Blocking(Client::connect(ServerAddress::SharedMemory(path), space).unwrap())
+}
+
 #[test]
-fn both_clients_agree_with_the_naive_store_when_the_server_is_skep() {
+fn all_clients_agree_with_the_naive_store_when_the_server_is_skep() {
     for shards in [1, 3] {
-        for which in [0, 1] {
+        for which in [0, 1, 2] {
             let server = start_skep(shards);
-            let [blocking, asynchronous] = connect_both(server.native_address(), HASH_SPACE).map(Result::unwrap);
-            let mut client = if which == 0 { blocking } else { asynchronous };
+            let mut client = match which {
+                0 | 1 => {
+                    let settings = ClientSettings::default();
+                    EitherClient::connect(which == 1, server.native_address(), HASH_SPACE, &settings).unwrap()
+                }
+                _ => connect_shared_memory(&server, HASH_SPACE),
+            };
             agrees_with_the_naive_store(&mut client, 4);
             // The pairs of one space are not in another.
             client.select(ORDERED_SPACE);
@@ -162,8 +183,8 @@ impl RangeAsked {
 fn scans_agree_with_a_map() {
     let server = start_skep(3);
     for seed in seeds() {
-        for client in connect_both(server.native_address(), ORDERED_SPACE) {
-            let mut client = client.unwrap();
+        let clients = connect_both(server.native_address(), ORDERED_SPACE).map(Result::unwrap);
+        for mut client in clients.into_iter().chain([connect_shared_memory(&server, ORDERED_SPACE)]) {
             // Keys that share prefixes. A page holds few or many of their values.
             let keys: Vec<Vec<u8>> = (0..600_u32)
                 .map(|number| {
@@ -421,7 +442,7 @@ fn another_server_at_the_address() {
             let error = client.err().unwrap();
             assert!(error.to_string().contains("not a native port of Skep"), "{error}");
             let ClientError::NotWelcome { address: named, reason } = error else { panic!("{error:?}") };
-            assert_eq!(named, address);
+            assert_eq!(named, ResolvedAddress::Tcp(address));
             match expected {
                 Some(expected) => assert!(matches!(reason, NotWelcome::Protocol(error) if error == expected)),
                 None => assert!(matches!(reason, NotWelcome::Closed)),

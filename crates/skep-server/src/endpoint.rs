@@ -24,6 +24,8 @@ pub(crate) struct Endpoint {
     pub(crate) activity: Arc<Activity>,
     /// It is in the queue of its shard.
     pub(crate) is_queued: bool,
+    /// Its shard polls its words.
+    pub(crate) is_polled: bool,
     /// Its shard holds it: it counts as queued, and is not served.
     pub(crate) is_held: bool,
     /// The turn of its shard since which it has waited, if it waits.
@@ -40,6 +42,7 @@ impl Endpoint {
             transport,
             activity: Arc::default(),
             is_queued: false,
+            is_polled: false,
             is_held: false,
             waits_since: None,
             waits_for_memory: false,

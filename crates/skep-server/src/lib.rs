@@ -66,6 +66,7 @@ pub use skep_wire::native::{PASSWORD_SIZE_MAX, Password};
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
@@ -103,7 +104,10 @@ impl Server {
         let mut settings = settings.clone();
         let connections_wanted = settings.connections_max;
         settings.connections_max = threads::connections_granted(connections_wanted);
-        let listeners = Listeners::bind(&mut settings.native, &mut settings.resp, &mut steps)?;
+        let listeners = {
+            let ServerSettings { native, resp, shared_memory, .. } = &mut settings;
+            Listeners::bind(native, resp, shared_memory.as_deref(), &mut steps)?
+        };
         let cores = cores_for_shards(&settings, &mut steps)?;
         let mut processors = Vec::new();
         for _ in 0..settings.shards {
@@ -173,6 +177,11 @@ impl Server {
     /// Returns the address of the RESP port, if there is one.
     pub fn resp_address(&self) -> Option<SocketAddr> {
         self.shared.settings.resp
+    }
+
+    /// Returns the path of the socket for shared memory, if there is one.
+    pub fn shared_memory_path(&self) -> Option<&Path> {
+        self.shared.settings.shared_memory.as_deref()
     }
 
     /// Lets the command `SHUTDOWN` call this function once, from a thread of the server. The function must return soon,

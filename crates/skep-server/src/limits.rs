@@ -51,6 +51,18 @@ pub(crate) const DRAIN_SIZE_MAX: usize = 4 << 20;
 /// The time that a stopping server waits for peers to take their last replies.
 pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(2);
 
+// Shared memory.
+
+/// Connections over shared memory, at most. Their rings are memory beside that for connections, which the start counts.
+pub(crate) const SHARED_MEMORY_CONNECTIONS_MAX: usize = 1024;
+/// Turns in which a connection over shared memory has no news, until its shard waits for a doorbell instead of polling
+/// its words. That is about a millisecond of a shard that serves others.
+pub(crate) const EMPTY_POLLS_MAX: u32 = 1024;
+/// Polls of the words of all connections over shared memory, before a shard without work gives its core to others.
+pub(crate) const POLLS_BEFORE_YIELD: usize = 64;
+/// The time between two polls of epoll while the shard polls words: other transports wait for as long.
+pub(crate) const KERNEL_POLL_TIME: Duration = Duration::from_micros(20);
+
 // A turn of a shard.
 
 /// Bytes that a turn reads and decodes, and that it submits, and that it writes. It takes about a millisecond.
@@ -348,7 +360,11 @@ const _: () = {
     assert!(WINDOW_MIN >= WINDOW_PART * WINDOW_STEP && WINDOW_MIN <= WINDOW_MAX);
     assert!(WINDOW_MAX / WINDOW_PART <= PARSED_OPERATIONS_MAX && RESUMED_MAX <= WINDOW_MIN && COST_COUNT % 2 == 1);
     // A shard spins for less than it naps, and a stopping server waits for peers that drain.
-    assert!(SPIN_TIME.as_nanos() < NAP.as_nanos() && NAP.as_nanos() < TICK.as_nanos());
+    assert!(
+        KERNEL_POLL_TIME.as_nanos() < SPIN_TIME.as_nanos()
+            && SPIN_TIME.as_nanos() < NAP.as_nanos()
+            && NAP.as_nanos() < TICK.as_nanos()
+    );
     assert!(DRAIN_TIME.as_millis() <= FLUSH_TIME.as_millis() && TICK.as_millis() <= DRAIN_TIME.as_millis());
     // A step of an isolated command is a part of a turn, and the reserve covers its replies.
     assert!(WATCHED_KEYS_MAX <= ISOLATED_OPERATIONS_MAX && ISOLATED_PART_MAX <= ISOLATED_IN_TURN_MAX);

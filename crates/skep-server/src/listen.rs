@@ -5,6 +5,7 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
@@ -15,6 +16,7 @@ use crate::limits::{ACCEPT_PAUSE, ACCEPTED_IN_TURN_MAX, BACKLOG, KEEPALIVE_INTER
 use crate::settings::StartError;
 use crate::start::Steps;
 use crate::transport::poller::{Poller, Source};
+use crate::transport::shared_memory::{SharedMemory, SharedMemoryListener};
 use crate::transport::tcp::Tcp;
 
 /// The sockets that accept connections.
@@ -22,6 +24,7 @@ use crate::transport::tcp::Tcp;
 pub(crate) struct Listeners {
     native: TcpListener,
     resp: Option<TcpListener>,
+    shared_memory: Option<SharedMemoryListener>,
     paused_until: Option<Instant>,
 }
 
@@ -30,16 +33,21 @@ impl Listeners {
     pub(crate) fn bind(
         native: &mut SocketAddr,
         resp: &mut Option<SocketAddr>,
+        shared_memory: Option<&Path>,
         steps: &mut Steps,
     ) -> Result<Self, StartError> {
         let resp = resp.as_mut().map(|address| listen("RESP", address, steps)).transpose()?;
-        Ok(Listeners { native: listen("native", native, steps)?, resp, paused_until: None })
+        let native = listen("native", native, steps)?;
+        let shared_memory = shared_memory.map(|path| SharedMemoryListener::bind(path, steps)).transpose()?;
+        Ok(Listeners { native, resp, shared_memory, paused_until: None })
     }
 
     /// Lets the poller report when connections arrive.
     pub(crate) fn register(&self, poller: &Poller) -> rustix::io::Result<()> {
         self.front_ends()
-            .try_for_each(|(front_end, listener)| poller.add(listener, Source::Listener(front_end), EventFlags::IN))
+            .try_for_each(|(front_end, listener)| poller.add(listener, Source::Listener(front_end), EventFlags::IN))?;
+        let mut shared_memory = self.shared_memory.iter();
+        shared_memory.try_for_each(|listener| poller.add(listener, Source::SharedMemoryListener, EventFlags::IN))
     }
 
     /// Accepts the connections that have arrived at a front end. If the system refuses one, accepts none for a while
@@ -69,14 +77,52 @@ impl Listeners {
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
-                    if error.kind() != ErrorKind::WouldBlock {
-                        tracing::warn!(%error, "cannot accept connections");
-                        self.front_ends().for_each(|(_, listener)| poller.remove(listener));
-                        self.paused_until = Some(now + ACCEPT_PAUSE);
-                    }
+                    self.pause(poller, &error, now);
                     return;
                 }
             }
+        }
+    }
+
+    /// Accepts the clients that ask for shared memory, as long as there is room for them. Refuses the others, and calls
+    /// `f` with `None` for each.
+    pub(crate) fn accept_shared_memory(
+        &mut self,
+        poller: &Poller,
+        mut room: usize,
+        now: Instant,
+        mut f: impl FnMut(Option<SharedMemory>),
+    ) {
+        let Some(listener) = &self.shared_memory else { return };
+        for _ in 0..ACCEPTED_IN_TURN_MAX {
+            if room == 0 {
+                if !listener.refuse() {
+                    return;
+                }
+                f(None);
+                continue;
+            }
+            match listener.accept() {
+                Ok(shared) => {
+                    room -= 1;
+                    f(Some(shared));
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                Err(error) => {
+                    self.pause(poller, &error, now);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Accepts nothing for a while, if the error of a listener is one of the system.
+    fn pause(&mut self, poller: &Poller, error: &std::io::Error, now: Instant) {
+        if error.kind() != ErrorKind::WouldBlock {
+            tracing::warn!(%error, "cannot accept connections");
+            self.front_ends().for_each(|(_, listener)| poller.remove(listener));
+            self.shared_memory.iter().for_each(|listener| poller.remove(listener));
+            self.paused_until = Some(now + ACCEPT_PAUSE);
         }
     }
 
@@ -150,7 +196,7 @@ mod tests {
     /// Returns a socket that was accepted with this number of seconds.
     fn accepted(keepalive: i64) -> Socket {
         let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut listeners = Listeners::bind(&mut address, &mut None, &mut Steps::default()).unwrap();
+        let mut listeners = Listeners::bind(&mut address, &mut None, None, &mut Steps::default()).unwrap();
         let _peer = TcpStream::connect(address).unwrap();
         let poller = Poller::new().unwrap();
         let mut accepted = Vec::new();

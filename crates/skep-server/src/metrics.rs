@@ -70,6 +70,8 @@ pub(crate) struct Metrics {
     pub(crate) connections_closed_for_memory: Counter,
     /// Connections closed because their clients sent nothing for `timeout` seconds.
     pub(crate) connections_closed_idle: Counter,
+    /// Connections over shared memory closed because their clients wrote an invalid word.
+    pub(crate) shared_memory_invalid: Counter,
     /// Monitors closed because they did not read.
     pub(crate) monitors_closed: Counter,
     /// Operations refused with `BUSY`.

@@ -1,18 +1,19 @@
 //! The settings of a server, and the reasons why it may not start.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use skep_store::hash::Settings;
 use skep_store::memory::RegionError;
 use skep_store::ordered::{LEASE_TIME, OrderedSettings};
+use skep_transport::shared;
 use skep_wire::native::Password;
 
 use crate::echo::EchoSettings;
 use crate::limits::{
     BUDGET_MIN, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX, SHARD_MEMORY,
-    SHARDS_MAX, SHARE,
+    SHARDS_MAX, SHARE, SHARED_MEMORY_CONNECTIONS_MAX,
 };
 use crate::memory_available::memory_available;
 
@@ -23,6 +24,9 @@ pub struct ServerSettings {
     pub native: SocketAddr,
     /// Where RESP clients connect, if they may. Port 0: any free port.
     pub resp: Option<SocketAddr>,
+    /// The path of a unix socket over which native clients of the same user get shared memory; none: there is no shared
+    /// memory.
+    pub shared_memory: Option<PathBuf>,
     /// Memory of the hash space, of all shards together, in bytes.
     pub memory: u64,
     /// Memory of the ordered space, which all shards share, in bytes; 0: there is none.
@@ -70,6 +74,7 @@ impl Default for ServerSettings {
         ServerSettings {
             native: SocketAddr::from(([127, 0, 0, 1], 7379)),
             resp: Some(SocketAddr::from(([127, 0, 0, 1], 6379))),
+            shared_memory: None,
             memory: 1 << 30,
             ordered_memory: 256 << 20,
             lease_time: LEASE_TIME,
@@ -161,6 +166,20 @@ pub enum StartError {
         /// The reason that the system gives.
         source: std::io::Error,
     },
+    /// Another process gives out shared memory at a path, or the path is another file.
+    #[error(
+        "the path {} for shared memory is in use: stop the program that listens there, or choose another path",
+        .0.display()
+    )]
+    SharedMemoryInUse(PathBuf),
+    /// No unix socket can be created at a path.
+    #[error("cannot listen at {} for shared memory: {source}: choose another path", .path.display())]
+    SharedMemory {
+        /// The path.
+        path: PathBuf,
+        /// The reason that the system gives.
+        source: std::io::Error,
+    },
     /// Shards are to be pinned, and there are not enough cores for it.
     #[error(
         "{shards} shards cannot be pinned to a core each, because the process may use {cores}: choose fewer shards, or do \
@@ -244,7 +263,10 @@ impl ServerSettings {
             return Err(StartError::ConnectionMemory { connection_memory, connections_max });
         }
         self.store(0).validate().map_err(StartError::Store)?;
-        let connection_memory = connection_memory.saturating_add(u64::from(self.shards) * SHARD_MEMORY);
+        let rings =
+            if self.shared_memory.is_some() { SHARED_MEMORY_CONNECTIONS_MAX * shared::CONNECTION_SIZE } else { 0 };
+        let of_shards = u64::from(self.shards) * SHARD_MEMORY;
+        let connection_memory = connection_memory.saturating_add(of_shards).saturating_add(rings as u64);
         let all = memory.saturating_add(ordered_memory).saturating_add(connection_memory);
         match memory_available(Path::new("/")) {
             Some(available) if all > available / 10 * 9 => {

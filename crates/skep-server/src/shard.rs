@@ -25,6 +25,7 @@ mod idle;
 mod intake;
 mod memory;
 mod monitoring;
+mod polled;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -56,8 +57,8 @@ use crate::settings::StartError;
 use crate::shared::Shared;
 use crate::spaces::{HashPart, SpaceReplies, SpaceRequests, Stores};
 use crate::start::Steps;
-use crate::transport::Event;
 use crate::transport::poller::{Poller, Source};
+use crate::transport::{Event, Transport};
 use crate::unix_time::UnixTime;
 use crate::window::Window;
 use forwarded::Arrival;
@@ -65,6 +66,7 @@ use held::Held;
 pub(crate) use hold::Bounds;
 use hold::Holds;
 use idle::IdlePass;
+use polled::Polled;
 use turn::Submission;
 pub(crate) use visits::Visit;
 use visits::Visitor;
@@ -135,6 +137,7 @@ pub(crate) struct Shard {
     parts: Parts,
     poller: Poller,
     connections: Connections,
+    polled: Polled,
     /// Connections that may have something to do.
     ready: VecDeque<Token>,
     /// Connections whose operations were deferred although no earlier operation of the batch was executed.
@@ -239,6 +242,7 @@ impl Shard {
             parts,
             poller,
             connections: Connections::default(),
+            polled: Polled::new(now),
             ready: VecDeque::new(),
             stuck: VecDeque::new(),
             slotless: vec![VecDeque::new(); peer_count],
@@ -300,8 +304,10 @@ impl Shard {
             if worked && !self.is_stuck() {
                 spin_until = now + SPIN_TIME;
             } else if now < spin_until {
-                // Another thread that wants this core, perhaps the client's, gets it.
-                std::thread::yield_now();
+                if !self.watch_words() {
+                    // Another thread that wants this core, perhaps the client's, gets it.
+                    std::thread::yield_now();
+                }
             } else if !stores.before_sleep() {
                 stores.publish(&shared);
                 self.sleep(now, stores.reclaim_from());
@@ -391,14 +397,19 @@ impl Shard {
 
     /// Takes the events since the last call.
     fn poll(&mut self, now: Instant) {
-        if !self.poller.has_events() {
+        self.poll_words(now);
+        if !self.poller.has_events() && self.polled.is_kernel_due(now) {
             self.poller.wait(Some(Duration::ZERO));
         }
         while let Some((source, event)) = self.poller.next_event() {
             match source {
                 Source::Waker => {}
                 Source::Listener(front_end) => self.accept(front_end, now),
-                Source::Connection(token) => self.on_event(token, event, now),
+                Source::SharedMemoryListener => self.accept_shared_memory(now),
+                Source::Connection(token) => {
+                    let event = self.take_doorbell(token, event).unwrap_or(event);
+                    self.on_event(token, event, now);
+                }
             }
         }
     }
@@ -423,6 +434,12 @@ impl Shard {
             return;
         }
         if let Some(mut endpoint) = self.connections.remove(token) {
+            if let Transport::SharedMemory(shared) = &endpoint.transport
+                && let Some(invalid) = shared.end().invalid_word()
+            {
+                self.metrics().shared_memory_invalid.add(1);
+                tracing::warn!(connection = endpoint.connection.number, "closing a connection: {invalid}");
+            }
             endpoint.connection.leave(&mut self.shard_budget);
             self.parts.shared.leave(endpoint.connection.number);
         }
@@ -513,6 +530,7 @@ impl Shard {
         self.parts.waker.will_sleep();
         self.accept_handed_over(now);
         self.receive(now);
+        self.wait_for_doorbells(now);
         self.metrics().publish_memory(&self.shard_budget);
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
         if self.is_stuck() {

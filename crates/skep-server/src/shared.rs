@@ -1,7 +1,6 @@
 //! The state that all shards share: the settings, the counters of each, and the connections.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +21,7 @@ use crate::settings::ServerSettings;
 use crate::slow_log::SlowLog;
 use crate::spaces::{OrderedWatches, Space, Spaces};
 use crate::totals::{Baseline, CommandTotals, Totals};
+use crate::transport::address::Address;
 
 /// The state that all shards share.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) shards_busy: AtomicUsize,
     /// Connections at this moment.
     pub(crate) connection_count: AtomicUsize,
+    /// Connections of these over shared memory.
+    shared_memory_count: AtomicUsize,
     /// Orders from one connection to the shards of others.
     pub(crate) orders: Orders,
     /// The settings that change at run time.
@@ -82,9 +84,9 @@ impl std::fmt::Debug for OnShutdown {
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     /// The other side.
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Address,
     /// This side.
-    pub(crate) local_address: SocketAddr,
+    pub(crate) local_address: Address,
     /// When it connected.
     pub(crate) since: Instant,
     /// The name that it gave itself.
@@ -161,6 +163,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             shards_busy: AtomicUsize::new(shard_count),
             connection_count: AtomicUsize::new(0),
+            shared_memory_count: AtomicUsize::new(0),
             memory_budget,
             on_shutdown: OnShutdown::default(),
             next_connection: AtomicU64::new(1),
@@ -185,6 +188,11 @@ impl Shared {
         let is_possible = stop.is_some();
         stop.into_iter().for_each(|stop| stop());
         is_possible
+    }
+
+    /// Returns the number of connections over shared memory.
+    pub(crate) fn shared_memory_connections(&self) -> usize {
+        self.shared_memory_count.load(Ordering::Relaxed)
     }
 
     /// Returns the spaces of the server.
@@ -274,7 +282,11 @@ impl Shared {
     }
 
     /// Registers a connection; returns its number.
-    pub(crate) fn enter(&self, address: SocketAddr, local_address: SocketAddr, protocol: u8) -> u64 {
+    pub(crate) fn enter(&self, address: impl Into<Address>, local_address: impl Into<Address>, protocol: u8) -> u64 {
+        let (address, local_address) = (address.into(), local_address.into());
+        if let Address::SharedMemory(_) = address {
+            self.shared_memory_count.fetch_add(1, Ordering::Relaxed);
+        }
         let number = self.next_connection.fetch_add(1, Ordering::Relaxed);
         let client = Client {
             address,
@@ -329,6 +341,9 @@ impl Shared {
             ordered.end_leases_of(number);
         }
         let client = self.clients().remove(&number);
+        if client.as_ref().is_some_and(|client| matches!(client.address, Address::SharedMemory(_))) {
+            self.shared_memory_count.fetch_sub(1, Ordering::Relaxed);
+        }
         if client.is_some_and(|client| client.activity.monitors.get() == 1) {
             self.monitors.remove(number, &self.memory_budget);
             self.orders.change();

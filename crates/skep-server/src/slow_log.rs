@@ -1,11 +1,11 @@
 //! The slow log: the last commands that took long, from the read of their request until they were executed.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::limits::{SLOW_LOG_REPLY_MAX, SLOW_LOG_SIZE_MAX};
+use crate::transport::address::Address;
 
 /// The last slow commands.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub(crate) struct SlowCommand {
     /// The command and its arguments, perhaps shortened.
     pub(crate) arguments: Vec<Vec<u8>>,
     /// The client.
-    pub(crate) client: Option<SocketAddr>,
+    pub(crate) client: Option<Address>,
     /// The name that the client gave itself.
     pub(crate) client_name: String,
 }

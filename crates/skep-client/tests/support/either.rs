@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use skep_client::{AsyncClient, Client, ClientError, ClientSettings};
+use skep_client::{AsyncClient, Client, ClientError, ClientSettings, ServerAddress};
 
 /// A client of either kind.
 pub(crate) enum EitherClient {
@@ -35,7 +35,7 @@ impl EitherClient {
     /// Connects one of the clients.
     pub(crate) fn connect(
         is_async: bool,
-        address: SocketAddr,
+        address: impl Into<ServerAddress>,
         space: u16,
         settings: &ClientSettings,
     ) -> Result<EitherClient, ClientError> {

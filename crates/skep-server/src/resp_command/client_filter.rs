@@ -9,6 +9,7 @@ use skep_wire::resp::ReplyWriter;
 use super::{Arguments, Context, Session, decimal, excerpt};
 use crate::limits::{CLIENTS_COPIED_MAX, CLIENTS_KILLED_MAX};
 use crate::shared::Client;
+use crate::transport::address::Address;
 
 /// The connections that a `CLIENT KILL` is about: those that pass all conditions.
 #[derive(Default)]
@@ -131,13 +132,13 @@ impl ClientFilter {
     }
 
     fn passes(&self, number: u64, client: &Client, context: &Context<'_>) -> bool {
-        let is = |wanted: &Option<String>, address: std::net::SocketAddr| {
+        let is = |wanted: &Option<String>, address: &Address| {
             wanted.as_ref().is_none_or(|wanted| *wanted == address.to_string())
         };
         !self.is_empty
             && (self.includes_own || number != context.connection)
             && self.age_min.is_none_or(|age| client.since.elapsed() >= age)
-            && is(&self.address, client.address)
-            && is(&self.local_address, client.local_address)
+            && is(&self.address, &client.address)
+            && is(&self.local_address, &client.local_address)
     }
 }

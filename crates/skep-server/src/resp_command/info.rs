@@ -103,6 +103,8 @@ fn clients(text: &mut String, shared: &Shared) {
         "skep_connections_waiting_for_memory" shared.memory_budget.waiting()
         "skep_connections_closed_for_memory" shared.sum(|metrics| &metrics.connections_closed_for_memory)
         "skep_connections_closed_idle" shared.sum(|metrics| &metrics.connections_closed_idle)
+        "skep_shared_memory_connections" shared.shared_memory_connections()
+        "skep_connections_closed_for_invalid_words" shared.sum(|metrics| &metrics.shared_memory_invalid)
         "skep_monitors_closed" shared.sum(|metrics| &metrics.monitors_closed)
         "skep_connections_denied" shared.sum(|metrics| &metrics.connections_denied)
         "skep_passwords_refused" shared.sum(|metrics| &metrics.passwords_refused)

@@ -36,7 +36,7 @@ pub(super) fn end(context: &Context<'_>) {
 pub(super) fn append_line(lines: &mut Vec<u8>, name: CommandName, arguments: Arguments<'_>, context: &Context<'_>) {
     let (seconds, microseconds) = context.time.seconds_and_microseconds();
     let (space, address) = match context.shared.clients().get(&context.connection) {
-        Some(client) => (client.space.number(), client.address),
+        Some(client) => (client.space.number(), client.address.clone()),
         None => return,
     };
     let begin = lines.len();

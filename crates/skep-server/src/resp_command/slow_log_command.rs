@@ -83,14 +83,14 @@ fn write(command: &SlowCommand, writer: &mut ReplyWriter<'_>) {
     writer.integer(i64::try_from(command.duration.as_micros()).unwrap_or(i64::MAX));
     writer.array(command.arguments.len());
     command.arguments.iter().for_each(|argument| writer.bulk(argument));
-    writer.bulk(command.client.map_or_else(String::new, |address| address.to_string()).as_bytes());
+    writer.bulk(command.client.as_ref().map_or_else(String::new, ToString::to_string).as_bytes());
     writer.bulk(command.client_name.as_bytes());
 }
 
 /// Enters a command in the slow log, with the first of its arguments and their first bytes.
 pub(super) fn enter(name: CommandName, arguments: Arguments<'_>, duration: Duration, context: &Context<'_>) {
     let (client, client_name) = match context.shared.clients().get(&context.connection) {
-        Some(client) => (Some(client.address), client.name.clone()),
+        Some(client) => (Some(client.address.clone()), client.name.clone()),
         None => (None, String::new()),
     };
     let count = arguments.count();

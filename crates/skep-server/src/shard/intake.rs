@@ -23,6 +23,7 @@ use crate::resp_batch::RespBatch;
 use crate::resp_command::Session;
 use crate::transport::Transport;
 use crate::transport::poller::Source;
+use crate::transport::shared_memory::SharedMemory;
 use crate::transport::tcp::Tcp;
 
 /// The reply to a RESP client on another machine in protected mode. Clients know its prefix.
@@ -74,6 +75,19 @@ impl Shard {
         self.hand_over(Box::new(endpoint), shard, now);
     }
 
+    /// Begins a connection over shared memory: it is native, and waits for its hello.
+    pub(super) fn welcome_shared_memory(&mut self, memory: SharedMemory, now: Instant) {
+        let shared = &self.parts.shared;
+        if shared.connection_count.load(Ordering::Relaxed) >= shared.settings.connections_max {
+            self.metrics().connections_refused.add(1);
+            return;
+        }
+        let number = shared.enter(memory.address(), memory.address(), 0);
+        self.metrics().connections_accepted.add(1);
+        let connection = Connection::new(number, ParsedBatch::Handshake, now);
+        self.take(Box::new(Endpoint::new(connection, Transport::SharedMemory(memory))), now);
+    }
+
     /// Gives a connection to a shard.
     fn hand_over(&mut self, mut endpoint: Box<Endpoint>, shard: u16, now: Instant) {
         if shard == self.parts.index {
@@ -108,6 +122,7 @@ impl Shard {
         let number = endpoint.connection.number;
         // It may have waited in another shard, which counts its own turns.
         (endpoint.is_queued, endpoint.waits_since, endpoint.waits_for_memory) = (false, None, false);
+        endpoint.is_polled = false;
         let token = self.connections.insert(endpoint);
         let Some(endpoint) = self.connections.get_mut(token) else { return };
         if endpoint.transport.register(&self.poller, Source::Connection(token)).is_err() {
@@ -124,6 +139,7 @@ impl Shard {
             let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
             endpoint.end_input(metrics, now, &mut self.shard_budget);
         }
+        self.poll_words_of(token);
         self.queue(token);
     }
 

@@ -10,18 +10,21 @@
 //! A transport is one end of two streams of bytes. No call waits: a read or write that cannot continue returns
 //! [`std::io::ErrorKind::WouldBlock`], and an [`Event`] says later that it can.
 //!
-//! TCP is the only transport of the product. The simulation has one in memory. Each is a variant of [`Transport`] with
-//! the same functions in the same order. So the compiler removes the choice where there is only one variant.
+//! The product has TCP and shared memory, the simulation a transport in its own memory. Each is a variant of
+//! [`Transport`] with the same functions in the same order.
 
+pub(crate) mod address;
 pub(crate) mod poller;
+pub(crate) mod shared_memory;
 pub(crate) mod tcp;
 
 use std::io::{Read, Result, Write};
-use std::net::SocketAddr;
 
 #[cfg(test)]
 use crate::simulation::pipe::Pipe;
+use address::Address;
 use poller::{Poller, Source};
+use shared_memory::SharedMemory;
 use tcp::Tcp;
 
 /// The changes at a transport since the last event.
@@ -41,6 +44,7 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) enum Transport {
     Tcp(Tcp),
+    SharedMemory(SharedMemory),
     #[cfg(test)]
     Simulated(Pipe),
 }
@@ -50,6 +54,7 @@ impl Transport {
     pub(crate) fn register(&self, poller: &Poller, source: Source) -> rustix::io::Result<()> {
         match self {
             Transport::Tcp(tcp) => tcp.register(poller, source),
+            Transport::SharedMemory(shared) => shared.register(poller, source),
             #[cfg(test)]
             Transport::Simulated(_) => Ok(()),
         }
@@ -59,6 +64,7 @@ impl Transport {
     pub(crate) fn deregister(&self, poller: &Poller) {
         match self {
             Transport::Tcp(tcp) => tcp.deregister(poller),
+            Transport::SharedMemory(shared) => shared.deregister(poller),
             #[cfg(test)]
             Transport::Simulated(_) => {}
         }
@@ -68,19 +74,20 @@ impl Transport {
     #[cfg(test)]
     pub(crate) fn take_event(&self) -> Option<Event> {
         match self {
-            Transport::Tcp(_) => None,
+            Transport::Tcp(_) | Transport::SharedMemory(_) => None,
             Transport::Simulated(pipe) => pipe.take_event(),
         }
     }
 
     /// Returns the addresses of the other side and of this one.
-    pub(crate) fn addresses(&self) -> Result<(SocketAddr, SocketAddr)> {
+    pub(crate) fn addresses(&self) -> Result<(Address, Address)> {
         match self {
-            Transport::Tcp(tcp) => tcp.addresses(),
+            Transport::Tcp(tcp) => tcp.addresses().map(|(peer, own)| (peer.into(), own.into())),
+            Transport::SharedMemory(shared) => Ok((shared.address(), shared.address())),
             #[cfg(test)]
             Transport::Simulated(_) => {
-                let local = SocketAddr::from(([127, 0, 0, 1], 1));
-                Ok((local, local))
+                let local = Address::Network(([127, 0, 0, 1], 1).into());
+                Ok((local.clone(), local))
             }
         }
     }
@@ -89,6 +96,7 @@ impl Transport {
     pub(crate) fn finish(&self) -> Result<()> {
         match self {
             Transport::Tcp(tcp) => tcp.finish(),
+            Transport::SharedMemory(shared) => shared.end().finish(),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.finish(),
         }
@@ -100,6 +108,7 @@ impl Read for &Transport {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         match self {
             Transport::Tcp(tcp) => tcp.read(buffer),
+            Transport::SharedMemory(shared) => shared.end().receive(buffer),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.read(buffer),
         }
@@ -111,6 +120,7 @@ impl Write for &Transport {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         match self {
             Transport::Tcp(tcp) => tcp.write(bytes),
+            Transport::SharedMemory(shared) => shared.end().send(bytes),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.write(bytes),
         }

@@ -68,8 +68,8 @@ pub(crate) struct Arguments {
     /// Space of the server: hash or ordered [default: hash; ordered for e and cloud].
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     space: Option<Space>,
-    /// Native address of the server.
-    #[arg(long, value_name = "HOST:PORT", default_value = crate::cli::DEFAULT_ADDRESS, value_parser = crate::cli::address)]
+    /// Native address of the server: HOST:PORT, or shm:PATH for shared memory.
+    #[arg(long, value_name = "ADDRESS", default_value = crate::cli::DEFAULT_ADDRESS, value_parser = crate::cli::native_address)]
     addr: String,
     #[command(flatten)]
     password: PasswordSource,
@@ -148,6 +148,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let client_count = usize::from(arguments.clients.unwrap_or(if arguments.embedded { 1 } else { 4 }));
     let (space, plan) = plan(arguments)?;
     let shares = shares(arguments.records, client_count as u64);
+    if arguments.rate.is_some() && arguments.addr.starts_with("shm:") {
+        return Err(Failure::Usage("--rate needs a native address of TCP: write --addr HOST:PORT".to_owned()));
+    }
     let login = Login::new(&arguments.addr, &arguments.password)?;
     let mut targets = targets(arguments, &login, plan.space, client_count)?;
     let mut inserts: Vec<Inserts> = (0..client_count as u64)

@@ -29,8 +29,8 @@ pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7379";
 /// Sends one command.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Native address of the server.
-    #[arg(long, global = true, value_name = "HOST:PORT", default_value = DEFAULT_ADDRESS, value_parser = address)]
+    /// Native address of the server: HOST:PORT, or shm:PATH for shared memory.
+    #[arg(long, global = true, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, value_parser = native_address)]
     addr: String,
     #[command(flatten)]
     password: PasswordSource,
@@ -276,6 +276,16 @@ pub(crate) fn connect(login: &Login) -> Result<Client, String> {
         }
         error => reason(&error),
     })
+}
+
+/// Checks the form of a native address: that of a server's port, perhaps after `tcp:`, or `shm:` and a path.
+pub(crate) fn native_address(text: &str) -> Result<String, String> {
+    match text.split_once(':') {
+        Some(("shm", "")) => Err(format!("`{text}` names no socket: write shm:PATH, such as shm:/run/skep.sock")),
+        Some(("shm", _)) => Ok(text.to_owned()),
+        Some(("tcp", rest)) => address(rest),
+        _ => address(text).map_err(|refusal| format!("{refusal}, or shm:PATH")),
+    }
 }
 
 /// Checks the form of a server's address: a name or an IP address, and a port.

@@ -30,6 +30,10 @@ pub(crate) struct Configuration {
     /// Address for Redis clients, or off [default: 127.0.0.1:6379].
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) resp: Option<RespAddress>,
+    /// Path of a unix socket over which clients of the same user get shared memory: skep cli --addr shm:PATH, the client
+    /// crate [default: no shared memory].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) shared_memory: Option<PathBuf>,
     /// Port for Redis clients instead of the one in --resp, as redis-server names it; 0 means off.
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
@@ -202,6 +206,7 @@ impl Configuration {
         Configuration {
             listen: self.listen.or(other.listen),
             resp: self.resp.or(other.resp),
+            shared_memory: self.shared_memory.or(other.shared_memory),
             port: self.port.or(other.port),
             requirepass_file,
             requirepass,
@@ -248,6 +253,7 @@ impl Configuration {
                 (RespAddress::At(address), None) => Some(address),
                 (RespAddress::At(address), Some(port)) => Some(SocketAddr::new(address.ip(), port)),
             },
+            shared_memory: complete.shared_memory,
             password: None,
             protected_mode: complete.protected_mode.expect(given).0,
             timeout: complete.timeout.expect(given),

@@ -69,6 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         program: &program,
         native: server.native_address(),
         resp: server.resp_address(),
+        shared_memory: settings.shared_memory.as_deref(),
         memory: MemorySize(settings.memory),
         ordered_memory: MemorySize(settings.ordered_memory),
         shard_count: settings.shards,
@@ -108,6 +109,12 @@ fn explain(error: &StartError) -> String {
             "--connection-memory {} is too little for --max-clients {connections_max}: choose at least {}, or fewer clients",
             MemorySize(*connection_memory),
             MemorySize(ServerSettings::connection_memory_min(*connections_max))
+        ),
+        StartError::SharedMemoryInUse(_) => format!("{error} with --shared-memory"),
+        StartError::SharedMemory { path, source } => format!(
+            "cannot listen at {} for shared memory: {}: choose another path with --shared-memory",
+            path.display(),
+            reason(source)
         ),
         StartError::AddressInUse { front_end, .. } => format!("{error} with {}", flag_of(front_end)),
         StartError::Listen { front_end, address, source } => {

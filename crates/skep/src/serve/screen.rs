@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 
 use crate::size::MemorySize;
 
@@ -14,6 +15,8 @@ pub(super) struct Screen<'a> {
     pub(super) native: SocketAddr,
     /// The address for Redis clients.
     pub(super) resp: Option<SocketAddr>,
+    /// The path of the socket for shared memory.
+    pub(super) shared_memory: Option<&'a Path>,
     /// Memory of all shards together.
     pub(super) memory: MemorySize,
     /// Memory of the ordered space; 0 if it is disabled.
@@ -80,6 +83,9 @@ impl Screen<'_> {
         match self.resp {
             Some(address) => line(format_args!("  RESP        {address}")),
             None => line(format_args!("  RESP        off")),
+        }
+        if let Some(path) = self.shared_memory {
+            line(format_args!("  shared      shm:{}", path.display()));
         }
         let shards = match self.shard_count {
             1 => "1 shard".to_owned(),
@@ -166,6 +172,7 @@ mod tests {
             program: "skep",
             native: "127.0.0.1:7379".parse().unwrap(),
             resp: Some("127.0.0.1:6379".parse().unwrap()),
+            shared_memory: None,
             memory: MemorySize(1 << 30),
             ordered_memory: MemorySize(256 << 20),
             shard_count: 2,
@@ -212,6 +219,8 @@ mod tests {
         assert!(open.contains("without a password: any client"), "{open}");
         let closed = Screen { native: "0.0.0.0:7000".parse().unwrap(), has_password: true, ..screen() }.text();
         assert!(closed.contains("clients send a password"), "{closed}");
+        let shared = Screen { shared_memory: Some("/run/skep.sock".as_ref()), ..screen() }.text();
+        assert!(shared.contains("  shared      shm:/run/skep.sock\n"), "{shared}");
         let silent = Screen { resp: None, ordered_memory: MemorySize(0), ..screen() }.text();
         assert!(silent.contains("  ordered     off\n"), "{silent}");
         assert!(!silent.contains("redis-cli"), "{silent}");
