@@ -78,6 +78,7 @@ use shard::{Handover, Parts, Shard};
 use shared::Shared;
 use start::Steps;
 use threads::Threads;
+use transport::datagram::{self, Datagrams};
 
 /// A running server. It stops when it is dropped.
 #[derive(Debug)]
@@ -102,6 +103,11 @@ impl Server {
         let connections_wanted = settings.connections_max;
         settings.connections_max = threads::connections_granted(connections_wanted);
         let listeners = Listeners::bind(&mut settings.native, &mut settings.resp, &mut steps)?;
+        let mut sockets = match &mut settings.udp {
+            Some(address) => datagram::bind(address, settings.shards, &mut steps)?,
+            None => Vec::new(),
+        }
+        .into_iter();
         let cores = cores_for_shards(&settings, &mut steps)?;
         let mut processors = Vec::new();
         for _ in 0..settings.shards {
@@ -129,11 +135,18 @@ impl Server {
                 || threads.spawn(name.clone(), None, || daemon.run()),
                 |source| StartError::Thread { name: name.clone(), source },
             )?;
+            let datagrams = match sockets.next() {
+                Some(socket) => Some(Box::new(
+                    steps.open(format!("the packets of shard {index}"), || Datagrams::new(socket, Instant::now()))?,
+                )),
+                None => None,
+            };
             let parts = Parts {
                 index,
                 shared: shared.clone(),
                 partition: Partition::new(shared.partition_seed, shared.settings.shards),
                 listeners: listeners.take(),
+                datagrams,
                 waker,
                 peers,
                 incoming,
@@ -171,6 +184,11 @@ impl Server {
     /// Returns the address of the RESP port, if there is one.
     pub fn resp_address(&self) -> Option<SocketAddr> {
         self.shared.settings.resp
+    }
+
+    /// Returns the first of the UDP addresses, if there are any; each further shard has the next port.
+    pub fn udp_address(&self) -> Option<SocketAddr> {
+        self.shared.settings.udp
     }
 
     /// Lets the command `SHUTDOWN` call this function once, from a thread of the server. The function must return soon,

@@ -10,8 +10,8 @@ use skep_store::ordered::{LEASE_TIME, OrderedSettings};
 use skep_wire::native::Password;
 
 use crate::limits::{
-    BUDGET_MIN, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX, SHARD_MEMORY,
-    SHARDS_MAX, SHARE,
+    BUDGET_MIN, DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX,
+    SHARD_MEMORY, SHARDS_MAX, SHARE,
 };
 use crate::memory_available::memory_available;
 
@@ -22,6 +22,9 @@ pub struct ServerSettings {
     pub native: SocketAddr,
     /// Where RESP clients connect, if they may. Port 0: any free port.
     pub resp: Option<SocketAddr>,
+    /// Where native clients send UDP packets, if they may: each shard has a port, and this is the first one. Port 0: any
+    /// free ports.
+    pub udp: Option<SocketAddr>,
     /// Memory of the hash space, of all shards together, in bytes.
     pub memory: u64,
     /// Memory of the ordered space, which all shards share, in bytes; 0: there is none.
@@ -67,6 +70,7 @@ impl Default for ServerSettings {
         ServerSettings {
             native: SocketAddr::from(([127, 0, 0, 1], 7379)),
             resp: Some(SocketAddr::from(([127, 0, 0, 1], 6379))),
+            udp: None,
             memory: 1 << 30,
             ordered_memory: 256 << 20,
             lease_time: LEASE_TIME,
@@ -142,7 +146,7 @@ pub enum StartError {
     /// Another program listens on an address.
     #[error("{front_end} address {address} is in use: stop the program that listens there, or choose another port")]
     AddressInUse {
-        /// Which of the two addresses.
+        /// Which of the addresses.
         front_end: &'static str,
         /// The address.
         address: SocketAddr,
@@ -150,7 +154,7 @@ pub enum StartError {
     /// An address cannot be listened on.
     #[error("cannot listen on {front_end} address {address}: {source}: choose another address")]
     Listen {
-        /// Which of the two addresses.
+        /// Which of the addresses.
         front_end: &'static str,
         /// The address.
         address: SocketAddr,
@@ -240,7 +244,8 @@ impl ServerSettings {
             return Err(StartError::ConnectionMemory { connection_memory, connections_max });
         }
         self.store(0).validate().map_err(StartError::Store)?;
-        let connection_memory = connection_memory.saturating_add(u64::from(self.shards) * SHARD_MEMORY);
+        let of_shard = SHARD_MEMORY + if self.udp.is_some() { DATAGRAM_MEMORY } else { 0 };
+        let connection_memory = connection_memory.saturating_add(u64::from(self.shards) * of_shard);
         let all = memory.saturating_add(ordered_memory).saturating_add(connection_memory);
         match memory_available(Path::new("/")) {
             Some(available) if all > available / 10 * 9 => {

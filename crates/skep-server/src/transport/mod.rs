@@ -10,9 +10,10 @@
 //! A transport is one end of two streams of bytes. No call waits: a read or write that cannot continue returns
 //! [`std::io::ErrorKind::WouldBlock`], and an [`Event`] says later that it can.
 //!
-//! TCP is the only transport of the product. The simulation has one in memory. Each is a variant of [`Transport`] with
-//! the same functions in the same order. So the compiler removes the choice where there is only one variant.
+//! The product has TCP and datagrams, the simulation a transport in memory. Each is a variant of [`Transport`] with the
+//! same functions in the same order.
 
+pub(crate) mod datagram;
 pub(crate) mod poller;
 pub(crate) mod tcp;
 
@@ -21,6 +22,7 @@ use std::net::SocketAddr;
 
 #[cfg(test)]
 use crate::simulation::pipe::Pipe;
+use datagram::Datagram;
 use poller::{Poller, Source};
 use tcp::Tcp;
 
@@ -41,6 +43,7 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) enum Transport {
     Tcp(Tcp),
+    Datagram(Box<Datagram>),
     #[cfg(test)]
     Simulated(Pipe),
 }
@@ -50,15 +53,23 @@ impl Transport {
     pub(crate) fn register(&self, poller: &Poller, source: Source) -> rustix::io::Result<()> {
         match self {
             Transport::Tcp(tcp) => tcp.register(poller, source),
+            // The shard's socket is registered.
+            Transport::Datagram(_) => Ok(()),
             #[cfg(test)]
             Transport::Simulated(_) => Ok(()),
         }
+    }
+
+    /// Returns true if it can be served by its shard only.
+    pub(crate) fn belongs_to_shard(&self) -> bool {
+        matches!(self, Transport::Datagram(_))
     }
 
     /// Ends the registration of [`Transport::register`].
     pub(crate) fn deregister(&self, poller: &Poller) {
         match self {
             Transport::Tcp(tcp) => tcp.deregister(poller),
+            Transport::Datagram(_) => {}
             #[cfg(test)]
             Transport::Simulated(_) => {}
         }
@@ -68,7 +79,7 @@ impl Transport {
     #[cfg(test)]
     pub(crate) fn take_event(&self) -> Option<Event> {
         match self {
-            Transport::Tcp(_) => None,
+            Transport::Tcp(_) | Transport::Datagram(_) => None,
             Transport::Simulated(pipe) => pipe.take_event(),
         }
     }
@@ -77,6 +88,7 @@ impl Transport {
     pub(crate) fn addresses(&self) -> Result<(SocketAddr, SocketAddr)> {
         match self {
             Transport::Tcp(tcp) => tcp.addresses(),
+            Transport::Datagram(datagram) => Ok(datagram.addresses()),
             #[cfg(test)]
             Transport::Simulated(_) => {
                 let local = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -89,6 +101,7 @@ impl Transport {
     pub(crate) fn finish(&self) -> Result<()> {
         match self {
             Transport::Tcp(tcp) => tcp.finish(),
+            Transport::Datagram(datagram) => datagram.finish(),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.finish(),
         }
@@ -100,6 +113,7 @@ impl Read for &Transport {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         match self {
             Transport::Tcp(tcp) => tcp.read(buffer),
+            Transport::Datagram(datagram) => datagram.read(buffer),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.read(buffer),
         }
@@ -111,6 +125,7 @@ impl Write for &Transport {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         match self {
             Transport::Tcp(tcp) => tcp.write(bytes),
+            Transport::Datagram(datagram) => datagram.write(bytes),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.write(bytes),
         }

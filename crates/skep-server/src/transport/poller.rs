@@ -16,6 +16,7 @@ use crate::limits::EVENTS_MAX;
 const WAKER_WORD: u64 = u64::MAX;
 const NATIVE_WORD: u64 = u64::MAX - 1;
 const RESP_WORD: u64 = u64::MAX - 2;
+const DATAGRAMS_WORD: u64 = u64::MAX - 4;
 
 /// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub(crate) enum Source {
     Waker,
     /// A listener has connections.
     Listener(FrontEnd),
+    /// The UDP socket of this shard has packets.
+    Datagrams,
     /// A connection of this shard.
     Connection(Token),
 }
@@ -34,6 +37,7 @@ impl Source {
             Source::Waker => WAKER_WORD,
             Source::Listener(FrontEnd::Native) => NATIVE_WORD,
             Source::Listener(FrontEnd::Resp) => RESP_WORD,
+            Source::Datagrams => DATAGRAMS_WORD,
             Source::Connection(token) => token.to_u64(),
         }
     }
@@ -43,6 +47,7 @@ impl Source {
             WAKER_WORD => Source::Waker,
             NATIVE_WORD => Source::Listener(FrontEnd::Native),
             RESP_WORD => Source::Listener(FrontEnd::Resp),
+            DATAGRAMS_WORD => Source::Datagrams,
             word => Source::Connection(Token::from_u64(word)),
         }
     }
