@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime};
 use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
 use skep_wire::native::Welcome;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::address::{ResolvedAddress, ServerAddress};
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::expiries::{self, KeyExpiry, expiries};
@@ -39,22 +40,28 @@ pub struct AsyncClient {
 }
 
 impl AsyncClient {
-    /// Connects to all shards of the server at this address, for operations on one of its spaces.
-    pub async fn connect(address: impl ToSocketAddrs, space: u16) -> Result<AsyncClient, ClientError> {
+    /// Connects to all shards of the server at this address, for operations on one of its spaces. The address must be one
+    /// of TCP: the transports on which the client itself polls are for the blocking client.
+    pub async fn connect(address: impl Into<ServerAddress>, space: u16) -> Result<AsyncClient, ClientError> {
         Self::connect_with(address, space, &ClientSettings::default()).await
     }
 
     /// Connects as [`AsyncClient::connect`] does, with these settings. Fails at once if no server replies: only later
     /// calls connect again.
     pub async fn connect_with(
-        address: impl ToSocketAddrs,
+        address: impl Into<ServerAddress>,
         space: u16,
         settings: &ClientSettings,
     ) -> Result<AsyncClient, ClientError> {
         let settings = settings.within_bounds();
-        let unresolved = |source| ClientError::Connect { address: "the address given".into(), source };
+        let given = address.into();
+        let unresolved = |source| ClientError::Connect { address: given.to_string(), source };
+        let ServerAddress::Tcp(host) = &given else {
+            let reason = "only the blocking client supports this transport";
+            return Err(unresolved(io::Error::new(io::ErrorKind::Unsupported, reason)));
+        };
         let mut failure = unresolved(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
-        for address in lookup_host(address).await.map_err(unresolved)? {
+        for address in lookup_host(host).await.map_err(unresolved)? {
             match open_all(address, &settings).await {
                 Err(error @ ClientError::Connect { .. }) => failure = error,
                 Err(error) => return Err(error),
@@ -73,8 +80,8 @@ impl AsyncClient {
     }
 
     /// Returns the server's address.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> ResolvedAddress {
+        ResolvedAddress::Tcp(self.address)
     }
 
     /// Returns how often the client has connected again.
@@ -127,7 +134,7 @@ impl AsyncClient {
 
     /// Sends and receives until all replies have arrived, or no byte has moved for too long.
     async fn transfer(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
-        let (address, limit) = (self.address, self.settings.reply_timeout);
+        let (address, limit) = (self.address(), self.settings.reply_timeout);
         let mut timer = pin!(sleep(limit));
         std::future::poll_fn(|context| {
             let before = self.exchange.moved_bytes();
@@ -138,7 +145,7 @@ impl AsyncClient {
                 timer.as_mut().reset(Instant::now() + limit);
             }
             ready!(timer.as_mut().poll(context));
-            Poll::Ready(Err(ClientError::TimedOut { address, limit }))
+            Poll::Ready(Err(ClientError::TimedOut { address: address.clone(), limit }))
         })
         .await
     }
@@ -165,8 +172,8 @@ impl AsyncClient {
         shard: usize,
         requests: &[Request<'_>],
     ) -> Poll<Result<(), ClientError>> {
-        let address = self.address;
-        let failed = |error| ClientError::of_connection(address, error);
+        let address = ResolvedAddress::Tcp(self.address);
+        let failed = |error| ClientError::of_connection(&address, error);
         loop {
             // A reply makes room for another frame, so sending is tried again after each reply.
             loop {
@@ -186,9 +193,10 @@ impl AsyncClient {
             ready!(Pin::new(&mut self.connections[shard]).poll_read(context, &mut buffer)).map_err(failed)?;
             let size = buffer.filled().len();
             if size == 0 {
-                return Poll::Ready(Err(ClientError::Closed { address }));
+                return Poll::Ready(Err(ClientError::Closed { address: address.clone() }));
             }
-            self.exchange.received(shard, size).map_err(|source| ClientError::Protocol { address, source })?;
+            let decoded = self.exchange.received(shard, size);
+            decoded.map_err(|source| ClientError::Protocol { address: address.clone(), source })?;
         }
     }
 }
@@ -222,7 +230,8 @@ async fn open(
     let mut stream = connected
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         .map_err(|source| ClientError::Connect { address: address.to_string(), source })?;
-    let mut handshake = Handshake::new(address, settings.password.as_ref(), expected);
+    let resolved = ResolvedAddress::Tcp(address);
+    let mut handshake = Handshake::new(&resolved, settings.password.as_ref(), expected);
     let welcome = timeout(limit, async {
         stream.set_nodelay(true)?;
         stream.write_all(&handshake.hello()).await?;
@@ -236,7 +245,7 @@ async fn open(
     match welcome.await {
         Ok(Ok(welcome)) => Ok((stream, welcome?)),
         Ok(Err(error)) if is_closed(&error) => Err(handshake.failed(NotWelcome::Closed)),
-        Ok(Err(source)) => Err(ClientError::Io { address, source }),
+        Ok(Err(source)) => Err(ClientError::Io { address: resolved, source }),
         Err(_) => Err(handshake.failed(NotWelcome::Silent(limit))),
     }
 }

@@ -1,61 +1,57 @@
-//! The blocking client: one connection to each shard, and `poll` over all of them.
-//!
-//! Sockets are in blocking mode, and each call states if it may block. In the common case, one shard has replies to
-//! send and the client has nothing left to send. Then the client needs one blocking `recv`, and no `poll` before it.
+//! The blocking client: one stream to each shard, and a wait for all of them.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
 use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
 use skep_wire::native::Welcome;
 
+use crate::address::{ResolvedAddress, ServerAddress};
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::expiries::{self, KeyExpiry, expiries};
 use crate::handshake::Handshake;
-use crate::lane::Lane;
 use crate::operations::single_operations;
 use crate::range::{self, KeyRange, Pair, ScanProgress};
 use crate::reply;
 use crate::responses::Responses;
-use crate::retries::{Retries, are_silent};
+use crate::retries::Retries;
 use crate::scans::scans;
 use crate::settings::ClientSettings;
+use crate::stream::{Stream, Waiting, are_silent, wait};
 
 /// A client whose calls return when the replies have arrived.
 #[derive(Debug)]
 pub struct Client {
     exchange: Exchange,
-    address: SocketAddr,
+    address: ResolvedAddress,
     settings: ClientSettings,
     /// One connection to each shard, in the order of the shards. Empty after a failure.
-    connections: Vec<TcpStream>,
+    connections: Vec<Stream>,
     reconnection_count: u64,
 }
 
 impl Client {
-    /// Connects to all shards of the server at this address, for operations on one of its spaces.
-    pub fn connect(address: impl ToSocketAddrs, space: u16) -> Result<Client, ClientError> {
+    /// Connects to all shards of the server at this address, for operations on one of its spaces. The address decides
+    /// the transport.
+    pub fn connect(address: impl Into<ServerAddress>, space: u16) -> Result<Client, ClientError> {
         Self::connect_with(address, space, &ClientSettings::default())
     }
 
     /// Connects as [`Client::connect`] does, with these settings. Fails at once if no server replies: only later calls
     /// connect again.
     pub fn connect_with(
-        address: impl ToSocketAddrs,
+        address: impl Into<ServerAddress>,
         space: u16,
         settings: &ClientSettings,
     ) -> Result<Client, ClientError> {
         let settings = settings.within_bounds();
-        let unresolved = |source| ClientError::Connect { address: "the address given".into(), source };
+        let given = address.into();
+        let unresolved = |source| ClientError::Connect { address: given.to_string(), source };
         let mut failure = unresolved(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
-        for address in address.to_socket_addrs().map_err(unresolved)? {
-            match open_all(address, &settings) {
+        for address in given.resolve().map_err(unresolved)? {
+            match open_all(&address, &settings) {
                 Err(error @ ClientError::Connect { .. }) => failure = error,
                 Err(error) => return Err(error),
                 Ok((connections, welcome)) => {
@@ -73,8 +69,8 @@ impl Client {
     }
 
     /// Returns the server's address.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> &ResolvedAddress {
+        &self.address
     }
 
     /// Returns how often the client has connected again.
@@ -116,7 +112,7 @@ impl Client {
     /// Connects if there are no connections, and executes the requests that have no reply.
     fn attempt(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
         if self.connections.is_empty() {
-            let (connections, welcome) = open_all(self.address, &self.settings)?;
+            let (connections, welcome) = open_all(&self.address, &self.settings)?;
             self.exchange.reconnected(&welcome, requests);
             self.connections = connections;
             self.reconnection_count += 1;
@@ -139,83 +135,60 @@ impl Client {
         }
     }
 
-    /// Sends as many bytes as the socket accepts.
+    /// Sends as many bytes as the connection accepts.
     fn send(&mut self, shard: usize, requests: &[Request<'_>]) -> Result<(), ClientError> {
         loop {
             let bytes = self.exchange.transmit(shard, requests);
             if bytes.is_empty() {
                 return Ok(());
             }
-            match send(&self.connections[shard], bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match self.connections[shard].send(bytes) {
                 Ok(size) => self.exchange.transmitted(shard, size),
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(self.failed(error)),
             }
         }
     }
 
-    /// Waits until a socket is ready, and receives the bytes that have arrived.
+    /// Waits until a connection is ready, and receives the bytes that have arrived.
     fn wait(&mut self) -> Result<(), ClientError> {
-        let begun = Instant::now();
-        let lanes = self.exchange.lanes();
-        let waiting: Vec<usize> = (0..lanes.len()).filter(|&shard| lanes[shard].is_waiting()).collect();
-        if let [shard] = waiting[..]
-            && !lanes[shard].is_sending()
-        {
-            return self.receive(shard, RecvFlags::empty());
+        let limit = self.settings.reply_timeout;
+        let lanes = self.exchange.lanes().iter().enumerate();
+        let waiting: Vec<Waiting> =
+            lanes.filter(|(_, lane)| lane.is_waiting()).map(|(shard, lane)| (shard, lane.is_sending())).collect();
+        if let [(shard, false)] = waiting[..] {
+            let buffer = self.exchange.lane(shard).receive_buffer();
+            let received = self.connections[shard].receive_within(buffer, limit);
+            let size = received.map_err(|error| self.failed(error))?.ok_or_else(|| self.timed_out())?;
+            return self.received(shard, size);
         }
 
-        let events = |lane: &Lane| match lane.is_sending() {
-            true => PollFlags::IN | PollFlags::OUT,
-            false => PollFlags::IN,
-        };
-        let poll_fd = |&shard: &usize| PollFd::new(&self.connections[shard], events(&lanes[shard]));
-        let mut polled: Vec<PollFd<'_>> = waiting.iter().map(poll_fd).collect();
-        loop {
-            // A signal does not begin the time anew. A timeout is too long for the type only if it is longer than the
-            // settings allow.
-            let left = self.settings.reply_timeout.saturating_sub(begun.elapsed());
-            match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
-                Err(Errno::INTR) => {}
-                Ok(0) => return Err(self.timed_out()),
-                Ok(_) => break,
+        let readable = wait(&self.connections, &waiting, limit).map_err(|error| self.failed(error))?;
+        for shard in readable.ok_or_else(|| self.timed_out())? {
+            match self.connections[shard].receive(self.exchange.lane(shard).receive_buffer()) {
+                Ok(size) => self.received(shard, size)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(self.failed(error)),
             }
-        }
-        // A socket with an error is reported as ready too. The read then returns the error.
-        let readable: Vec<bool> = polled.iter().map(|fd| !(fd.revents() - PollFlags::OUT).is_empty()).collect();
-        for (shard, _) in waiting.into_iter().zip(readable).filter(|(_, readable)| *readable) {
-            self.receive(shard, RecvFlags::DONTWAIT)?;
         }
         Ok(())
     }
 
-    fn receive(&mut self, shard: usize, flags: RecvFlags) -> Result<(), ClientError> {
-        let begun = Instant::now();
-        loop {
-            let buffer = self.exchange.lane(shard).receive_buffer();
-            return match recv(&self.connections[shard], buffer, flags) {
-                Ok((_, 0)) => Err(ClientError::Closed { address: self.address }),
-                Ok((_, size)) => self
-                    .exchange
-                    .received(shard, size)
-                    .map_err(|source| ClientError::Protocol { address: self.address, source }),
-                Err(Errno::INTR) if begun.elapsed() < self.settings.reply_timeout => continue,
-                // A receive that may block has the timeout of the socket.
-                Err(Errno::AGAIN | Errno::INTR) if flags.is_empty() => Err(self.timed_out()),
-                Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-                Err(error) => Err(self.failed(error)),
-            };
+    /// Decodes bytes that have arrived.
+    fn received(&mut self, shard: usize, size: usize) -> Result<(), ClientError> {
+        if size == 0 {
+            return Err(ClientError::Closed { address: self.address.clone() });
         }
+        let decoded = self.exchange.received(shard, size);
+        decoded.map_err(|source| ClientError::Protocol { address: self.address.clone(), source })
     }
 
     fn timed_out(&self) -> ClientError {
-        ClientError::TimedOut { address: self.address, limit: self.settings.reply_timeout }
+        ClientError::TimedOut { address: self.address.clone(), limit: self.settings.reply_timeout }
     }
 
-    fn failed(&self, error: Errno) -> ClientError {
-        ClientError::of_connection(self.address, error.into())
+    fn failed(&self, error: io::Error) -> ClientError {
+        ClientError::of_connection(&self.address, error)
     }
 }
 
@@ -232,7 +205,7 @@ impl Iterator for Pages<'_, '_> {
 }
 
 /// Connects to all shards of a server.
-fn open_all(address: SocketAddr, settings: &ClientSettings) -> Result<(Vec<TcpStream>, Welcome), ClientError> {
+fn open_all(address: &ResolvedAddress, settings: &ClientSettings) -> Result<(Vec<Stream>, Welcome), ClientError> {
     let (first, welcome) = open(address, settings, None)?;
     let mut first = Some(first);
     let connections = (0..welcome.shard_count)
@@ -246,46 +219,39 @@ fn open_all(address: SocketAddr, settings: &ClientSettings) -> Result<(Vec<TcpSt
 
 /// Connects and sends a hello.
 fn open(
-    address: SocketAddr,
+    address: &ResolvedAddress,
     settings: &ClientSettings,
     expected: Option<(u16, Welcome)>,
-) -> Result<(TcpStream, Welcome), ClientError> {
-    let timeout = settings.connect_timeout;
-    let mut stream = TcpStream::connect_timeout(&address, timeout)
+) -> Result<(Stream, Welcome), ClientError> {
+    let limit = settings.connect_timeout;
+    let mut stream = Stream::connect(address, limit)
         .map_err(|source| ClientError::Connect { address: address.to_string(), source })?;
     let mut handshake = Handshake::new(address, settings.password.as_ref(), expected);
     let welcome = (|| {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(timeout))?;
-        stream.write_all(&handshake.hello())?;
+        let hello = handshake.hello();
+        let mut sent = 0;
+        while sent < hello.len() {
+            // A new connection takes the bytes of a hello at once.
+            sent += stream.send(&hello[sent..])?;
+        }
         loop {
-            match stream.read(handshake.receive_buffer()) {
-                Ok(size) => match handshake.received(size).transpose() {
-                    Some(result) => return Ok(result),
-                    None => continue,
-                },
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+            let Some(size) = stream.receive_within(handshake.receive_buffer(), limit)? else { return Ok(None) };
+            if let Some(result) = handshake.received(size).transpose() {
+                return io::Result::Ok(Some(result));
             }
         }
     })();
     match welcome {
-        Ok(welcome) => {
-            let welcome = welcome?;
-            let timeout = Some(settings.reply_timeout);
-            stream.set_read_timeout(timeout).map_err(|source| ClientError::Io { address, source })?;
-            Ok((stream, welcome))
-        }
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            Err(handshake.failed(NotWelcome::Silent(timeout)))
-        }
+        Ok(Some(welcome)) => Ok((stream, welcome?)),
+        Ok(None) => Err(handshake.failed(NotWelcome::Silent(limit))),
         Err(error) if is_closed(&error) => Err(handshake.failed(NotWelcome::Closed)),
-        Err(source) => Err(ClientError::Io { address, source }),
+        Err(source) => Err(ClientError::Io { address: address.clone(), source }),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
@@ -345,8 +311,9 @@ mod tests {
             move || serve_value(&listener, &value)
         });
         let mut client = Client::connect(address, 0).unwrap();
-        set_socket_recv_buffer_size(&client.connections[0], SMALL).unwrap();
-        set_socket_send_buffer_size(&client.connections[0], SMALL).unwrap();
+        let Stream::Tcp(socket, _) = &client.connections[0];
+        set_socket_recv_buffer_size(socket, SMALL).unwrap();
+        set_socket_send_buffer_size(socket, SMALL).unwrap();
 
         // The values differ, because otherwise the copy flag would let them share a frame.
         let other = vec![8; 1 << 20];

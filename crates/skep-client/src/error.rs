@@ -1,11 +1,12 @@
 //! The errors of a client, and advice for its user.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use skep_core::operation::OperationError;
 use skep_wire::native::{ProtocolError, Refusal, WireError};
+
+use crate::address::ResolvedAddress;
 
 /// The reason why a call failed.
 ///
@@ -29,7 +30,7 @@ pub enum ClientError {
     )]
     NotWelcome {
         /// The address of the server.
-        address: SocketAddr,
+        address: ResolvedAddress,
         /// The event that occurred in place of a welcome.
         reason: NotWelcome,
     },
@@ -37,7 +38,7 @@ pub enum ClientError {
     #[error("the server at {address} refuses the connection: {reason}")]
     Refused {
         /// The address of the server.
-        address: SocketAddr,
+        address: ResolvedAddress,
         /// The reason that the server gave.
         reason: Refusal,
     },
@@ -45,7 +46,7 @@ pub enum ClientError {
     #[error("connection to {address} failed: {source}")]
     Io {
         /// The server's address.
-        address: SocketAddr,
+        address: ResolvedAddress,
         /// The error of the operating system.
         source: io::Error,
     },
@@ -53,13 +54,13 @@ pub enum ClientError {
     #[error("the server at {address} closed the connection, it may have been stopped")]
     Closed {
         /// The server's address.
-        address: SocketAddr,
+        address: ResolvedAddress,
     },
     /// The server has not replied in time. The client has closed the connection, so that a late reply is lost.
     #[error("the server at {address} did not reply within {limit:?}")]
     TimedOut {
         /// The server's address.
-        address: SocketAddr,
+        address: ResolvedAddress,
         /// The [`reply_timeout`](crate::ClientSettings::reply_timeout) of the client.
         limit: Duration,
     },
@@ -76,7 +77,7 @@ pub enum ClientError {
     )]
     Protocol {
         /// The server's address.
-        address: SocketAddr,
+        address: ResolvedAddress,
         /// The error of the decoder.
         source: ProtocolError,
     },
@@ -120,7 +121,8 @@ pub enum NotWelcome {
 
 impl ClientError {
     /// Returns the error of a connection on which reading or writing failed.
-    pub(crate) fn of_connection(address: SocketAddr, source: io::Error) -> Self {
+    pub(crate) fn of_connection(address: &ResolvedAddress, source: io::Error) -> Self {
+        let address = address.clone();
         if is_closed(&source) { ClientError::Closed { address } } else { ClientError::Io { address, source } }
     }
 

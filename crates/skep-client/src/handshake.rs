@@ -3,16 +3,15 @@
 //! The clients wait for the welcome with a timeout. Without it they could wait forever: a RESP server takes the hello
 //! for the start of a command, and waits for its end.
 
-use std::net::SocketAddr;
-
 use skep_wire::native::{Hello, Password, ProtocolError, Welcome};
 
+use crate::address::ResolvedAddress;
 use crate::error::{ClientError, NotWelcome};
 
 /// A hello whose welcome has not arrived.
 #[derive(Debug)]
 pub(crate) struct Handshake {
-    address: SocketAddr,
+    address: ResolvedAddress,
     password: Option<Password>,
     /// The requested shard, and the welcome of an earlier connection to the same server.
     expected: Option<(u16, Welcome)>,
@@ -23,8 +22,13 @@ pub(crate) struct Handshake {
 impl Handshake {
     /// Returns the handshake of the first connection to a server, or of a connection to one shard of the server with
     /// this welcome.
-    pub(crate) fn new(address: SocketAddr, password: Option<&Password>, expected: Option<(u16, Welcome)>) -> Self {
-        Handshake { address, password: password.cloned(), expected, arrived: [0; Welcome::SIZE], size: 0 }
+    pub(crate) fn new(
+        address: &ResolvedAddress,
+        password: Option<&Password>,
+        expected: Option<(u16, Welcome)>,
+    ) -> Self {
+        let (address, password) = (address.clone(), password.cloned());
+        Handshake { address, password, expected, arrived: [0; Welcome::SIZE], size: 0 }
     }
 
     /// Returns the bytes to send first.
@@ -45,7 +49,7 @@ impl Handshake {
         }
         self.size += size;
         let welcome = Welcome::decode(&self.arrived[..self.size]).map_err(|error| match error {
-            ProtocolError::Refused(reason) => ClientError::Refused { address: self.address, reason },
+            ProtocolError::Refused(reason) => ClientError::Refused { address: self.address.clone(), reason },
             error => self.failed(error.into()),
         })?;
         let Some(welcome) = welcome else { return Ok(None) };
@@ -57,6 +61,6 @@ impl Handshake {
 
     /// Returns the error for an event that occurred in place of a welcome.
     pub(crate) fn failed(&self, reason: NotWelcome) -> ClientError {
-        ClientError::NotWelcome { address: self.address, reason }
+        ClientError::NotWelcome { address: self.address.clone(), reason }
     }
 }

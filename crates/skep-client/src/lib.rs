@@ -62,6 +62,7 @@
 //! Both clients only move bytes. They share one core, without sockets and timers, that encodes requests and decodes
 //! replies.
 
+mod address;
 mod asynchronous;
 mod blocking;
 mod error;
@@ -76,7 +77,9 @@ mod responses;
 mod retries;
 mod scans;
 mod settings;
+mod stream;
 
+pub use address::{ResolvedAddress, ServerAddress};
 pub use asynchronous::{AsyncClient, AsyncPages};
 pub use blocking::{Client, Pages};
 pub use error::{ClientError, NotWelcome};

@@ -12,7 +12,7 @@ use either::{EitherClient, call};
 use skep_client::{
     AsyncClient, Client, ClientError, ClientSettings, Element, Filter, Fold, HASH_SPACE, KeyRange, NotWelcome,
     ORDERED_SPACE, Operation, OperationError, Pair, Password, Predicate, ProtocolError, PutCondition, Reduce, Refusal,
-    Reply, Request, Responses, Shape, Update, UpdateFunction, WireError,
+    Reply, Request, ResolvedAddress, Responses, Shape, Update, UpdateFunction, WireError,
 };
 use skep_server::{Server, ServerSettings};
 use skep_store::naive::{EXPIRIES_END, Generator, GeneratorSettings, NaiveStore, OwnedRequest};
@@ -421,7 +421,7 @@ fn another_server_at_the_address() {
             let error = client.err().unwrap();
             assert!(error.to_string().contains("not a native port of Skep"), "{error}");
             let ClientError::NotWelcome { address: named, reason } = error else { panic!("{error:?}") };
-            assert_eq!(named, address);
+            assert_eq!(named, ResolvedAddress::Tcp(address));
             match expected {
                 Some(expected) => assert!(matches!(reason, NotWelcome::Protocol(error) if error == expected)),
                 None => assert!(matches!(reason, NotWelcome::Closed)),

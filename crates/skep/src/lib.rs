@@ -122,7 +122,7 @@ mod store;
 
 pub use skep_client::{
     AsyncClient, AsyncPages, Client, ClientError, ClientSettings, KeyExpiry, KeyRange, NotWelcome, Pages, Pair,
-    Responses,
+    ResolvedAddress, Responses, ServerAddress,
 };
 pub use skep_core::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
 pub use skep_core::operation::{

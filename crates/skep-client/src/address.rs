@@ -1,0 +1,105 @@
+//! The address of a server: as its user writes it, and as a client connects to it.
+//!
+//! | written | transport |
+//! |---|---|
+//! | `HOST:PORT`, `tcp:HOST:PORT` | TCP |
+//! | `shm:PATH` | shared memory; the path is the unix socket of a server on the same machine |
+
+use std::fmt::{self, Display, Formatter};
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+/// The address of a server as its user writes it. The name of a host is not yet resolved.
+///
+/// ```
+/// use skep_client::ServerAddress;
+///
+/// assert_eq!(ServerAddress::from("tcp:localhost:7379"), ServerAddress::Tcp("localhost:7379".into()));
+/// assert_eq!(ServerAddress::from("localhost:7379"), ServerAddress::Tcp("localhost:7379".into()));
+/// assert_eq!(ServerAddress::from("shm:/run/skep.sock"), ServerAddress::SharedMemory("/run/skep.sock".into()));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerAddress {
+    /// A host and a port.
+    Tcp(String),
+    /// The path of the unix socket over which a server on this machine gives out shared memory.
+    SharedMemory(PathBuf),
+}
+
+/// The address of a server as a client connects to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResolvedAddress {
+    /// An IP address and a port.
+    Tcp(SocketAddr),
+    /// The path of a unix socket.
+    SharedMemory(PathBuf),
+}
+
+impl ServerAddress {
+    /// Returns the addresses to try. Asks the system for those of a host, and waits for them.
+    pub(crate) fn resolve(&self) -> io::Result<Vec<ResolvedAddress>> {
+        match self {
+            ServerAddress::Tcp(host) => Ok(host.to_socket_addrs()?.map(ResolvedAddress::Tcp).collect()),
+            ServerAddress::SharedMemory(path) => Ok(vec![ResolvedAddress::SharedMemory(path.clone())]),
+        }
+    }
+}
+
+impl From<&str> for ServerAddress {
+    fn from(text: &str) -> Self {
+        match text.split_once(':') {
+            Some(("shm", path)) => ServerAddress::SharedMemory(Path::new(path).to_owned()),
+            Some(("tcp", host)) => ServerAddress::Tcp(host.to_owned()),
+            _ => ServerAddress::Tcp(text.to_owned()),
+        }
+    }
+}
+
+impl From<String> for ServerAddress {
+    fn from(text: String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<&String> for ServerAddress {
+    fn from(text: &String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<SocketAddr> for ServerAddress {
+    fn from(address: SocketAddr) -> Self {
+        ServerAddress::Tcp(address.to_string())
+    }
+}
+
+impl From<(IpAddr, u16)> for ServerAddress {
+    fn from(address: (IpAddr, u16)) -> Self {
+        SocketAddr::from(address).into()
+    }
+}
+
+impl From<(&str, u16)> for ServerAddress {
+    fn from((host, port): (&str, u16)) -> Self {
+        ServerAddress::Tcp(format!("{host}:{port}"))
+    }
+}
+
+impl Display for ServerAddress {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            ServerAddress::Tcp(host) => formatter.write_str(host),
+            ServerAddress::SharedMemory(path) => write!(formatter, "shm:{}", path.display()),
+        }
+    }
+}
+
+impl Display for ResolvedAddress {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            ResolvedAddress::Tcp(address) => address.fmt(formatter),
+            ResolvedAddress::SharedMemory(path) => write!(formatter, "shm:{}", path.display()),
+        }
+    }
+}
