@@ -99,7 +99,7 @@ impl Client {
 
     /// Executes the requests. Connects again after a failure, if that repeats no update.
     fn run(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
-        if !self.exchange.begin(requests.len()) || !are_silent(&self.connections) {
+        if !self.exchange.begin(requests.len()) || !are_silent(&mut self.connections) {
             self.connections.clear();
         }
         let mut retries = Retries::new(&self.settings);
@@ -163,7 +163,7 @@ impl Client {
             return self.received(shard, size);
         }
 
-        let readable = wait(&self.connections, &waiting, limit).map_err(|error| self.failed(error))?;
+        let readable = wait(&mut self.connections, &waiting, limit).map_err(|error| self.failed(error))?;
         for shard in readable.ok_or_else(|| self.timed_out())? {
             match self.connections[shard].receive(self.exchange.lane(shard).receive_buffer()) {
                 Ok(size) => self.received(shard, size)?,
@@ -224,7 +224,8 @@ fn open(
     expected: Option<(u16, Welcome)>,
 ) -> Result<(Stream, Welcome), ClientError> {
     let limit = settings.connect_timeout;
-    let mut stream = Stream::connect(address, limit)
+    let shard = expected.map_or(0, |(shard, _)| shard);
+    let mut stream = Stream::connect(&address.of_shard(shard), limit)
         .map_err(|source| ClientError::Connect { address: address.to_string(), source })?;
     let mut handshake = Handshake::new(address, settings.password.as_ref(), expected);
     let welcome = (|| {
@@ -311,7 +312,7 @@ mod tests {
             move || serve_value(&listener, &value)
         });
         let mut client = Client::connect(address, 0).unwrap();
-        let Stream::Tcp(socket, _) = &client.connections[0];
+        let Stream::Tcp(socket, _) = &client.connections[0] else { panic!("the address is one of TCP") };
         set_socket_recv_buffer_size(socket, SMALL).unwrap();
         set_socket_send_buffer_size(socket, SMALL).unwrap();
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use skep_transport::datagram::DatagramStream;
 
 use crate::address::ResolvedAddress;
 
@@ -21,6 +22,8 @@ use crate::address::ResolvedAddress;
 pub(crate) enum Stream {
     /// A socket, and the time after which it ends a blocking `recv`.
     Tcp(TcpStream, Duration),
+    /// A session over UDP, with its socket.
+    Datagram(Box<DatagramStream>),
 }
 
 /// A stream to wait for: its index, and true if the client has bytes to send on it.
@@ -36,6 +39,7 @@ impl Stream {
                 socket.set_read_timeout(Some(limit))?;
                 Ok(Stream::Tcp(socket, limit))
             }
+            ResolvedAddress::Udp(address) => Ok(Stream::Datagram(Box::new(DatagramStream::connect(*address, limit)?))),
             ResolvedAddress::SharedMemory(_) => Err(ErrorKind::Unsupported.into()),
         }
     }
@@ -49,6 +53,7 @@ impl Stream {
                     sent => return Ok(sent?),
                 }
             },
+            Stream::Datagram(datagram) => datagram.send(bytes),
         }
     }
 
@@ -60,6 +65,7 @@ impl Stream {
                 Err(Errno::INTR) => Err(ErrorKind::WouldBlock.into()),
                 Err(error) => Err(error.into()),
             },
+            Stream::Datagram(datagram) => datagram.receive(buffer),
         }
     }
 
@@ -82,42 +88,88 @@ impl Stream {
                     };
                 }
             }
+            Stream::Datagram(datagram) => datagram.receive_within(buffer, limit),
         }
     }
 
-    fn poll_fd(&self, flags: PollFlags) -> PollFd<'_> {
+    /// Prepares a wait for the stream. Returns the time at which it has something to do, even if nothing arrives.
+    fn prepare_wait(&mut self) -> io::Result<Option<Instant>> {
         match self {
-            Stream::Tcp(socket, _) => PollFd::new(socket, flags),
+            Stream::Tcp(..) => Ok(None),
+            Stream::Datagram(datagram) => datagram.prepare_wait(),
+        }
+    }
+
+    /// Returns the file descriptor to wait for, until there are bytes to receive, or it takes bytes to send.
+    fn poll_fd(&self, is_sending: bool) -> PollFd<'_> {
+        match self {
+            Stream::Tcp(socket, _) if is_sending => PollFd::new(socket, PollFlags::IN | PollFlags::OUT),
+            Stream::Tcp(socket, _) => PollFd::new(socket, PollFlags::IN),
+            // What it sends depends on the packets that arrive.
+            Stream::Datagram(datagram) => PollFd::new(&**datagram, PollFlags::IN),
+        }
+    }
+
+    /// Acts on the end of a wait, with the flags of its file descriptor. Returns true if there may be bytes or an end to
+    /// receive, and true if it may take bytes to send.
+    fn on_wake(&mut self, flags: PollFlags) -> io::Result<(bool, bool)> {
+        match self {
+            // A socket with an error is reported as ready too. The receive then returns the error.
+            Stream::Tcp(..) => Ok((!(flags - PollFlags::OUT).is_empty(), flags.contains(PollFlags::OUT))),
+            Stream::Datagram(datagram) => {
+                datagram.on_wake()?;
+                Ok((datagram.is_readable(), datagram.is_writable()))
+            }
         }
     }
 }
 
 /// Waits until one of the streams has bytes or its end to receive, or takes bytes that the client has to send. Returns
 /// the indexes of those to receive from, or `None` if the time is over.
-pub(crate) fn wait(streams: &[Stream], waiting: &[Waiting], limit: Duration) -> io::Result<Option<Vec<usize>>> {
-    let begun = Instant::now();
-    let flags = |is_sending| if is_sending { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-    let mut polled: Vec<_> =
-        waiting.iter().map(|&(index, is_sending)| streams[index].poll_fd(flags(is_sending))).collect();
+pub(crate) fn wait(streams: &mut [Stream], waiting: &[Waiting], limit: Duration) -> io::Result<Option<Vec<usize>>> {
+    let until = Instant::now() + limit;
     loop {
+        let mut wake_at = until;
+        for &(index, _) in waiting {
+            wake_at = streams[index].prepare_wait()?.map_or(wake_at, |time| time.min(wake_at));
+        }
+        let mut polled: Vec<_> =
+            waiting.iter().map(|&(index, is_sending)| streams[index].poll_fd(is_sending)).collect();
         // A signal does not begin the time anew. A timeout is too long for the type only if it is longer than the
         // settings allow.
-        let left = limit.saturating_sub(begun.elapsed());
+        let left = wake_at.saturating_duration_since(Instant::now());
         match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
-            Err(Errno::INTR) => {}
-            Ok(0) => return Ok(None),
-            Ok(_) => break,
+            Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
+            Ok(_) => {}
+        }
+        let flags: Vec<PollFlags> = polled.iter().map(PollFd::revents).collect();
+        let (mut readable, mut may_send) = (Vec::new(), false);
+        for (&(index, is_sending), flags) in std::iter::zip(waiting, flags) {
+            let (is_readable, is_writable) = streams[index].on_wake(flags)?;
+            readable.extend(is_readable.then_some(index));
+            may_send |= is_sending && is_writable;
+        }
+        if !readable.is_empty() || may_send {
+            return Ok(Some(readable));
+        }
+        if Instant::now() >= until {
+            return Ok(None);
         }
     }
-    // A socket with an error is reported as ready too. The receive then returns the error.
-    let is_ready = |fd: &PollFd<'_>| !(fd.revents() - PollFlags::OUT).is_empty();
-    Ok(Some(std::iter::zip(waiting, &polled).filter(|(_, fd)| is_ready(fd)).map(|(&(index, _), _)| index).collect()))
 }
 
 /// Returns true if no byte and no end has arrived on these streams. A stream without a request in flight gets nothing
 /// from a server, unless the server has closed it.
-pub(crate) fn are_silent(streams: &[Stream]) -> bool {
-    let mut polled: Vec<_> = streams.iter().map(|stream| stream.poll_fd(PollFlags::IN)).collect();
-    poll(&mut polled, Some(&Timespec::default())) == Ok(0)
+pub(crate) fn are_silent(streams: &mut [Stream]) -> bool {
+    let is_silent = |stream: &mut Stream| match stream {
+        Stream::Tcp(..) => true,
+        Stream::Datagram(datagram) => datagram.is_silent(),
+    };
+    if !streams.iter_mut().all(is_silent) {
+        return false;
+    }
+    let sockets = streams.iter().filter(|stream| matches!(stream, Stream::Tcp(..)));
+    let mut polled: Vec<_> = sockets.map(|stream| stream.poll_fd(false)).collect();
+    polled.is_empty() || poll(&mut polled, Some(&Timespec::default())) == Ok(0)
 }

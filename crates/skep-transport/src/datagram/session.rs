@@ -182,6 +182,11 @@ impl Session {
         size
     }
 
+    /// Returns the number of bytes that can be written.
+    pub fn room(&self) -> usize {
+        self.sender.room(usize::MAX)
+    }
+
     /// Ends the stream after the bytes that were written.
     pub fn finish(&mut self) {
         self.sender.finish();

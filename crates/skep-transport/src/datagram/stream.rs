@@ -134,15 +134,25 @@ impl DatagramStream {
     /// of bytes, or `None` if nothing arrived; zero means that the server has ended the stream.
     pub fn receive_within(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Option<usize>> {
         let until = Instant::now() + limit;
-        while self.session.readable() == 0 && !self.session.has_end() && !self.session.is_over() {
+        while !self.is_readable() {
             let deadline = self.prepare_wait()?.map_or(until, |deadline| deadline.min(until));
             wait_readable(&self.socket, deadline)?;
             self.on_wake()?;
-            if self.session.readable() == 0 && Instant::now() >= until {
+            if !self.is_readable() && Instant::now() >= until {
                 return Ok(None);
             }
         }
         self.receive(buffer).map(Some)
+    }
+
+    /// Returns true if there are bytes or an end to receive.
+    pub fn is_readable(&self) -> bool {
+        self.session.readable() > 0 || self.session.has_end() || self.session.is_over()
+    }
+
+    /// Returns true if there is room for bytes to send.
+    pub fn is_writable(&self) -> bool {
+        self.session.room() > 0
     }
 
     /// Returns true if the session can be used for another call: it has not ended, it will not end soon, and no bytes
