@@ -295,6 +295,21 @@ pub(crate) const POOLED_SIZE_MAX: usize = 64 << 10;
 /// Requests for which an empty batch keeps memory, and as many replies.
 pub(crate) const POOLED_ENTRIES_MAX: usize = 1024;
 
+// Datagrams: see [`crate::transport::datagram`].
+
+/// Arrivals that a turn takes. Each has the packets that a client sent together, up to 64 KiB.
+pub(crate) const ARRIVALS_IN_TURN_MAX: usize = 32;
+/// Control packets that a turn sends: each takes a few microseconds, and a flood of hellos asks for many.
+pub(crate) const CONTROL_PACKETS_IN_TURN_MAX: usize = 64;
+/// Bytes that the kernel is asked to keep for a UDP socket in each direction.
+pub(crate) const SOCKET_BUFFER_SIZE: usize = 4 << 20;
+/// Bytes that the sessions of a shard hold together; beyond, each holds two packets.
+pub(crate) const SESSION_BUFFERS_MAX: usize = 32 << 20;
+/// Bytes that a shard needs for datagrams: the buffers of sessions, and those of the socket.
+pub(crate) const DATAGRAM_MEMORY: u64 = (SESSION_BUFFERS_MAX + ARRIVALS_IN_TURN_MAX * (64 << 10)) as u64;
+/// Attempts to find as many free ports in succession as there are shards.
+pub(crate) const UDP_PORT_ATTEMPTS: usize = 16;
+
 // Memory of connections: see [`crate::memory_budget`].
 
 /// Bytes that each connection may always hold.

@@ -1,6 +1,7 @@
 //! The two servers of the measurement, and the transports to them.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use skep::{Client, Server, ServerSettings};
@@ -15,6 +16,7 @@ pub(super) struct Servers {
     store: Server,
     /// The client has a core of its own.
     are_apart: bool,
+    _sockets: Sockets,
 }
 
 /// Bytes of the store for each record, besides its value: the hash index with room for all keys.
@@ -30,9 +32,12 @@ impl Servers {
         let (server_core, client_core) = (cores.next(), cores.next());
         // The threads of a server begin with the affinity of this one.
         pin(server_core)?;
+        let sockets = Sockets::new()?;
         let settings = ServerSettings {
             native: any_port(),
             resp: None,
+            shared_memory: Some(sockets.path("store")),
+            udp: Some(any_port()),
             memory: (2 * records * (MEMORY_PER_RECORD + value_size as u64)).max(MEMORY_MIN),
             kv_size: 8 + value_size,
             ordered_memory: 0,
@@ -48,7 +53,12 @@ impl Servers {
         let start = |settings: &ServerSettings| {
             Server::start(settings).map_err(|error| Failure::Runtime(format!("the server did not start: {error}")))
         };
-        let servers = Servers { echo: start(&echo)?, store: start(&settings)?, are_apart: client_core.is_some() };
+        let servers = Servers {
+            echo: start(&echo)?,
+            store: start(&settings)?,
+            are_apart: client_core.is_some(),
+            _sockets: sockets,
+        };
         pin(client_core.or(server_core))?;
         Ok(servers)
     }
@@ -60,11 +70,43 @@ impl Servers {
 
     /// Connects to both over every transport.
     pub(super) fn connect(&self) -> Result<Vec<Transport>, Failure> {
-        let tcp = |server: &Server| server.native_address().to_string();
-        [("tcp", tcp(&self.echo), tcp(&self.store))]
-            .into_iter()
-            .map(|(name, echo, store)| Ok(Transport { name, echo: connect(&echo)?, store: connect(&store)? }))
+        let transports = ["shm", "udp", "tcp"].into_iter();
+        transports
+            .map(|name| {
+                let (echo, store) = (connect(&address(&self.echo, name))?, connect(&address(&self.store, name))?);
+                Ok(Transport { name, echo, store })
+            })
             .collect()
+    }
+}
+
+/// Returns the address of a server on a transport.
+fn address(server: &Server, transport: &str) -> String {
+    match transport {
+        "shm" => format!("shm:{}", server.shared_memory_path().expect("it has shared memory").display()),
+        "udp" => format!("udp:{}", server.udp_address().expect("it has a UDP port")),
+        _ => format!("tcp:{}", server.native_address()),
+    }
+}
+
+/// A directory for the sockets of shared memory, which is removed at the end.
+struct Sockets(PathBuf);
+
+impl Sockets {
+    fn new() -> Result<Sockets, Failure> {
+        let path = std::env::temp_dir().join(format!("skep-bench-{}", std::process::id()));
+        std::fs::create_dir(&path)?;
+        Ok(Sockets(path))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
