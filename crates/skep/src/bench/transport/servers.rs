@@ -48,6 +48,7 @@ impl Servers {
         let echo = ServerSettings {
             echo: Some(EchoSettings { size: value_size, accesses: 0, prefetches: false }),
             memory: MEMORY_MIN,
+            shared_memory: Some(sockets.path("echo")),
             ..settings.clone()
         };
         let start = |settings: &ServerSettings| {
