@@ -78,15 +78,16 @@ struct Measured {
     latencies: Latencies,
 }
 
-/// The keys of the operations, one after another, and the value of all puts.
-struct Drawn {
-    keys: Vec<[u8; 8]>,
-    value: Vec<u8>,
+/// The operations of the client, which are the same for all transports.
+struct Requests<'a> {
+    gets: Vec<Request<'a>>,
+    puts: Vec<Request<'a>>,
+    /// The index of the next operation.
     next: usize,
 }
 
-/// Keys that are drawn before the clock runs; after the last one the first one follows.
-const DRAWN_COUNT: usize = 1 << 21;
+/// Operations that are drawn before the clock runs; after the last one the first one follows.
+const DRAWN_COUNT: usize = 1 << 20;
 /// Single operations that are timed in a round.
 const TIMED_COUNT: usize = 5000;
 /// The longest latency that is told apart, in nanoseconds.
@@ -98,8 +99,10 @@ const LOADED_AT_ONCE: u64 = 4096;
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let servers = Servers::start(arguments.records, arguments.value_size.into())?;
     let mut transports = servers.connect()?;
-    let mut drawn = Drawn::new(arguments);
-    load(&mut transports[0].store, arguments, &drawn.value)?;
+    let value = vec![b'v'; arguments.value_size.into()];
+    load(&mut transports[0].store, arguments, &value)?;
+    let keys = draw(arguments.records);
+    let mut requests = Requests::new(&keys, &value);
     let times = Times::for_slice(Duration::from_millis(arguments.milliseconds));
     let mut measured: Vec<Measured> =
         transports.iter().map(|transport| Measured::new(transport.name, arguments.depths.len())).collect();
@@ -107,12 +110,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         for (transport, measured) in transports.iter_mut().zip(&mut measured) {
             for (depth, rates) in arguments.depths.iter().zip(&mut measured.rates) {
                 for (verb, rates) in VERBS.into_iter().zip(rates) {
-                    let work = times.measure(|at_least| transport.run(verb, *depth as usize, &mut drawn, at_least))?;
+                    let work =
+                        times.measure(|at_least| transport.run(verb, *depth as usize, &mut requests, at_least))?;
                     rates.push(work.rate());
                 }
             }
             for (verb, latencies) in VERBS.into_iter().zip(&mut measured.latencies) {
-                transport.time(verb, &mut drawn, latencies)?;
+                transport.time(verb, &mut requests, latencies)?;
             }
         }
     }
@@ -126,47 +130,50 @@ impl Measured {
     }
 }
 
-impl Drawn {
-    fn new(arguments: &Arguments) -> Drawn {
-        let generator = Generator::new(Distribution::Uniform, arguments.records);
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-        let keys = (0..DRAWN_COUNT).map(|_| generator.draw(&mut random).to_le_bytes()).collect();
-        Drawn { keys, value: vec![b'v'; arguments.value_size.into()], next: 0 }
+impl<'a> Requests<'a> {
+    fn new(keys: &'a [[u8; 8]], value: &'a [u8]) -> Requests<'a> {
+        let all = |operation| keys.iter().map(|key| Request { key, operation }).collect();
+        let put = Operation::Put { value, condition: PutCondition::Always };
+        Requests { gets: all(Operation::Get), puts: all(put), next: 0 }
     }
 
     /// Returns the next operations.
-    fn requests(&mut self, verb: Verb, count: usize) -> impl Iterator<Item = Request<'_>> {
-        let first = self.next;
-        self.next = (first + count) % self.keys.len();
-        let operation = match verb {
-            Verb::Echo | Verb::Get => Operation::Get,
-            Verb::Put => Operation::Put { value: &self.value, condition: PutCondition::Always },
+    fn take(&mut self, verb: Verb, count: usize) -> &[Request<'a>] {
+        let of_verb = match verb {
+            Verb::Echo | Verb::Get => &self.gets,
+            Verb::Put => &self.puts,
         };
-        self.keys.iter().cycle().skip(first).take(count).map(move |key| Request { key, operation })
+        let first = if self.next + count <= of_verb.len() { self.next } else { 0 };
+        self.next = first + count;
+        &of_verb[first..self.next]
     }
 }
 
 impl Transport {
-    /// Executes batches of this depth for at least this time. The time excludes the making of requests.
-    fn run(&mut self, verb: Verb, depth: usize, drawn: &mut Drawn, at_least: Duration) -> Result<Work, Failure> {
+    /// Executes batches of this depth for at least this time.
+    fn run(
+        &mut self,
+        verb: Verb,
+        depth: usize,
+        requests: &mut Requests<'_>,
+        at_least: Duration,
+    ) -> Result<Work, Failure> {
         let mut responses = Responses::new();
-        let mut work = Work::default();
-        while work.spent < at_least {
-            let requests: Vec<_> = drawn.requests(verb, depth).collect();
-            let begin = Instant::now();
-            self.execute(verb, &requests, &mut responses)?;
-            work.add(begin.elapsed(), depth);
+        let begin = Instant::now();
+        let mut operations = 0;
+        while begin.elapsed() < at_least {
+            self.execute(verb, requests.take(verb, depth), &mut responses)?;
+            operations += depth;
         }
-        Ok(work)
+        Ok(Work { spent: begin.elapsed(), operations })
     }
 
     /// Times single operations.
-    fn time(&mut self, verb: Verb, drawn: &mut Drawn, latencies: &mut Histogram<u64>) -> Result<(), Failure> {
+    fn time(&mut self, verb: Verb, requests: &mut Requests<'_>, latencies: &mut Histogram<u64>) -> Result<(), Failure> {
         let mut responses = Responses::new();
         for _ in 0..TIMED_COUNT {
-            let requests: Vec<_> = drawn.requests(verb, 1).collect();
             let begin = Instant::now();
-            self.execute(verb, &requests, &mut responses)?;
+            self.execute(verb, requests.take(verb, 1), &mut responses)?;
             latencies.saturating_record(begin.elapsed().as_nanos() as u64);
         }
         Ok(())
@@ -185,6 +192,13 @@ impl Transport {
     fn failure(&self, verb: Verb, reason: &impl std::fmt::Display) -> Failure {
         Failure::Runtime(format!("{}, {verb:?}: {reason}", self.name))
     }
+}
+
+/// Returns random keys.
+fn draw(records: u64) -> Vec<[u8; 8]> {
+    let generator = Generator::new(Distribution::Uniform, records);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    (0..DRAWN_COUNT).map(|_| generator.draw(&mut random).to_le_bytes()).collect()
 }
 
 /// Puts all records.
