@@ -147,6 +147,9 @@ pub(super) struct EncoderRegisters {
     initial_size: Option<u32>,
     /// Offset in the output at which the last operand begins.
     operand_start: usize,
+    /// Its first bytes: operands that differ mostly differ in them. A comparison with the output would have to wait until
+    /// the processor has written it.
+    operand_head: u64,
 }
 
 /// The fields of an operation on the wire.
@@ -392,6 +395,15 @@ pub(super) fn encode(
     parts.encode(request.key, registers, output, size_max)
 }
 
+/// Returns the first bytes as a number, at most eight.
+#[inline]
+fn head(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(head) => u64::from_le_bytes(*head),
+        None => bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
+}
+
 impl<'a> Parts<'a> {
     fn without_operand(opcode: Opcode) -> Self {
         Parts { opcode, function: None, operand: None, initial: None }
@@ -433,8 +445,9 @@ impl<'a> Parts<'a> {
         let same_sizes = registers.key_size == Some(key_size)
             && (operand_size.is_none() || operand_size == registers.operand_size)
             && (initial_size.is_none() || initial_size == registers.initial_size);
+        let operand_head = self.operand.map_or(0, |[first, ..]| head(first));
         let same_value = self.operand.is_some_and(|pieces| {
-            operand_size == registers.operand_size && {
+            operand_size == registers.operand_size && operand_head == registers.operand_head && {
                 let mut last = &output[registers.operand_start..];
                 pieces.iter().all(|piece| {
                     let (same_place, rest) = last.split_at(piece.len());
@@ -475,7 +488,7 @@ impl<'a> Parts<'a> {
         if let Some(pieces) = self.operand
             && !same_value
         {
-            registers.operand_start = output.len();
+            (registers.operand_start, registers.operand_head) = (output.len(), operand_head);
             for piece in pieces {
                 output.extend_from_slice(piece);
             }

@@ -99,10 +99,11 @@ const LOADED_AT_ONCE: u64 = 4096;
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let servers = Servers::start(arguments.records, arguments.value_size.into())?;
     let mut transports = servers.connect()?;
-    let value = vec![b'v'; arguments.value_size.into()];
-    load(&mut transports[0].store, arguments, &value)?;
     let keys = draw(arguments.records);
-    let mut requests = Requests::new(&keys, &value);
+    let values: Vec<&[u8]> =
+        keys.as_flattened().windows(arguments.value_size.into()).step_by(size_of::<u64>()).collect();
+    load(&mut transports[0].store, arguments, values[0])?;
+    let mut requests = Requests::new(&keys, &values);
     let times = Times::for_slice(Duration::from_millis(arguments.milliseconds));
     let mut measured: Vec<Measured> =
         transports.iter().map(|transport| Measured::new(transport.name, arguments.depths.len())).collect();
@@ -131,10 +132,14 @@ impl Measured {
 }
 
 impl<'a> Requests<'a> {
-    fn new(keys: &'a [[u8; 8]], value: &'a [u8]) -> Requests<'a> {
-        let all = |operation| keys.iter().map(|key| Request { key, operation }).collect();
-        let put = Operation::Put { value, condition: PutCondition::Always };
-        Requests { gets: all(Operation::Get), puts: all(put), next: 0 }
+    /// Makes a GET and a PUT of each key; the values of the PUTs differ.
+    fn new(keys: &'a [[u8; 8]], values: &[&'a [u8]]) -> Requests<'a> {
+        let put = |value| Operation::Put { value, condition: PutCondition::Always };
+        Requests {
+            gets: keys.iter().map(|key| Request { key, operation: Operation::Get }).collect(),
+            puts: keys.iter().zip(values).map(|(key, value)| Request { key, operation: put(value) }).collect(),
+            next: 0,
+        }
     }
 
     /// Returns the next operations.
