@@ -1,6 +1,6 @@
 //! The listeners of the server. The first shard listens for all shards.
 //!
-//! RESP connections are distributed over the shards in rotation. A native one stays at the first shard until its hello
+//! RESP and memcached connections are distributed over the shards in rotation. A native one stays at the first shard until its hello
 //! has named a shard. Then it is handed over to that shard, with the bytes that have arrived since.
 
 use std::io::ErrorKind;
@@ -22,6 +22,7 @@ use crate::transport::tcp::Tcp;
 pub(crate) struct Listeners {
     native: TcpListener,
     resp: Option<TcpListener>,
+    memcached: Option<TcpListener>,
     paused_until: Option<Instant>,
 }
 
@@ -30,10 +31,12 @@ impl Listeners {
     pub(crate) fn bind(
         native: &mut SocketAddr,
         resp: &mut Option<SocketAddr>,
+        memcached: &mut Option<SocketAddr>,
         steps: &mut Steps,
     ) -> Result<Self, StartError> {
         let resp = resp.as_mut().map(|address| listen("RESP", address, steps)).transpose()?;
-        Ok(Listeners { native: listen("native", native, steps)?, resp, paused_until: None })
+        let memcached = memcached.as_mut().map(|address| listen("memcached", address, steps)).transpose()?;
+        Ok(Listeners { native: listen("native", native, steps)?, resp, memcached, paused_until: None })
     }
 
     /// Lets the poller report when connections arrive.
@@ -95,7 +98,9 @@ impl Listeners {
     }
 
     fn front_ends(&self) -> impl Iterator<Item = (FrontEnd, &TcpListener)> {
-        std::iter::once((FrontEnd::Native, &self.native)).chain(self.resp.as_ref().map(|resp| (FrontEnd::Resp, resp)))
+        let resp = self.resp.as_ref().map(|resp| (FrontEnd::Resp, resp));
+        let memcached = self.memcached.as_ref().map(|memcached| (FrontEnd::Memcached, memcached));
+        std::iter::once((FrontEnd::Native, &self.native)).chain(resp).chain(memcached)
     }
 }
 
@@ -150,7 +155,7 @@ mod tests {
     /// Returns a socket that was accepted with this number of seconds.
     fn accepted(keepalive: i64) -> Socket {
         let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut listeners = Listeners::bind(&mut address, &mut None, &mut Steps::default()).unwrap();
+        let mut listeners = Listeners::bind(&mut address, &mut None, &mut None, &mut Steps::default()).unwrap();
         let _peer = TcpStream::connect(address).unwrap();
         let poller = Poller::new().unwrap();
         let mut accepted = Vec::new();

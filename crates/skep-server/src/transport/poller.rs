@@ -16,6 +16,7 @@ use crate::limits::EVENTS_MAX;
 const WAKER_WORD: u64 = u64::MAX;
 const NATIVE_WORD: u64 = u64::MAX - 1;
 const RESP_WORD: u64 = u64::MAX - 2;
+const MEMCACHED_WORD: u64 = u64::MAX - 3;
 
 /// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,7 @@ impl Source {
             Source::Waker => WAKER_WORD,
             Source::Listener(FrontEnd::Native) => NATIVE_WORD,
             Source::Listener(FrontEnd::Resp) => RESP_WORD,
+            Source::Listener(FrontEnd::Memcached) => MEMCACHED_WORD,
             Source::Connection(token) => token.to_u64(),
         }
     }
@@ -43,6 +45,7 @@ impl Source {
             WAKER_WORD => Source::Waker,
             NATIVE_WORD => Source::Listener(FrontEnd::Native),
             RESP_WORD => Source::Listener(FrontEnd::Resp),
+            MEMCACHED_WORD => Source::Listener(FrontEnd::Memcached),
             word => Source::Connection(Token::from_u64(word)),
         }
     }
