@@ -94,5 +94,5 @@ pub use skep_core::operation::{
     StringWrite, Update,
 };
 pub use skep_wire::native::{
-    HASH_SPACE, ORDERED_SPACE, PASSWORD_SIZE_MAX, Password, ProtocolError, Refusal, Response, WireError,
+    CACHE_SPACE, HASH_SPACE, ORDERED_SPACE, PASSWORD_SIZE_MAX, Password, ProtocolError, Refusal, Response, WireError,
 };

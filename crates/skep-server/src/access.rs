@@ -63,6 +63,11 @@ impl Access {
         password.as_ref().is_none_or(|password| Password::new(bytes).is_some_and(|given| given == *password))
     }
 
+    /// Returns true if the bytes are the name of the only user, a blank and the password: memcached's clients send both.
+    pub(crate) fn accepts_user(&self, bytes: &[u8]) -> bool {
+        bytes.strip_prefix(b"default ").is_some_and(|password| self.accepts(password))
+    }
+
     /// Checks a client of the native protocol. A password that the server does not need is accepted.
     pub(crate) fn check_hello(&self, address: IpAddr, hello: &Hello) -> Result<(), Refusal> {
         match &hello.password {

@@ -13,6 +13,7 @@
 //! The format is not that of the native protocol, because an operation that arrived by RESP may be larger than a frame.
 
 use skep_core::operation::{Filter, Operation, OperationError, Reduce, Reply, Request, Scan, Update};
+use skep_store::cache::ItemRequest;
 use skep_wire::native::{Response, WireError};
 
 use crate::limits::{POOLED_ENTRIES_MAX, POOLED_SIZE_MAX};
@@ -125,6 +126,60 @@ impl RequestBatch {
     }
 }
 
+/// Commands of memcached's protocol that own their bytes: of each, the key and then the value.
+#[derive(Debug, Default)]
+pub(crate) struct ItemBatch {
+    bytes: Vec<u8>,
+    entries: Vec<ItemEntry>,
+}
+
+/// A command; its bytes end at `end`, and begin where those of the command before end.
+#[derive(Debug)]
+struct ItemEntry {
+    end: usize,
+    key_size: usize,
+    /// With empty slices.
+    item: ItemRequest<'static>,
+}
+
+impl ItemBatch {
+    /// Returns the number of commands.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns the bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<ItemEntry>()
+    }
+
+    /// Forgets the commands.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(POOLED_SIZE_MAX);
+        self.entries.clear();
+        self.entries.shrink_to(POOLED_ENTRIES_MAX);
+    }
+
+    /// Copies a command to the end.
+    pub(crate) fn push(&mut self, item: &ItemRequest<'_>) {
+        self.bytes.extend_from_slice(item.key);
+        self.bytes.extend_from_slice(item.value());
+        let item_without = item.with_bytes(&[], &[]);
+        self.entries.push(ItemEntry { end: self.bytes.len(), key_size: item.key.len(), item: item_without });
+    }
+
+    /// Returns the commands in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ItemRequest<'_>> {
+        let mut start = 0;
+        self.entries.iter().map(move |entry| {
+            let (key, value) = self.bytes[start..entry.end].split_at(entry.key_size);
+            start = entry.end;
+            entry.item.with_bytes(key, value)
+        })
+    }
+}
+
 /// One reply; a value is a range of the bytes beside it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum OwnedReply {
@@ -227,11 +282,13 @@ impl ReplyBatch {
 mod tests {
     use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
     use skep_core::operation::{
-        Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease,
-        ScanStart, Shape, Update,
+        ExpiryChange, Filter, Operation, OperationError, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer,
+        ScanEnd, ScanLease, ScanStart, Shape, Update,
     };
 
-    use super::{POOLED_ENTRIES_MAX, POOLED_SIZE_MAX, ReplyBatch, RequestBatch};
+    use skep_store::cache::{CasNumber, ItemCommand, ItemGet, ItemPut, ItemPutMode, ItemRequest};
+
+    use super::{ItemBatch, POOLED_ENTRIES_MAX, POOLED_SIZE_MAX, ReplyBatch, RequestBatch};
 
     #[test]
     fn requests_come_back_as_they_went_in() {
@@ -279,6 +336,30 @@ mod tests {
                 batch.push(request);
             }
             assert_eq!(batch.iter().collect::<Vec<_>>(), requests);
+        }
+    }
+
+    #[test]
+    fn items_come_back_as_they_went_in() {
+        let put = ItemPut {
+            value: b"value",
+            mode: ItemPutMode::Append,
+            flags: 7,
+            expiry: ExpiryChange::CLEAR,
+            may_be_stale: true,
+            returns_fields: false,
+        };
+        let items = [
+            ItemRequest { key: b"a", cas: Some(CasNumber(5)), command: ItemCommand::Put(put) },
+            ItemRequest { key: b"bc", cas: None, command: ItemCommand::Get(ItemGet::PLAIN) },
+            ItemRequest { key: b"d", cas: None, command: ItemCommand::Put(ItemPut { value: b"", ..put }) },
+            ItemRequest { key: b"", cas: None, command: ItemCommand::Delete },
+        ];
+        let mut batch = ItemBatch::default();
+        for _ in 0..2 {
+            batch.clear();
+            items.iter().for_each(|item| batch.push(item));
+            assert!(batch.iter().eq(items));
         }
     }
 

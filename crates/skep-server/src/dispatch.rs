@@ -10,6 +10,7 @@
 //! them to the batch and records one range for all.
 
 use skep_core::operation::{KEY_SIZE_MAX, Operation, Request};
+use skep_store::cache::ItemRequest;
 use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 
@@ -17,7 +18,7 @@ use crate::batch::OwnedReply;
 use crate::exchange::{ForwardedBatch, Peer};
 use crate::keyspace::KeyspaceOperation;
 use crate::reply_queue::{ReplyRange, Slot, push_range};
-use crate::spaces::{Space, SpaceRequests};
+use crate::spaces::{List, Space, SpaceRequests};
 
 /// The operations that one connection sends to one other shard.
 pub(crate) enum Outgoing {
@@ -92,7 +93,7 @@ impl<'a> Dispatch<'_, 'a> {
         limit: &mut Limit,
     ) {
         let (own, partition) = (self.own, self.partition);
-        let all_own = space != Space::Hash || partition.shard_count() == 1;
+        let all_own = !space.is_divided() || partition.shard_count() == 1;
         loop {
             let mut other = None;
             let run = std::iter::from_fn(|| {
@@ -123,41 +124,52 @@ impl<'a> Dispatch<'_, 'a> {
     #[inline]
     pub(crate) fn push(&mut self, space: Space, request: Request<'a>) {
         // A request that is refused anyway need not be forwarded.
-        let is_own = space != Space::Hash || request.key.len() > KEY_SIZE_MAX;
+        let is_own = !space.is_divided() || request.key.len() > KEY_SIZE_MAX;
         let owner = if is_own { self.own } else { self.partition.shard_of(request.key) };
         let slot = if owner == self.own {
             Slot::Ready(self.requests.push(space, request))
         } else {
-            self.forward(owner, &request)
+            self.forward_by(owner, List::of(space), |forwarded| forwarded.requests.push(&request))
         };
         push_range(self.destinations, self.start, ReplyRange::one(slot));
     }
 
-    /// Dispatches an operation on all keys of a space: of the hash space, those that a shard has. It is the only one that
-    /// its connection submits to this shard in the turn.
+    /// Dispatches a command of memcached's protocol, on a key of the cache.
+    #[inline]
+    pub(crate) fn push_item(&mut self, item: ItemRequest<'a>) {
+        let owner = if self.partition.shard_count() == 1 { self.own } else { self.partition.shard_of(item.key) };
+        let slot = if owner == self.own {
+            Slot::Ready(self.requests.push_item(item))
+        } else {
+            self.forward_by(owner, List::Items, |forwarded| forwarded.items.push(&item))
+        };
+        push_range(self.destinations, self.start, ReplyRange::one(slot));
+    }
+
+    /// Dispatches an operation on all keys of a space: of a divided one, those that a shard has.
     pub(crate) fn push_keyspace(&mut self, space: Space, shard: u16, operation: KeyspaceOperation) {
-        let slot = if space == Space::Hash && shard != self.own {
-            self.forward_by(shard, |forwarded| forwarded.keyspace = Some(operation))
+        let slot = if space.is_divided() && shard != self.own {
+            self.forward_by(shard, List::Keyspace, |forwarded| forwarded.keyspace = Some((space, operation)))
         } else {
             Slot::Ready(self.requests.push_keyspace(space, operation))
         };
         push_range(self.destinations, self.start, ReplyRange::one(slot));
     }
 
-    /// Adds a request to the forwarded batch for its owner. It stays pending if there is no slot for a batch.
-    fn forward(&mut self, owner: u16, request: &Request<'_>) -> Slot {
-        self.forward_by(owner, |forwarded| forwarded.requests.push(request))
-    }
-
-    /// Changes the forwarded batch for an owner, if there is a slot for one.
-    fn forward_by(&mut self, owner: u16, change: impl FnOnce(&mut ForwardedBatch)) -> Slot {
+    /// Adds an operation of a list to the forwarded batch for its owner. It stays pending if there is no slot for a batch,
+    /// or if the batch has operations of another list. An operation on all keys is alone in its batch.
+    fn forward_by(&mut self, owner: u16, list: List, add: impl FnOnce(&mut ForwardedBatch)) -> Slot {
         let outgoing = &mut self.outgoing[usize::from(owner)];
         if let Outgoing::Nothing = outgoing {
             let peer = self.peers[usize::from(owner)].as_mut().expect("every other shard is a peer");
             *outgoing = peer.forwarded_batch(self.is_retry).map_or(Outgoing::NoSlot, Outgoing::Batch);
         }
         let Outgoing::Batch(forwarded) = outgoing else { return Slot::Pending };
-        change(forwarded);
+        if forwarded.len() > 0 && (forwarded.list != list || list == List::Keyspace) {
+            return Slot::Pending;
+        }
+        forwarded.list = list;
+        add(forwarded);
         Slot::Forwarded(owner)
     }
 

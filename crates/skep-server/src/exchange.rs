@@ -31,7 +31,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::batch::{ReplyBatch, RequestBatch};
+use crate::batch::{ItemBatch, ReplyBatch, RequestBatch};
 use crate::connections::Token;
 use crate::keyspace::KeyspaceOperation;
 use crate::limits::{
@@ -40,6 +40,7 @@ use crate::limits::{
 };
 use crate::settings::StartError;
 use crate::shard::Visit;
+use crate::spaces::{List, Space};
 use crate::start::Steps;
 
 /// The reason why nothing of a forwarded batch was executed.
@@ -58,10 +59,14 @@ pub(crate) enum Shortage {
 pub(crate) struct ForwardedBatch {
     /// The connection that waits for the replies, at the shard that sent the batch.
     pub(crate) connection: Token,
-    /// The requests.
+    /// The list that all operations of the batch belong to.
+    pub(crate) list: List,
+    /// The requests, on keys of one space.
     pub(crate) requests: RequestBatch,
-    /// An operation on all keys of the owner, if there are no requests.
-    pub(crate) keyspace: Option<KeyspaceOperation>,
+    /// Commands of memcached's protocol, instead of requests.
+    pub(crate) items: ItemBatch,
+    /// An operation on all keys that the owner has of a space, instead of requests.
+    pub(crate) keyspace: Option<(Space, KeyspaceOperation)>,
     /// Commands that visit the owner, instead of requests.
     pub(crate) visit: Option<Visit>,
     /// Their replies, after the return.
@@ -79,13 +84,13 @@ pub(crate) struct ForwardedBatch {
 impl ForwardedBatch {
     /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
-        self.requests.len() + usize::from(self.keyspace.is_some() || self.visit.is_some())
+        self.requests.len() + self.items.len() + usize::from(self.keyspace.is_some() || self.visit.is_some())
     }
 
     /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
         let of_visit = self.visit.as_ref().map_or(0, Visit::capacity) + self.encoded.capacity();
-        self.requests.capacity() + self.replies.capacity() + of_visit
+        self.requests.capacity() + self.items.capacity() + self.replies.capacity() + of_visit
     }
 }
 
@@ -186,6 +191,7 @@ impl Peer {
     /// Returns a forwarded batch to the pool after its replies were taken.
     pub(crate) fn return_to_pool(&mut self, mut forwarded: Box<ForwardedBatch>) {
         forwarded.requests.clear();
+        forwarded.items.clear();
         forwarded.keyspace = None;
         forwarded.visit = None;
         forwarded.replies.clear();

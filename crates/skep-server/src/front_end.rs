@@ -7,4 +7,6 @@ pub(crate) enum FrontEnd {
     Native,
     /// RESP.
     Resp,
+    /// memcached's protocol.
+    Memcached,
 }

@@ -49,10 +49,15 @@ pub(crate) enum KeyspaceOperation {
     },
     /// Counts the keys. First removes some of those that have expired.
     Count,
-    /// Removes all keys: those of the hash space at one moment, those of the ordered space in steps.
+    /// Removes all keys: those of the hash space and of the cache at one moment, those of the ordered space in steps.
     Flush {
         /// The position of the step.
         from: u64,
+    },
+    /// Removes all keys that the cache has at a time.
+    FlushAt {
+        /// The time, in milliseconds since 1970. One in the past means at once.
+        time: u64,
     },
 }
 

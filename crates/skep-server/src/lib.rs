@@ -3,7 +3,8 @@
 //! ```text
 //!   native port ─┐                     ┌─ shard 0: connections, processor, memory
 //!                ├─ shard 0 listens ─▶ ├─ shard 1: connections, processor, memory     rings between every two
-//!   RESP port ───┘                     └─ …
+//!   RESP port ───┤                     └─ …
+//!   memcached ───┘
 //! ```
 //!
 //! A connection belongs to one shard. That shard executes operations on its own keys, and forwards the others to their
@@ -35,6 +36,8 @@ mod glob;
 mod keyspace;
 mod limits;
 mod listen;
+mod memcached_batch;
+mod memcached_statistics;
 mod memory_available;
 mod memory_budget;
 mod metrics;
@@ -71,6 +74,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
+use skep_store::cache::Cache;
 use skep_store::ordered::OrderedStore;
 use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
@@ -105,35 +109,38 @@ impl Server {
         let mut settings = settings.clone();
         let connections_wanted = settings.connections_max;
         settings.connections_max = threads::connections_granted(connections_wanted);
-        let listeners = {
-            let ServerSettings { native, resp, shared_memory, .. } = &mut settings;
-            Listeners::bind(native, resp, shared_memory.as_deref(), &mut steps)?
-        };
+        let ServerSettings { native, resp, memcached, shared_memory, .. } = &mut settings;
+        let listeners = Listeners::bind(native, resp, memcached, shared_memory.as_deref(), &mut steps)?;
         let mut sockets = match &mut settings.udp {
             Some(address) => datagram::bind(address, settings.shards, &mut steps)?,
             None => Vec::new(),
         }
         .into_iter();
         let cores = cores_for_shards(&settings, &mut steps)?;
-        let mut processors = Vec::new();
+        let mut stores = Vec::new();
         for _ in 0..settings.shards {
             let store = settings.store(random_number());
-            processors.push(steps.reserve(|| Processor::new(&store), StartError::HashMemory)?);
+            let processor = steps.reserve(|| Processor::new(&store), StartError::HashMemory)?;
+            let cache = match settings.cache(random_number()) {
+                Some(settings) => Some(steps.reserve(|| Cache::new(&settings), StartError::CacheMemory)?),
+                None => None,
+            };
+            stores.push((processor, cache));
         }
         let ordered = match settings.ordered(random_number()) {
             Some(settings) => Some(steps.reserve(|| OrderedStore::new(&settings), StartError::OrderedMemory)?),
             None => None,
         };
-        let rings = connect_shards(processors.len(), &mut steps)?;
+        let rings = connect_shards(stores.len(), &mut steps)?;
         let wakers: Vec<Arc<Waker>> = rings.iter().map(|(waker, _)| waker.clone()).collect();
         let (handovers, incoming) = Handover::all(wakers.iter().cloned());
         let shared = Arc::new(Shared::new(settings, ordered, random_number(), random_number()));
         let mut listeners = Some(listeners);
         let mut threads = Threads::default();
         // All shards, and this thread, continue when the memory of all is prepared.
-        let prepared = Arc::new(Barrier::new(processors.len() + 1));
-        for (index, ((mut processor, (waker, peers)), incoming)) in
-            (0_u16..).zip(processors.into_iter().zip(rings).zip(incoming))
+        let prepared = Arc::new(Barrier::new(stores.len() + 1));
+        for (index, (((mut processor, cache), (waker, peers)), incoming)) in
+            (0_u16..).zip(stores.into_iter().zip(rings).zip(incoming))
         {
             let daemon = processor.merge_daemon();
             let name = format!("skep-merge-{index}");
@@ -162,10 +169,10 @@ impl Server {
             let (shared, prepared) = (shared.clone(), prepared.clone());
             let work = move || {
                 if shared.settings.prefault {
-                    prefault(index, &processor, &shared);
+                    prefault(index, &processor, cache.as_ref(), &shared);
                 }
                 prepared.wait();
-                shard.run(processor);
+                shard.run(processor, cache);
             };
             let (name, core) = (format!("skep-shard-{index}"), cores.as_ref().map(|cores| cores[usize::from(index)]));
             steps.take(
@@ -202,6 +209,11 @@ impl Server {
         self.shared.settings.udp
     }
 
+    /// Returns the address of the memcached port, if there is one.
+    pub fn memcached_address(&self) -> Option<SocketAddr> {
+        self.shared.settings.memcached
+    }
+
     /// Lets the command `SHUTDOWN` call this function once, from a thread of the server. The function must return soon,
     /// and let the owner of the server stop it. Without one, the command is an error.
     pub fn on_shutdown(&self, stop: impl FnOnce() + Send + 'static) {
@@ -236,8 +248,11 @@ fn cores_for_shards(settings: &ServerSettings, steps: &mut Steps) -> Result<Opti
 
 /// Touches the memory of a shard, and that of the ordered store with the first one. The threads of the shards do that,
 /// side by side: the one that started the server remains free to take signals.
-fn prefault(index: u16, processor: &Processor, shared: &Shared) {
+fn prefault(index: u16, processor: &Processor, cache: Option<&Cache>, shared: &Shared) {
     processor.memory().prefault();
+    if let Some(cache) = cache {
+        cache.memory().prefault();
+    }
     if index == 0
         && let Some(ordered) = &shared.ordered
     {

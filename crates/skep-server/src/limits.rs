@@ -318,9 +318,12 @@ pub(crate) const SHARE: usize = 8 << 10;
 pub(crate) const SHARE_FOR_REPLIES: usize = 3 << 10;
 /// Bytes of a share for the input: a connection without other memory reads requests of this size.
 pub(crate) const SHARE_FOR_INPUT: usize = 2 << 10;
+/// Longest value, and longest incomplete request, of a client of memcached that has not sent the password.
+pub(crate) const LOCKED_VALUE_MAX: usize = 1 << 10;
+pub(crate) const LOCKED_REQUEST_MAX: usize = 4 << 10;
 /// Bytes that `CLIENT LIST` knows of a connection, with names of usual lengths.
 pub(crate) const CLIENT_SIZE: usize = 1 << 10;
-/// Bytes that the replies of one turn of a shard may take beyond the budget: of both spaces, a mebibyte, a value of the
+/// Bytes that the replies of one turn of a shard may take beyond the budget: of each space, a mebibyte, a value of the
 /// largest size and a wave of small ones, each in a buffer that has doubled.
 pub(crate) const SHARD_RESERVE: usize = 8 << 20;
 /// Bytes that a shard needs to serve its connections, beside what these hold: the reserve, and the buffers of replies.
@@ -363,9 +366,9 @@ const _: () = {
     assert!(FREE_ARGUMENTS_MAX * (ELEMENT_SIZE_MAX + OPERAND_WORK) <= SHARE_FOR_REPLIES);
     // One connection may hold the largest value in its input and in its output.
     assert!(2 * VALUE_SIZE_MAX <= BUDGET_MIN / 2);
-    // The reserve covers the replies of a turn, of both spaces.
+    // The reserve covers the replies of a turn, of all three spaces.
     assert!(TURN_REPLIES_MAX >= REPLY_BUDGET + VALUE_SIZE_MAX && TURN_REPLIES_MAX >= PAGE_SIZE_GOAL);
-    assert!(2 * TURN_REPLIES_MAX + 4 * KEYSPACE_PAGE_SIZE <= SHARD_RESERVE && SHARD_RESERVE <= BUDGET_MIN);
+    assert!(3 * TURN_REPLIES_MAX + 4 * KEYSPACE_PAGE_SIZE <= SHARD_RESERVE && SHARD_RESERVE <= BUDGET_MIN);
     assert!(RESERVE_ROOM_MAX <= SHARD_RESERVE / 2 / RESERVE_PART && SHARE_FOR_REPLIES <= RESERVE_ROOM_MAX);
     assert!(ENCODED_MAX <= TURN_SIZE_MAX && BUFFERED_SIZE_MAX <= TURN_SIZE_MAX && SUBMISSION_SIZE_MAX <= TURN_SIZE_MAX);
     // Pieces are small beside what a shard may keep, and a silent connection returns its memory before it is closed.

@@ -1,6 +1,6 @@
 //! The listeners of the server. The first shard listens for all shards.
 //!
-//! RESP connections are distributed over the shards in rotation. A native one stays at the first shard until its hello
+//! RESP and memcached connections are distributed over the shards in rotation. A native one stays at the first shard until its hello
 //! has named a shard. Then it is handed over to that shard, with the bytes that have arrived since.
 
 use std::io::ErrorKind;
@@ -25,6 +25,7 @@ pub(crate) struct Listeners {
     native: TcpListener,
     resp: Option<TcpListener>,
     shared_memory: Option<SharedMemoryListener>,
+    memcached: Option<TcpListener>,
     paused_until: Option<Instant>,
 }
 
@@ -33,13 +34,15 @@ impl Listeners {
     pub(crate) fn bind(
         native: &mut SocketAddr,
         resp: &mut Option<SocketAddr>,
+        memcached: &mut Option<SocketAddr>,
         shared_memory: Option<&Path>,
         steps: &mut Steps,
     ) -> Result<Self, StartError> {
         let resp = resp.as_mut().map(|address| listen("RESP", address, steps)).transpose()?;
+        let memcached = memcached.as_mut().map(|address| listen("memcached", address, steps)).transpose()?;
         let native = listen("native", native, steps)?;
         let shared_memory = shared_memory.map(|path| SharedMemoryListener::bind(path, steps)).transpose()?;
-        Ok(Listeners { native, resp, shared_memory, paused_until: None })
+        Ok(Listeners { native, resp, memcached, shared_memory, paused_until: None })
     }
 
     /// Lets the poller report when connections arrive.
@@ -141,7 +144,9 @@ impl Listeners {
     }
 
     fn front_ends(&self) -> impl Iterator<Item = (FrontEnd, &TcpListener)> {
-        std::iter::once((FrontEnd::Native, &self.native)).chain(self.resp.as_ref().map(|resp| (FrontEnd::Resp, resp)))
+        let resp = self.resp.as_ref().map(|resp| (FrontEnd::Resp, resp));
+        let memcached = self.memcached.as_ref().map(|memcached| (FrontEnd::Memcached, memcached));
+        std::iter::once((FrontEnd::Native, &self.native)).chain(resp).chain(memcached)
     }
 }
 
@@ -196,7 +201,7 @@ mod tests {
     /// Returns a socket that was accepted with this number of seconds.
     fn accepted(keepalive: i64) -> Socket {
         let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut listeners = Listeners::bind(&mut address, &mut None, None, &mut Steps::default()).unwrap();
+        let mut listeners = Listeners::bind(&mut address, &mut None, &mut None, None, &mut Steps::default()).unwrap();
         let _peer = TcpStream::connect(address).unwrap();
         let poller = Poller::new().unwrap();
         let mut accepted = Vec::new();

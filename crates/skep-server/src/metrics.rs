@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use skep_store::cache::Statistics as CacheStatistics;
 use skep_store::processor::Statistics;
 use skep_transport::datagram::Dropped;
 
 use crate::command_metrics::{AllCommandMetrics, ErrorMetrics};
 use crate::counter::Counter;
 use crate::delays::Delays;
+use crate::memcached_statistics::MemcachedMetrics;
 use crate::memory_budget::ShardBudget;
 use crate::window::Window;
 
@@ -53,6 +55,10 @@ pub(crate) struct Metrics {
     pub(crate) hits: Counter,
     /// Gets that did not.
     pub(crate) misses: Counter,
+    /// The counters of its cache.
+    pub(crate) cache: CacheMetrics,
+    /// The commands of memcached's protocol.
+    pub(crate) memcached: MemcachedMetrics,
     /// Operations that may be in flight, and that are.
     pub(crate) window: Counter,
     pub(crate) in_flight: Counter,
@@ -91,7 +97,33 @@ pub(crate) struct Metrics {
     pub(crate) errors: ErrorMetrics,
 }
 
+/// The counters of the cache of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct CacheMetrics {
+    pub(crate) items: Counter,
+    pub(crate) log_bytes: Counter,
+    pub(crate) log_used_bytes: Counter,
+    pub(crate) hits: Counter,
+    pub(crate) misses: Counter,
+    pub(crate) index_evictions: Counter,
+    pub(crate) log_evictions: Counter,
+    pub(crate) expired: Counter,
+}
+
 impl Metrics {
+    /// Publishes the statistics of the cache.
+    pub(crate) fn publish_cache(&self, statistics: &CacheStatistics) {
+        let cache = &self.cache;
+        cache.items.set(statistics.items);
+        cache.log_bytes.set(statistics.log_bytes);
+        cache.log_used_bytes.set(statistics.log_used_bytes);
+        cache.hits.set(statistics.hits);
+        cache.misses.set(statistics.misses);
+        cache.index_evictions.set(statistics.index_evictions);
+        cache.log_evictions.set(statistics.log_evictions);
+        cache.expired.set(statistics.expired);
+    }
+
     /// Records `count` operations that got their replies after this delay.
     pub(crate) fn replied(&self, count: u64, delay: Duration) {
         self.delays.add(delay, count);

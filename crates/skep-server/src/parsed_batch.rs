@@ -1,4 +1,4 @@
-//! A parsed batch: the decoded requests of a connection until all their replies are in the output, in either protocol.
+//! A parsed batch: the decoded requests of a connection until all their replies are in the output, in any protocol.
 //!
 //! A parsed batch is a barrier:
 //!
@@ -9,6 +9,7 @@
 use skep_wire::native::{Hello, ProtocolError};
 
 use crate::dispatch::{Dispatch, Limit};
+use crate::memcached_batch::MemcachedBatch;
 use crate::native_batch::NativeBatch;
 use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_batch::RespBatch;
@@ -26,6 +27,8 @@ pub(crate) enum ParsedBatch {
     Resp(Box<RespBatch>),
     /// RESP commands that visit another shard.
     Away,
+    /// Commands of memcached's protocol.
+    Memcached(Box<MemcachedBatch>),
 }
 
 /// The content of the input.
@@ -69,6 +72,7 @@ impl ParsedBatch {
                 Ok(Decoded::Requests { queue_size, request_count: queue_size, exhausted })
             }
             ParsedBatch::Resp(parsed) => Ok(parsed.decode(input, memory_max, now, needs_password)),
+            ParsedBatch::Memcached(parsed) => Ok(parsed.decode(input, memory_max, now, needs_password)),
             ParsedBatch::Away => unreachable!("they are not finished"),
         }
     }
@@ -79,6 +83,7 @@ impl ParsedBatch {
             ParsedBatch::Handshake => true,
             ParsedBatch::Native(parsed) => parsed.is_finished(),
             ParsedBatch::Resp(parsed) => parsed.is_finished(),
+            ParsedBatch::Memcached(parsed) => parsed.is_finished(),
             ParsedBatch::Away => false,
         }
     }
@@ -89,6 +94,7 @@ impl ParsedBatch {
             ParsedBatch::Handshake => false,
             ParsedBatch::Native(parsed) => parsed.size() > 0,
             ParsedBatch::Resp(parsed) => parsed.request_count() > 0,
+            ParsedBatch::Memcached(parsed) => parsed.request_count() > 0,
             ParsedBatch::Away => true,
         }
     }
@@ -103,6 +109,7 @@ impl ParsedBatch {
         match self {
             ParsedBatch::Handshake | ParsedBatch::Native(_) => false,
             ParsedBatch::Resp(parsed) => parsed.is_within_reply(),
+            ParsedBatch::Memcached(parsed) => parsed.is_within_reply(),
             ParsedBatch::Away => true,
         }
     }
@@ -114,6 +121,7 @@ impl ParsedBatch {
             ParsedBatch::Handshake | ParsedBatch::Away => 0,
             ParsedBatch::Native(parsed) => parsed.capacity(),
             ParsedBatch::Resp(parsed) => parsed.capacity(),
+            ParsedBatch::Memcached(parsed) => parsed.capacity(),
         }
     }
 
@@ -123,6 +131,7 @@ impl ParsedBatch {
             ParsedBatch::Handshake | ParsedBatch::Away => {}
             ParsedBatch::Native(parsed) => parsed.release(),
             ParsedBatch::Resp(parsed) => parsed.release(),
+            ParsedBatch::Memcached(parsed) => parsed.release(),
         }
     }
 
@@ -132,6 +141,7 @@ impl ParsedBatch {
             ParsedBatch::Handshake | ParsedBatch::Away => 0,
             ParsedBatch::Native(parsed) => parsed.size(),
             ParsedBatch::Resp(parsed) => parsed.size(),
+            ParsedBatch::Memcached(parsed) => parsed.size(),
         }
     }
 
@@ -141,6 +151,7 @@ impl ParsedBatch {
             ParsedBatch::Handshake | ParsedBatch::Away => 0,
             ParsedBatch::Native(_) => queue.remaining(),
             ParsedBatch::Resp(parsed) => parsed.operations_left(),
+            ParsedBatch::Memcached(parsed) => parsed.operations_left(),
         }
     }
 
@@ -150,6 +161,7 @@ impl ParsedBatch {
             ParsedBatch::Handshake | ParsedBatch::Away => 0,
             ParsedBatch::Native(parsed) => parsed.finish(),
             ParsedBatch::Resp(parsed) => parsed.finish(),
+            ParsedBatch::Memcached(parsed) => parsed.finish(),
         }
     }
 
@@ -167,6 +179,7 @@ impl ParsedBatch {
             ParsedBatch::Handshake | ParsedBatch::Away => {}
             ParsedBatch::Native(parsed) => parsed.submit(input, ranges, is_late, dispatch, limit),
             ParsedBatch::Resp(parsed) => parsed.submit(input, ranges, is_late, dispatch, limit),
+            ParsedBatch::Memcached(parsed) => parsed.submit(input, ranges, is_late, dispatch, limit),
         }
     }
 
@@ -177,6 +190,7 @@ impl ParsedBatch {
             ParsedBatch::Handshake | ParsedBatch::Away => false,
             ParsedBatch::Native(_) => pending > 0,
             ParsedBatch::Resp(parsed) => parsed.may_be_refused(count, pending),
+            ParsedBatch::Memcached(parsed) => parsed.may_be_refused(count, pending),
         }
     }
 
@@ -197,6 +211,12 @@ impl ParsedBatch {
             ParsedBatch::Resp(parsed) => {
                 parsed.encode(queue, replies, input, output, room, context);
                 if queue.is_finished() && !parsed.is_finished() && !parsed.is_decoding() {
+                    queue.begin(parsed.queue_size());
+                }
+            }
+            ParsedBatch::Memcached(parsed) => {
+                parsed.encode(queue, replies, input, output, room, context);
+                if queue.is_finished() && !parsed.is_finished() {
                     queue.begin(parsed.queue_size());
                 }
             }

@@ -428,7 +428,7 @@ mod tests {
         const COUNT: usize = 12;
         let value = vec![7; 200 << 10];
         let processor = Processor::new(&Settings::for_kv_size(64 << 20, value.len(), 0)).unwrap();
-        let (mut stores, mut replies) = (Stores::new(processor, 0, None), SpaceReplies::new());
+        let (mut stores, mut replies) = (Stores::new(processor, None, 0, None), SpaceReplies::new());
         let put = Operation::Put { value: &value, condition: PutCondition::Always };
         let mut batch = SpaceRequests::default();
         batch.push(Space::Hash, Request { key: b"k", operation: put });

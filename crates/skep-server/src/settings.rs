@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use skep_core::operation::VALUE_SIZE_MAX;
+use skep_store::cache::Settings as CacheSettings;
 use skep_store::hash::Settings;
 use skep_store::memory::RegionError;
 use skep_store::ordered::{LEASE_TIME, OrderedSettings};
@@ -30,10 +32,16 @@ pub struct ServerSettings {
     /// Where native clients send UDP packets, if they may: each shard has a port, and this is the first one. Port 0: any
     /// free ports.
     pub udp: Option<SocketAddr>,
+    /// Where clients of memcached connect, if they may. Port 0: any free port. It needs a cache.
+    pub memcached: Option<SocketAddr>,
+    /// Bytes of the largest value that clients of memcached may store, up to a mebibyte.
+    pub memcached_value_max: usize,
     /// Memory of the hash space, of all shards together, in bytes.
     pub memory: u64,
     /// Memory of the ordered space, which all shards share, in bytes; 0: there is none.
     pub ordered_memory: u64,
+    /// Memory of the cache space, of all shards together, in bytes; 0: there is none.
+    pub cache_memory: u64,
     /// The time for which the state of a scan is kept when no page of it is asked for, between a millisecond and an
     /// hour.
     pub lease_time: Duration,
@@ -71,7 +79,7 @@ pub struct ServerSettings {
 }
 
 impl Default for ServerSettings {
-    /// Returns one shard of 1 GiB for pairs of 64 bytes, 256 MiB for the ordered space, 10,000 connections, nothing
+    /// Returns one shard of 1 GiB for pairs of 64 bytes, 256 MiB for the ordered space, no cache, 10,000 connections, nothing
     /// refused, on the loopback ports 7379 and 6379.
     fn default() -> Self {
         ServerSettings {
@@ -79,8 +87,11 @@ impl Default for ServerSettings {
             resp: Some(SocketAddr::from(([127, 0, 0, 1], 6379))),
             shared_memory: None,
             udp: None,
+            memcached: None,
+            memcached_value_max: VALUE_SIZE_MAX,
             memory: 1 << 30,
             ordered_memory: 256 << 20,
+            cache_memory: 0,
             lease_time: LEASE_TIME,
             shards: 1,
             kv_size: 64,
@@ -133,13 +144,19 @@ pub enum StartError {
     /// No connections at all.
     #[error("0 connections: choose at least 1")]
     Connections,
+    /// Clients of memcached, and no cache for them.
+    #[error("a memcached port needs a cache: choose a cache memory, such as --cache-memory 1GiB, or no memcached port")]
+    MemcachedWithoutCache,
+    /// Values of memcached's clients that the cache does not store.
+    #[error("values of up to {0} bytes from memcached's clients: choose 1 to {VALUE_SIZE_MAX}")]
+    MemcachedValue(usize),
     /// A setting of the store out of its limits.
     #[error("{0}")]
     Store(String),
     /// More memory than there is.
     #[error(
-        "memory of {memory} bytes, ordered memory of {ordered_memory} bytes and {connection_memory} bytes for connections \
-         are more than 90% of the {available} bytes available: choose at most {} bytes together",
+        "memory of {memory} bytes, ordered memory of {ordered_memory} bytes, cache memory of {cache_memory} bytes and \
+         {connection_memory} bytes for connections are more than 90% of the {available} bytes available: choose at most {} bytes together",
         available / 10 * 9
     )]
     MemoryAvailable {
@@ -147,6 +164,8 @@ pub enum StartError {
         memory: u64,
         /// Bytes asked for, for the ordered space.
         ordered_memory: u64,
+        /// Bytes asked for, for the cache space.
+        cache_memory: u64,
         /// Bytes for connections: those asked for, and those that the shards need to serve them.
         connection_memory: u64,
         /// Bytes that the machine and the control groups have to spare.
@@ -204,6 +223,9 @@ pub enum StartError {
     /// The memory of the ordered store cannot be reserved.
     #[error("{}", with_advice(.0, "--ordered-memory", ""))]
     OrderedMemory(#[source] RegionError),
+    /// The memory of a shard's cache cannot be reserved.
+    #[error("{}", with_advice(.0, "--cache-memory", " or another number of --shards"))]
+    CacheMemory(#[source] RegionError),
     /// The system refuses a socket or an event queue.
     #[error("the system refuses {what}: {source}: raise the limit of open files (ulimit -n), or choose fewer shards")]
     Descriptor {
@@ -259,7 +281,13 @@ impl ServerSettings {
         if !(LEASE_TIME_MIN..=LEASE_TIME_MAX).contains(&self.lease_time) {
             return Err(StartError::Lease(self.lease_time));
         }
-        let ServerSettings { memory, ordered_memory, connection_memory, connections_max, .. } = *self;
+        let ServerSettings { memory, ordered_memory, cache_memory, connection_memory, connections_max, .. } = *self;
+        if self.memcached.is_some() && cache_memory == 0 {
+            return Err(StartError::MemcachedWithoutCache);
+        }
+        if !(1..=VALUE_SIZE_MAX).contains(&self.memcached_value_max) {
+            return Err(StartError::MemcachedValue(self.memcached_value_max));
+        }
         if connections_max == 0 {
             return Err(StartError::Connections);
         }
@@ -272,10 +300,12 @@ impl ServerSettings {
         let of_shard = SHARD_MEMORY + if self.udp.is_some() { DATAGRAM_MEMORY } else { 0 };
         let of_shards = u64::from(self.shards) * of_shard;
         let connection_memory = connection_memory.saturating_add(of_shards).saturating_add(rings as u64);
-        let all = memory.saturating_add(ordered_memory).saturating_add(connection_memory);
+        let all = [ordered_memory, cache_memory, connection_memory]
+            .iter()
+            .fold(memory, |sum, size| sum.saturating_add(*size));
         match memory_available(Path::new("/")) {
             Some(available) if all > available / 10 * 9 => {
-                Err(StartError::MemoryAvailable { memory, ordered_memory, connection_memory, available })
+                Err(StartError::MemoryAvailable { memory, ordered_memory, cache_memory, connection_memory, available })
             }
             _ => Ok(()),
         }
@@ -286,6 +316,12 @@ impl ServerSettings {
         let lease_time = self.lease_time;
         let settings = OrderedSettings { lease_time, lease_seed, ..OrderedSettings::new(self.ordered_memory) };
         (self.ordered_memory > 0).then_some(settings)
+    }
+
+    /// Returns the settings of one shard's cache, if there is to be one. `seed` is secret.
+    pub(crate) fn cache(&self, seed: u64) -> Option<CacheSettings> {
+        let memory = self.cache_memory / u64::from(self.shards);
+        (self.cache_memory > 0).then_some(CacheSettings { memory, kv_size: self.kv_size, seed })
     }
 
     /// Returns the settings of one shard's store. `seed` is secret.

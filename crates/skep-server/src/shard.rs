@@ -39,6 +39,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::epoll::EventFlags;
+use skep_store::cache::Cache;
 use skep_store::processor::{Processor, Statistics};
 use skep_wire::partition::Partition;
 
@@ -56,7 +57,7 @@ use crate::monitors::Feed;
 use crate::reply_queue::ReplyRange;
 use crate::settings::StartError;
 use crate::shared::Shared;
-use crate::spaces::{HashPart, SpaceReplies, SpaceRequests, Stores};
+use crate::spaces::{ShardPart, SpaceReplies, SpaceRequests, Stores};
 use crate::start::Steps;
 use crate::transport::datagram::Datagrams;
 use crate::transport::poller::{Poller, Source};
@@ -89,9 +90,9 @@ pub(crate) enum Message {
     /// A shard asks for its store.
     Ask(u16),
     /// A shard lends its store, at this time.
-    Lend(u16, Box<HashPart>, UnixTime),
+    Lend(u16, Box<ShardPart>, UnixTime),
     /// Its store comes back, at this time.
-    GiveBack(Box<HashPart>, UnixTime),
+    GiveBack(Box<ShardPart>, UnixTime),
 }
 
 impl Handover {
@@ -293,11 +294,11 @@ impl Shard {
         })
     }
 
-    /// Works until the server has stopped, on its part of the hash store and on the ordered store that all share.
-    pub(crate) fn run(mut self, processor: Processor) {
+    /// Works until the server has stopped, on its stores and on the ordered store that all share.
+    pub(crate) fn run(mut self, processor: Processor, cache: Option<Cache>) {
         self.has_clock = true;
         let shared = self.parts.shared.clone();
-        let mut stores = Stores::new(processor, self.parts.index, Some(&shared));
+        let mut stores = Stores::new(processor, cache, self.parts.index, Some(&shared));
         let mut now = Instant::now();
         let mut spin_until = now;
         while !self.is_over() {

@@ -13,6 +13,7 @@ use crate::command_metrics::ERROR_PREFIXES;
 use crate::connections::Token;
 use crate::counter::Counter;
 use crate::cursors::Cursors;
+use crate::memcached_statistics::COUNT_COUNT;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::monitors::Monitors;
@@ -197,7 +198,8 @@ impl Shared {
 
     /// Returns the spaces of the server.
     pub(crate) fn spaces(&self) -> Spaces {
-        Spaces { has_ordered: self.ordered.is_some(), shard_count: self.settings.shards }
+        let has_cache = self.settings.cache_memory > 0;
+        Spaces { has_ordered: self.ordered.is_some(), has_cache, shard_count: self.settings.shards }
     }
 
     /// Returns the number of pairs in a space.
@@ -205,6 +207,7 @@ impl Shared {
         match space {
             Space::Hash => self.sum(|metrics| &metrics.pairs),
             Space::Ordered => self.ordered.as_ref().map_or(0, OrderedStore::pair_count),
+            Space::Cache => self.sum(|metrics| &metrics.cache.items),
         }
     }
 
@@ -213,6 +216,8 @@ impl Shared {
         match space {
             Space::Hash => self.sum(|metrics| &metrics.expiring),
             Space::Ordered => self.ordered.as_ref().map_or(0, OrderedStore::expiring_count),
+            // A cache does not count them.
+            Space::Cache => 0,
         }
     }
 
@@ -249,6 +254,11 @@ impl Shared {
     /// Returns the numbers of errors since `CONFIG RESETSTAT`, in the order of their prefixes.
     pub(crate) fn error_totals(&self) -> [u64; ERROR_PREFIXES.len()] {
         self.baseline().errors(&self.metrics.iter())
+    }
+
+    /// Returns the counts of memcached's commands since the last reset.
+    pub(crate) fn memcached_counts(&self) -> [u64; COUNT_COUNT] {
+        self.baseline().memcached(self.metrics.iter())
     }
 
     /// Returns how fast these counters grow, each in units a second, since the last call that was at least `time_min`

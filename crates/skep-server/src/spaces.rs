@@ -3,24 +3,26 @@
 //! ```text
 //!   space 0, hash      a store for each shard; an operation is forwarded to the shard that owns its key
 //!   space 1, ordered   one store that all shards share; the shard that receives an operation executes it
+//!   space 2, cache     a cache for each shard; as space 0. Commands of memcached's protocol are operations on it too
 //! ```
 //!
 //! A batch keeps the operations of each space apart, and their replies too, and so it does with operations on all keys of
 //! a space. A [`ReplyIndex`] is the list and the index of a reply. A connection's operations on one key stay in order,
-//! because both stores keep the order of their batches. There is no order between spaces, as there is none between keys.
+//! because all stores keep the order of their batches. There is no order between spaces, as there is none between keys.
 
 mod held;
 
-pub(crate) use held::{HashPart, OrderedWatches};
+pub(crate) use held::{OrderedWatches, ShardPart};
 
 use std::time::Instant;
 
 use skep_core::operation::{Reply, Request};
+use skep_store::cache::{Cache, ItemRequest};
 use skep_store::ordered::{OwnerRun, Session};
 use skep_store::processor::{Processor, Replies};
-use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
+use skep_wire::native::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE};
 
-use self::held::record_ordered_writes;
+use self::held::{Route, record_ordered_writes};
 use crate::echo::Echo;
 use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
 use crate::limits::{IDLE_FLUSH_STEPS, REPLY_BUDGET, URGENT_RECLAIM_STEPS};
@@ -36,6 +38,8 @@ pub(crate) enum Space {
     Hash,
     /// The ordered store.
     Ordered,
+    /// The caches.
+    Cache,
 }
 
 impl Space {
@@ -44,16 +48,25 @@ impl Space {
         match self {
             Space::Hash => HASH_SPACE,
             Space::Ordered => ORDERED_SPACE,
+            Space::Cache => CACHE_SPACE,
         }
+    }
+
+    /// Returns true if each shard has a part of the space, and its keys.
+    #[inline]
+    pub(crate) fn is_divided(self) -> bool {
+        self != Space::Ordered
     }
 }
 
-/// The spaces that a server has: the ordered one may be switched off.
-#[derive(Clone, Copy, Debug)]
+/// The spaces that a server has: the ordered one and the cache may be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spaces {
     /// The server has an ordered space.
     pub(crate) has_ordered: bool,
-    /// The shards that have a part of the hash space each.
+    /// The server has a cache.
+    pub(crate) has_cache: bool,
+    /// The shards that have a part of the hash space and of the cache each.
     pub(crate) shard_count: u16,
 }
 
@@ -63,6 +76,7 @@ impl Spaces {
         match number {
             HASH_SPACE => Some(Space::Hash),
             ORDERED_SPACE if self.has_ordered => Some(Space::Ordered),
+            CACHE_SPACE if self.has_cache => Some(Space::Cache),
             _ => None,
         }
     }
@@ -76,12 +90,17 @@ pub(crate) struct ReplyIndex {
 }
 
 /// A list of the operations of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum List {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum List {
     /// Those on keys of the hash space.
+    #[default]
     Hash,
     /// Those on keys of the ordered space.
     Ordered,
+    /// Those on keys of the cache.
+    Cache,
+    /// Those of memcached's protocol, on keys of the cache.
+    Items,
     /// Those on all keys of a space.
     Keyspace,
 }
@@ -89,10 +108,11 @@ enum List {
 impl List {
     /// Returns the list of the operations on keys of a space.
     #[inline]
-    fn of(space: Space) -> List {
+    pub(crate) fn of(space: Space) -> List {
         match space {
             Space::Hash => List::Hash,
             Space::Ordered => List::Ordered,
+            Space::Cache => List::Cache,
         }
     }
 }
@@ -115,6 +135,8 @@ impl ReplyIndex {
 pub(crate) struct SpaceRequests<'a> {
     hash: Vec<Request<'a>>,
     ordered: Vec<Request<'a>>,
+    cache: Vec<Request<'a>>,
+    items: Vec<ItemRequest<'a>>,
     /// The connections that sent the operations of the ordered space.
     owners: Vec<OwnerRun>,
     /// The connection whose operations are being added.
@@ -136,6 +158,13 @@ impl<'a> SpaceRequests<'a> {
         let index = requests.len() - 1;
         self.record_owner(space);
         ReplyIndex { list: List::of(space), index: index as u32 }
+    }
+
+    /// Adds a command of memcached's protocol. Returns the index of its reply.
+    #[inline]
+    pub(crate) fn push_item(&mut self, item: ItemRequest<'a>) -> ReplyIndex {
+        self.items.push(item);
+        ReplyIndex { list: List::Items, index: (self.items.len() - 1) as u32 }
     }
 
     /// Adds an operation on all keys of a space. Returns the index of its reply.
@@ -163,13 +192,14 @@ impl<'a> SpaceRequests<'a> {
         match space {
             Space::Hash => &mut self.hash,
             Space::Ordered => &mut self.ordered,
+            Space::Cache => &mut self.cache,
         }
     }
 
     /// Records the connection that has sent the last operations of the ordered space.
     #[inline]
     fn record_owner(&mut self, space: Space) {
-        if space == Space::Hash {
+        if space.is_divided() {
             return;
         }
         let end = self.ordered.len();
@@ -183,15 +213,24 @@ impl<'a> SpaceRequests<'a> {
 
     /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
-        self.hash.len() + self.ordered.len() + self.keyspace.len()
+        self.hash.len() + self.ordered.len() + self.cache.len() + self.items.len() + self.keyspace.len()
     }
 
     /// Returns an empty batch with this one's memory, for requests of another lifetime.
     pub(crate) fn recycle<'b>(mut self) -> SpaceRequests<'b> {
         self.owners.clear();
         self.keyspace.clear();
-        let SpaceRequests { hash, ordered, owners, keyspace, .. } = self;
-        SpaceRequests { hash: recycle(hash), ordered: recycle(ordered), owners, owner: 0, keyspace }
+        let SpaceRequests { hash, ordered, cache, mut items, owners, keyspace, .. } = self;
+        items.clear();
+        SpaceRequests {
+            hash: recycle(hash),
+            ordered: recycle(ordered),
+            cache: recycle(cache),
+            items: items.into_iter().map(|_| unreachable!("the vector is empty")).collect(),
+            owners,
+            owner: 0,
+            keyspace,
+        }
     }
 }
 
@@ -200,10 +239,14 @@ impl<'a> SpaceRequests<'a> {
 pub(crate) struct SpaceReplies {
     hash: Replies,
     ordered: Replies,
+    cache: Replies,
+    items: Replies,
     keyspace: KeyspaceReplies,
     /// Operations of the last batch that are to be submitted again.
     hash_deferred: usize,
     ordered_deferred: usize,
+    cache_deferred: usize,
+    items_deferred: usize,
     keyspace_deferred: usize,
     /// Puts of the hash space that a test lets be deferred.
     #[cfg(test)]
@@ -220,9 +263,13 @@ impl SpaceReplies {
         SpaceReplies {
             hash: replies(),
             ordered: replies(),
+            cache: replies(),
+            items: replies(),
             keyspace: KeyspaceReplies::default(),
             hash_deferred: 0,
             ordered_deferred: 0,
+            cache_deferred: 0,
+            items_deferred: 0,
             keyspace_deferred: 0,
             #[cfg(test)]
             deferred_puts: Vec::new(),
@@ -234,8 +281,9 @@ impl SpaceReplies {
     /// Sets the number of bytes that the large replies of each space may take in the next batch. Requests whose replies
     /// do not fit are deferred.
     pub(crate) fn set_room(&mut self, room: usize) {
-        self.hash.set_room(room);
-        self.ordered.set_room(room);
+        for replies in [&mut self.hash, &mut self.ordered, &mut self.cache, &mut self.items] {
+            replies.set_room(room);
+        }
         self.keyspace.set_room(room);
     }
 
@@ -245,6 +293,8 @@ impl SpaceReplies {
         match at.list {
             List::Hash => self.hash.is_deferred_for_room(index),
             List::Ordered => self.ordered.is_deferred_for_room(index),
+            List::Cache => self.cache.is_deferred_for_room(index),
+            List::Items => self.items.is_deferred_for_room(index),
             List::Keyspace => self.keyspace.is_deferred_for_room(index),
         }
     }
@@ -260,6 +310,8 @@ impl SpaceReplies {
         match at.list {
             List::Hash => self.hash.get(index),
             List::Ordered => self.ordered.get(index),
+            List::Cache => self.cache.get(index),
+            List::Items => self.items.get(index),
             List::Keyspace => self.keyspace.get(index).map_or(Reply::Deferred, Reply::Value),
         }
     }
@@ -277,6 +329,8 @@ impl SpaceReplies {
         match at.list {
             List::Hash => self.hash_deferred > 0,
             List::Ordered => self.ordered_deferred > 0,
+            List::Cache => self.cache_deferred > 0,
+            List::Items => self.items_deferred > 0,
             List::Keyspace => self.keyspace_deferred > 0,
         }
     }
@@ -291,6 +345,8 @@ impl SpaceReplies {
         match at.list {
             List::Hash => self.hash.is_deferred(index),
             List::Ordered => self.ordered.is_deferred(index),
+            List::Cache => self.cache.is_deferred(index),
+            List::Items => self.items.is_deferred(index),
             List::Keyspace => self.keyspace.is_deferred(index),
         }
     }
@@ -299,10 +355,10 @@ impl SpaceReplies {
 /// The stores that a shard works on.
 #[derive(Debug)]
 pub(crate) struct Stores<'s> {
-    /// This shard's part of the hash space, unless it is lent.
-    hash: Option<Box<HashPart>>,
+    /// This shard's part of the divided spaces, unless it is lent.
+    own_part: Option<Box<ShardPart>>,
     /// The parts that other shards have lent, with their shards.
-    borrowed: Vec<(u16, Box<HashPart>)>,
+    borrowed: Vec<(u16, Box<ShardPart>)>,
     pub(crate) own: u16,
     pub(crate) ordered: Option<Session<'s>>,
     pub(crate) shared: Option<&'s Shared>,
@@ -315,7 +371,7 @@ pub(crate) struct Stores<'s> {
     /// The replies to the operations of isolated commands.
     isolated_replies: Replies,
     /// Empty between them; they keep their memory.
-    routes: Vec<(u16, u32)>,
+    routes: Vec<(Route, u32)>,
     isolated_requests: Vec<Request<'static>>,
     /// The session may hold nodes and values that its writes replaced.
     pub(crate) holds_garbage: bool,
@@ -332,12 +388,17 @@ pub(crate) struct Stores<'s> {
 }
 
 impl<'s> Stores<'s> {
-    /// Joins the part of the hash space that a shard owns with a session of the ordered store, if there is one.
-    pub(crate) fn new(processor: Processor, own: u16, shared: Option<&'s Shared>) -> Stores<'s> {
+    /// Joins the stores that a shard owns with a session of the ordered store, if there is one.
+    pub(crate) fn new(processor: Processor, cache: Option<Cache>, own: u16, shared: Option<&'s Shared>) -> Stores<'s> {
         let store = shared.and_then(|shared| shared.ordered.as_ref());
         let ordered = store.map(|store| store.session().expect("there are no more shards than sessions"));
         Stores {
-            hash: Some(Box::new(HashPart { processor, watches: WatchTable::default(), expired_in_order: 0 })),
+            own_part: Some(Box::new(ShardPart {
+                processor,
+                cache,
+                watches: WatchTable::default(),
+                expired_in_order: 0,
+            })),
             borrowed: Vec::new(),
             own,
             ordered,
@@ -370,7 +431,7 @@ impl<'s> Stores<'s> {
             }
             replies.deferred_puts.clear();
         }
-        if let (Some(echo), Some(part)) = (&mut self.echo, &self.hash) {
+        if let (Some(echo), Some(part)) = (&mut self.echo, &self.own_part) {
             echo.execute(&batch.hash, part.processor.memory(), &mut replies.hash);
             done += batch.hash.len();
         } else if !batch.hash.is_empty() {
@@ -389,6 +450,20 @@ impl<'s> Stores<'s> {
             record_ordered_writes(self.shared, &batch.ordered, &replies.ordered);
             replies.ordered_deferred = replies.ordered.deferred_count();
             done += batch.ordered.len() - replies.ordered_deferred;
+        }
+        if !batch.cache.is_empty() {
+            self.part(self.own).cache().execute(&batch.cache, &mut replies.cache);
+            replies.cache_deferred = replies.cache.deferred_count();
+            done += batch.cache.len() - replies.cache_deferred;
+        }
+        if !batch.items.is_empty() {
+            if !batch.cache.is_empty() {
+                // The two lists share the room of their space.
+                replies.items.set_room(replies.cache.room_left());
+            }
+            self.part(self.own).cache().execute_items(&batch.items, &mut replies.items);
+            replies.items_deferred = replies.items.deferred_count();
+            done += batch.items.len() - replies.items_deferred;
         }
         let SpaceReplies { keyspace, keyspace_deferred, .. } = replies;
         done + self.execute_keyspace(self.own, &batch.keyspace, keyspace, keyspace_deferred, now)
@@ -418,8 +493,11 @@ impl<'s> Stores<'s> {
     /// Sets the time of day for expiries.
     pub(crate) fn set_time(&mut self, time: UnixTime) {
         let now = time.milliseconds().cast_unsigned();
-        for part in self.hash.iter_mut().chain(self.borrowed.iter_mut().map(|(_, part)| part)) {
+        for part in self.own_part.iter_mut().chain(self.borrowed.iter_mut().map(|(_, part)| part)) {
             part.processor.set_now(now);
+            if let Some(cache) = &mut part.cache {
+                cache.set_now(now);
+            }
         }
         if let Some(session) = &self.ordered {
             session.set_now(now);
@@ -428,11 +506,11 @@ impl<'s> Stores<'s> {
 
     /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
     pub(crate) fn reclaim(&mut self, steps: usize) {
-        let is_urgent = self.hash.as_ref().is_some_and(|part| part.processor.is_reclaim_urgent());
+        let is_urgent = self.own_part.as_ref().is_some_and(|part| part.processor.is_reclaim_urgent());
         let steps = if is_urgent { steps.max(URGENT_RECLAIM_STEPS) } else { steps };
         for _ in 0..steps {
             let (mut removed, mut is_flushing) = (0, false);
-            if let Some(HashPart { processor, .. }) = self.hash.as_deref_mut() {
+            if let Some(ShardPart { processor, .. }) = self.own_part.as_deref_mut() {
                 is_flushing = processor.flush_step();
                 removed = processor.reclaim();
             }
@@ -447,7 +525,7 @@ impl<'s> Stores<'s> {
     /// Returns the time from which on [`Stores::reclaim`] has work, in milliseconds since 1970.
     pub(crate) fn reclaim_from(&self) -> Option<u64> {
         let of_ordered = self.ordered.as_ref().and_then(Session::reclaim_from);
-        [self.hash.as_ref().and_then(|part| part.processor.reclaim_from()), of_ordered].into_iter().flatten().min()
+        [self.own_part.as_ref().and_then(|part| part.processor.reclaim_from()), of_ordered].into_iter().flatten().min()
     }
 
     /// Before the shard sleeps: frees the memory of some expired keys, hands over the session's garbage, for which others
@@ -459,13 +537,13 @@ impl<'s> Stores<'s> {
         {
             self.holds_garbage = session.collect_part();
         }
-        let is_hash_due = self.hash.as_deref_mut().is_some_and(|HashPart { processor, .. }| {
+        let is_hash_due = self.own_part.as_deref_mut().is_some_and(|ShardPart { processor, .. }| {
             processor.reclaim();
             let _ = (0..IDLE_FLUSH_STEPS).all(|_| processor.flush_step());
             processor.is_reclaim_due() || processor.is_flushing()
         });
         // A shard that has lent its store leaves all stores to the command that holds them: its reservations count on that.
-        let step = self.hash.as_ref().and_then(|_| self.ordered.as_mut().and_then(Session::reclaim));
+        let step = self.own_part.as_ref().and_then(|_| self.ordered.as_mut().and_then(Session::reclaim));
         self.holds_garbage |= step.is_some_and(|removed| removed > 0);
         // After a step of the ordered store another one may be due. If another shard makes it, this one sleeps.
         step.is_some() || self.holds_garbage || is_hash_due
@@ -489,7 +567,7 @@ mod tests {
     #[test]
     fn a_batch_keeps_spaces_apart_and_its_memory() {
         let (hash, ordered, owners) = (Vec::with_capacity(100), Vec::with_capacity(50), Vec::with_capacity(10));
-        let mut batch = SpaceRequests { hash, ordered, owners, owner: 0, keyspace: Vec::new() };
+        let mut batch = SpaceRequests { hash, ordered, owners, ..SpaceRequests::default() };
         let memory = |batch: &SpaceRequests<'_>| {
             let hash = (batch.hash.as_ptr() as usize, batch.hash.capacity());
             (hash, batch.ordered.as_ptr() as usize, batch.owners.as_ptr() as usize)
@@ -510,11 +588,12 @@ mod tests {
 
     #[test]
     fn spaces_have_numbers() {
-        for has_ordered in [false, true] {
-            let spaces = Spaces { has_ordered, shard_count: 1 };
+        for (has_ordered, has_cache) in [(false, true), (true, false)] {
+            let spaces = Spaces { has_ordered, has_cache, shard_count: 1 };
             assert_eq!(spaces.find(Space::Hash.number()), Some(Space::Hash));
             assert_eq!(spaces.find(Space::Ordered.number()), has_ordered.then_some(Space::Ordered));
-            assert_eq!((spaces.find(2), spaces.find(u16::MAX)), (None, None));
+            assert_eq!(spaces.find(Space::Cache.number()), has_cache.then_some(Space::Cache));
+            assert_eq!((spaces.find(3), spaces.find(u16::MAX)), (None, None));
         }
     }
 }

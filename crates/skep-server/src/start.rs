@@ -107,8 +107,10 @@ mod tests {
             native: any,
             resp: Some(any),
             udp: Some(any),
+            memcached: Some(any),
             memory: 16 << 20,
             ordered_memory: 8 << 20,
+            cache_memory: 16 << 20,
             prefault: true,
             ..ServerSettings::default()
         };
@@ -118,6 +120,7 @@ mod tests {
             "RESP",
             "UDP",
             "packets of shard 2",
+            "memcached",
             "address space",
             "shard 0",
             "shard 2",

@@ -6,6 +6,7 @@
 use crate::command_metrics::{CommandMetrics, ERROR_PREFIXES};
 use crate::counter::Counter;
 use crate::delays::DelayCounts;
+use crate::memcached_statistics::COUNT_COUNT;
 use crate::metrics::Metrics;
 use crate::resp_command::table::COMMAND_COUNT;
 
@@ -78,10 +79,17 @@ pub(crate) struct Baseline {
     /// By command; empty before the first reset.
     commands: Vec<CommandTotals>,
     errors: [u64; ERROR_PREFIXES.len()],
+    memcached: [u64; COUNT_COUNT],
 }
 
 fn errors_of<'a>(shards: &(impl Iterator<Item = &'a Metrics> + Clone)) -> [u64; ERROR_PREFIXES.len()] {
     std::array::from_fn(|index| shards.clone().map(|metrics| metrics.errors.get(index)).sum())
+}
+
+fn memcached_of<'a>(shards: impl Iterator<Item = &'a Metrics>) -> [u64; COUNT_COUNT] {
+    let mut sums = [0; COUNT_COUNT];
+    shards.for_each(|metrics| metrics.memcached.add_to(&mut sums));
+    sums
 }
 
 impl Baseline {
@@ -90,6 +98,7 @@ impl Baseline {
         Baseline {
             commands: (0..COMMAND_COUNT).map(|command| CommandTotals::of(command, shards.clone())).collect(),
             errors: errors_of(&shards),
+            memcached: memcached_of(shards.clone()),
             totals: Totals::of(shards),
         }
     }
@@ -114,6 +123,12 @@ impl Baseline {
             totals.subtract(earlier);
         }
         totals
+    }
+
+    /// Returns the counts of memcached's commands since then.
+    pub(crate) fn memcached<'a>(&self, shards: impl Iterator<Item = &'a Metrics>) -> [u64; COUNT_COUNT] {
+        let now = memcached_of(shards);
+        std::array::from_fn(|index| now[index].saturating_sub(self.memcached[index]))
     }
 
     /// Returns the numbers of errors since then, in the order of [`ERROR_PREFIXES`].

@@ -68,8 +68,7 @@
 //!
 //! # A cache inside the program
 //!
-//! A [`cache::Cache`] has the operations of the hash store, but never refuses a pair: it forgets old ones instead. The server
-//! does not have it yet.
+//! A [`cache::Cache`] has the operations of the hash store, but never refuses a pair: it forgets old ones instead.
 //!
 //! ```
 //! use skep::cache::{Cache, Settings};
@@ -135,7 +134,7 @@ pub use skep_store::hash::Settings as StoreSettings;
 pub use skep_store::memory::RegionError;
 pub use skep_store::processor::{Replies, Statistics};
 pub use skep_wire::native::{
-    HASH_SPACE, ORDERED_SPACE, PASSWORD_SIZE_MAX, Password, ProtocolError, Refusal, Response, WireError,
+    CACHE_SPACE, HASH_SPACE, ORDERED_SPACE, PASSWORD_SIZE_MAX, Password, ProtocolError, Refusal, Response, WireError,
 };
 pub use store::{OpenError, Store};
 
@@ -146,7 +145,10 @@ pub mod ordered {
 
 /// A store that may forget keys (MICA's cache mode, as HERD uses it).
 pub mod cache {
-    pub use skep_store::cache::{Cache, CasNumber, ItemFields, ItemOptions, ItemRequest, Settings, Statistics};
+    pub use skep_store::cache::{
+        Cache, CasNumber, ItemArithmetic, ItemChange, ItemCommand, ItemFields, ItemGet, ItemPut, ItemPutMode,
+        ItemRequest, Settings, Statistics,
+    };
 }
 
 /// The limits of keys and values.

@@ -126,12 +126,14 @@ impl Connection {
         is_idle
     }
 
-    /// Gives up the input, and sends a last error if the connection speaks RESP. Counts and logs the reason.
+    /// Gives up the input, and sends a last error unless the connection speaks the native protocol. Counts and logs the reason.
     fn end_with_error(&mut self, reason: &str, metrics: &Metrics) {
         metrics.connections_closed_for_memory.add(1);
         tracing::warn!(connection = self.number, bytes = self.held(), "closing a connection: {reason}");
         if let ParsedBatch::Resp(_) | ParsedBatch::Away = self.parsed {
             self.output.append(format!("-ERR {reason} (--connection-memory)\r\n").as_bytes());
+        } else if let ParsedBatch::Memcached(_) = self.parsed {
+            self.output.append(format!("SERVER_ERROR {reason} (--connection-memory)\r\n").as_bytes());
         }
         self.finish_parsed();
         if self.parsed.size() == 0 {

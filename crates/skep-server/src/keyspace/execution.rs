@@ -11,7 +11,7 @@ use crate::spaces::{Space, Stores};
 use crate::transaction::WatchTable;
 
 impl Stores<'_> {
-    /// Executes operations on all keys: of the hash space, on the part of a shard. Returns the number of those that are done.
+    /// Executes operations on all keys: of a divided one, on the part of a shard. Returns the number of those that are done.
     pub(crate) fn execute_keyspace(
         &mut self,
         shard: u16,
@@ -35,6 +35,15 @@ impl Stores<'_> {
                 (Space::Ordered, KeyspaceOperation::Walk { from, key_count, size }) => {
                     self.walk_ordered(from, key_count, size, replies, now);
                 }
+                (Space::Cache, KeyspaceOperation::Walk { .. }) => unreachable!("a cache is not walked"),
+                (Space::Cache, KeyspaceOperation::Count) => {
+                    // It may have keys that have expired, or whose items are overwritten.
+                    replies.count(self.part(shard).cache().statistics().items, true);
+                }
+                (_, KeyspaceOperation::FlushAt { time }) => {
+                    self.part(shard).cache().flush_at(time);
+                    replies.flush(END);
+                }
                 (space, KeyspaceOperation::Flush { from }) => self.flush(*space, shard, from, replies),
                 (Space::Hash, KeyspaceOperation::Count) => {
                     let processor = &mut self.part(shard).processor;
@@ -54,13 +63,20 @@ impl Stores<'_> {
         operations.len() - *deferred
     }
 
-    /// Removes all keys of a shard's part of the hash space, or some keys of the ordered space from a position on. Sets the
+    /// Removes all keys of a shard's part of the hash space or of the cache, or some keys of the ordered space from a position on. Sets the
     /// flags of connections that watch keys there.
     fn flush(&mut self, space: Space, shard: u16, from: u64, replies: &mut KeyspaceReplies) {
         self.with_watches(space, shard, WatchTable::touch_all);
-        if space == Space::Hash {
-            self.part(shard).processor.flush();
-            return replies.flush(END);
+        match space {
+            Space::Hash => {
+                self.part(shard).processor.flush();
+                return replies.flush(END);
+            }
+            Space::Cache => {
+                self.part(shard).cache().flush();
+                return replies.flush(END);
+            }
+            Space::Ordered => {}
         }
         let session = self.ordered.as_mut().expect("a space was chosen that the server has");
         let cursors = &self.shared.expect("a server has it").cursors;

@@ -1,7 +1,7 @@
 //! `CONFIG`: the settings that clients and tools ask for, under the names that Redis gives them, and changes of those
 //! that can change while the server runs.
 
-use skep_wire::native::Password;
+use skep_wire::native::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE, Password};
 use skep_wire::resp::{BULK_SIZE_MAX, ReplyWriter};
 
 use super::{Arguments, Context, excerpt, wrong_argument_count};
@@ -37,7 +37,14 @@ enum Change {
 const SETTINGS: &[(&str, Change)] = &[
     ("appendonly", Change::Fixed(|_| "no".to_owned())),
     ("bind", Change::Fixed(|shared| shared.settings.resp.map_or_else(String::new, |address| address.ip().to_string()))),
-    ("databases", Change::Fixed(|shared| if shared.spaces().has_ordered { "2" } else { "1" }.to_owned())),
+    (
+        "databases",
+        Change::Fixed(|shared| {
+            let highest =
+                [CACHE_SPACE, ORDERED_SPACE].into_iter().find(|number| shared.spaces().find(*number).is_some());
+            (highest.unwrap_or(HASH_SPACE) + 1).to_string()
+        }),
+    ),
     ("io-threads", Change::Fixed(|shared| shared.settings.shards.to_string())),
     ("latency-tracking", Change::Fixed(|_| "yes".to_owned())),
     ("latency-tracking-info-percentiles", Change::Fixed(|_| "50 99 99.9".to_owned())),

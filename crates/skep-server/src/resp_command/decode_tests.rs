@@ -23,7 +23,7 @@ fn check(line: &str, expected: &Result<Operation<'_>, &str>) {
     let arguments = Arguments::new(&input, &ranges);
     let mut operands = Operands::default();
     let now = UnixTime::after(Duration::from_millis(NOW));
-    let spaces = Spaces { has_ordered: true, shard_count: 2 };
+    let spaces = Spaces { has_ordered: true, has_cache: true, shard_count: 2 };
     let action = Action::decode(arguments, Space::default(), spaces, &mut operands, now, false);
     let decoded = match &action {
         Action::Refuse(message) => Err(message.as_str()),

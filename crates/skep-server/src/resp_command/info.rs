@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use super::info_statistics::{command_stats, error_stats, latency_stats, stats};
 use super::{Arguments, REDIS_VERSION};
+use crate::counter::Counter;
 use crate::delays::DelayCounts;
 use crate::limits::TICK;
+use crate::metrics::CacheMetrics;
 use crate::shared::Shared;
 use crate::spaces::Space;
 use crate::unix_time::UnixTime;
@@ -15,11 +17,12 @@ use crate::unix_time::UnixTime;
 /// A section: its name, true if it is in the reply to `INFO` without arguments, and its text.
 type Section = (&'static str, bool, fn(&mut String, &Shared));
 
-const SECTIONS: [Section; 15] = [
+const SECTIONS: [Section; 16] = [
     ("Server", true, server),
     ("Clients", true, clients),
     ("Memory", true, memory),
     ("Ordered", true, ordered),
+    ("Cache", true, cache),
     ("Persistence", true, persistence),
     ("Stats", true, stats),
     ("Congestion", true, congestion),
@@ -165,6 +168,27 @@ fn ordered(text: &mut String, shared: &Shared) {
     }
 }
 
+/// Writes the state of the cache, apart from the memory above.
+fn cache(text: &mut String, shared: &Shared) {
+    fields! { text "skep_cache_maxmemory" shared.settings.cache_memory }
+    if shared.settings.cache_memory == 0 {
+        return;
+    }
+    let sum = |counter: fn(&CacheMetrics) -> &Counter| {
+        shared.all_metrics().map(|metrics| counter(&metrics.cache).get()).sum::<u64>()
+    };
+    fields! { text
+        "skep_cache_items" sum(|cache| &cache.items)
+        "skep_cache_log_bytes" sum(|cache| &cache.log_bytes)
+        "skep_cache_log_used_bytes" sum(|cache| &cache.log_used_bytes)
+        "skep_cache_hits" sum(|cache| &cache.hits)
+        "skep_cache_misses" sum(|cache| &cache.misses)
+        "skep_cache_index_evictions" sum(|cache| &cache.index_evictions)
+        "skep_cache_log_evictions" sum(|cache| &cache.log_evictions)
+        "skep_cache_expired" sum(|cache| &cache.expired)
+    }
+}
+
 /// Returns bytes as Redis shows them to people.
 fn human(bytes: u64) -> String {
     let (unit, size) = match bytes {
@@ -298,7 +322,7 @@ fn cluster(text: &mut String, _: &Shared) {
 }
 
 fn keyspace(text: &mut String, shared: &Shared) {
-    for space in [Space::Hash, Space::Ordered] {
+    for space in [Space::Hash, Space::Ordered, Space::Cache] {
         let pairs = shared.pair_count(space);
         if pairs > 0 {
             let expiring = shared.expiring_count(space).min(pairs);

@@ -5,7 +5,7 @@ use skep_core::operation::{ConditionKind, ExpiryChange, Operation, PutCondition,
 use super::expiry::integer;
 use super::set_command::{ExpiryOption, time_option};
 use super::table::CommandName;
-use super::{Arguments, store_error, wrong_argument_count};
+use super::{Arguments, not_for_caches, store_error, wrong_argument_count};
 use crate::limits::ISOLATED_OPERATIONS_MAX;
 use crate::spaces::{Space, Spaces};
 use crate::transaction::{BitFunction, Isolated, SetMany};
@@ -109,6 +109,9 @@ fn copy(arguments: Arguments<'_>, space: Space, spaces: Spaces) -> Result<Isolat
             return Err(SYNTAX.to_owned());
         }
         index += 1;
+    }
+    if to == Space::Cache {
+        return Err(not_for_caches("copy"));
     }
     if to == space && arguments.get(1) == arguments.get(2) {
         return Err("ERR source and destination objects are the same".to_owned());

@@ -39,7 +39,7 @@ impl CommandName {
 /// Returns the shards whose stores have a key.
 pub(crate) fn shards_of_key(key: &[u8], space: Space, partition: &Partition) -> ShardSet {
     match space {
-        Space::Hash => ShardSet::one(partition.shard_of(key)),
+        Space::Hash | Space::Cache => ShardSet::one(partition.shard_of(key)),
         Space::Ordered => ShardSet::first(partition.shard_count()),
     }
 }

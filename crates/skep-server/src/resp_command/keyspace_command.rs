@@ -52,8 +52,9 @@ const BUCKET_BITS: u32 = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyspaceCommand {
     pub(super) name: CommandName,
+    /// The space, or the first one of several.
     space: Space,
-    shard_count: u16,
+    spaces: Spaces,
     kind: Kind,
 }
 
@@ -72,9 +73,8 @@ enum Kind {
         random: u64,
     },
     Size,
-    Flush {
-        has_ordered: bool,
-    },
+    /// A flush of one space, or of all, in their order.
+    Flush,
 }
 
 /// The position of a step of a walk.
@@ -125,6 +125,7 @@ impl Position {
         match space {
             Space::Hash => (u64::from(self.shard) << BUCKET_BITS | self.from) << 1,
             Space::Ordered => self.from,
+            Space::Cache => unreachable!("a cache is not walked"),
         }
     }
 
@@ -171,13 +172,12 @@ pub(super) fn decode(
         CommandName::Keys => check_pattern(arguments.get(1)).map(|()| Kind::Keys),
         CommandName::RandomKey => Ok(Kind::RandomKey { random: RandomState::new().hash_one(()) }),
         CommandName::DbSize => Ok(Kind::Size),
-        CommandName::FlushDb => check_flush(arguments).map(|()| Kind::Flush { has_ordered: space == Space::Ordered }),
-        CommandName::FlushAll => check_flush(arguments).map(|()| Kind::Flush { has_ordered: spaces.has_ordered }),
+        CommandName::FlushDb | CommandName::FlushAll => check_flush(arguments).map(|()| Kind::Flush),
         _ => return None,
     };
     // All spaces begin with the hash space.
     let space = if name == CommandName::FlushAll { Space::Hash } else { space };
-    Some(kind.map(|kind| KeyspaceCommand { name, space, shard_count: spaces.shard_count, kind }))
+    Some(kind.map(|kind| KeyspaceCommand { name, space, spaces, kind }))
 }
 
 /// Decodes `SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]`.
@@ -239,12 +239,24 @@ impl KeyspaceCommand {
     pub(super) fn operation_count(&self) -> usize {
         match self.kind {
             Kind::Scan { is_none: true, .. } => 0,
-            Kind::Size if self.space == Space::Hash => self.shard_count.into(),
-            Kind::Flush { has_ordered } if self.space == Space::Hash => {
-                usize::from(self.shard_count) + usize::from(has_ordered)
-            }
+            Kind::Size => self.part_count(self.space),
+            Kind::Flush => self.flushed_spaces().map(|space| self.part_count(space)).sum(),
             _ => 1,
         }
+    }
+
+    /// Returns the number of shards that have a part of a space.
+    fn part_count(&self, space: Space) -> usize {
+        if space.is_divided() { self.spaces.shard_count.into() } else { 1 }
+    }
+
+    /// Returns the spaces of a flush.
+    fn flushed_spaces(&self) -> impl Iterator<Item = Space> {
+        let Spaces { has_ordered, has_cache, .. } = self.spaces;
+        let all = [(Space::Hash, true), (Space::Ordered, has_ordered), (Space::Cache, has_cache)];
+        let is_all = self.name == CommandName::FlushAll;
+        all.into_iter()
+            .filter_map(move |(space, exists)| (if is_all { exists } else { space == self.space }).then_some(space))
     }
 
     /// Returns the operation at this index, and the space and shard that it is for; a walk continues where it stopped.
@@ -266,10 +278,17 @@ impl KeyspaceCommand {
             }
             Kind::RandomKey { .. } => (so_far, 1),
             Kind::Size => return (self.space, index as u16, KeyspaceOperation::Count),
-            Kind::Flush { .. } => {
-                let is_ordered = self.space == Space::Ordered || index == usize::from(self.shard_count);
-                let space = if is_ordered { Space::Ordered } else { Space::Hash };
-                return (space, index as u16, KeyspaceOperation::Flush { from: so_far.from });
+            Kind::Flush => {
+                let mut shard = index;
+                let space = self.flushed_spaces().find(|space| {
+                    let count = self.part_count(*space);
+                    shard < count || {
+                        shard -= count;
+                        false
+                    }
+                });
+                let space = space.expect("a flush has as many operations as its spaces have parts");
+                return (space, shard as u16, KeyspaceOperation::Flush { from: so_far.from });
             }
         };
         let pattern_size = self.pattern(arguments).map_or(0, <[u8]>::len);
@@ -282,7 +301,7 @@ impl KeyspaceCommand {
         match self.kind {
             Kind::Scan { pattern, .. } => pattern.map(|index| arguments.get(index)),
             Kind::Keys => Some(arguments.get(1)),
-            Kind::RandomKey { .. } | Kind::Size | Kind::Flush { .. } => None,
+            Kind::RandomKey { .. } | Kind::Size | Kind::Flush => None,
         }
     }
 
@@ -325,7 +344,7 @@ impl KeyspaceCommand {
             Kind::Scan { position, .. } => {
                 let so_far = &mut progress.keyspace.position;
                 let position = if *so_far == Position::default() { position } else { *so_far };
-                let next = position.after(page.next, self.space, self.shard_count);
+                let next = position.after(page.next, self.space, self.spaces.shard_count);
                 if let Some(next) = next
                     && page.is_empty()
                     && page.next == END
@@ -351,7 +370,7 @@ impl KeyspaceCommand {
                 !is_over
             }
             Kind::Size => unreachable!("the reply to a count is no page"),
-            Kind::Flush { .. } => {
+            Kind::Flush => {
                 progress.keyspace.position.from = if page.next == END { 0 } else { page.next };
                 page.next != END
             }
@@ -368,7 +387,7 @@ impl KeyspaceCommand {
             progress.position.from = next;
             return false;
         }
-        let shard_count = if self.space == Space::Hash { self.shard_count } else { 1 };
+        let shard_count = if self.space == Space::Hash { self.spaces.shard_count } else { 1 };
         progress.rounds += 1;
         progress.position = Position { shard: (progress.position.shard + 1) % shard_count, from: 0 };
         progress.rounds > usize::from(shard_count)
@@ -376,7 +395,7 @@ impl KeyspaceCommand {
 
     /// Returns the shard in which `RANDOMKEY` begins. The upper bits of the random number choose the position there.
     fn first_shard(&self, random: u64) -> u16 {
-        (((random & u64::from(u32::MAX)) * u64::from(self.shard_count)) >> u32::BITS) as u16
+        (((random & u64::from(u32::MAX)) * u64::from(self.spaces.shard_count)) >> u32::BITS) as u16
     }
 
     /// Takes the count of a shard. Returns true if it is not exact yet, and the shard is to count again.
@@ -410,7 +429,7 @@ impl KeyspaceCommand {
             return false;
         }
         keys.for_each(|key| progress.push(key, version));
-        let next = progress.position.after(page.next, self.space, self.shard_count);
+        let next = progress.position.after(page.next, self.space, self.spaces.shard_count);
         progress.position = next.unwrap_or_default();
         next.is_some()
     }
@@ -427,7 +446,7 @@ impl KeyspaceCommand {
             _ if *refused => {}
             (Kind::Scan { .. } | Kind::RandomKey { .. }, _) => {}
             (Kind::Size, _) => ReplyWriter::new(output, version).integer(*done),
-            (Kind::Flush { .. }, _) => ReplyWriter::new(output, version).simple("OK"),
+            (Kind::Flush, _) => ReplyWriter::new(output, version).simple("OK"),
             (Kind::Keys, _) => {
                 if !std::mem::replace(&mut progress.is_writing, true) {
                     ReplyWriter::new(output, version).array(progress.key_count);

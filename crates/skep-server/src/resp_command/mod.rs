@@ -51,7 +51,7 @@ pub(crate) use operands::Operands;
 pub(crate) use session::Session;
 
 use skep_core::operation::{OperationError, Request};
-use skep_wire::native::{ORDERED_SPACE, Response, WireError};
+use skep_wire::native::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE, Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter, Version};
 
 use crate::keyspace::KeyspaceOperation;
@@ -226,7 +226,7 @@ impl Action {
         operands: &mut Operands,
         now: UnixTime,
     ) -> Action {
-        // Most commands are this one, which has no options and is valid in both spaces.
+        // Most commands are this one, which has no options and is valid in all spaces.
         if name == CommandName::Get {
             return Action::Keys(name, KeyCommand::Get);
         }
@@ -234,8 +234,11 @@ impl Action {
         if name == CommandName::Select {
             return select(arguments, spaces).map_or_else(Action::Refuse, Action::Select);
         }
-        if name.info().needs_order && space == Space::Hash {
+        if info.needs_order && space != Space::Ordered {
             return Action::Refuse(store_error(OperationError::NotOrdered));
+        }
+        if !info.is_for_caches && space == Space::Cache {
+            return Action::Refuse(not_for_caches(info.name));
         }
         // Most commands are on keys.
         match decode::key_command(name, arguments, operands, now) {
@@ -526,8 +529,17 @@ fn select(arguments: Arguments<'_>, spaces: Spaces) -> Result<Space, String> {
         Ok(ORDERED_SPACE) => "ERR DB index is out of range: the ordered space is switched off; restart with \
                               --ordered-memory SIZE"
             .to_owned(),
+        Ok(CACHE_SPACE) => {
+            "ERR DB index is out of range: the cache space is switched off; restart with --cache-memory SIZE".to_owned()
+        }
         _ => "ERR DB index is out of range".to_owned(),
     })
+}
+
+/// Returns the error message of a command that the cache space does not have.
+fn not_for_caches(command: &str) -> String {
+    let name = command.to_ascii_uppercase();
+    format!("ERR {name} is not for the cache space, which may forget keys at any time (SELECT {HASH_SPACE})")
 }
 
 /// Returns true if Redis counts a refusal with this message as rejected, and not as a call that failed.

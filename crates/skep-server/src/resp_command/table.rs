@@ -13,6 +13,8 @@ pub(super) struct CommandInfo {
     pub(super) summary: &'static str,
     /// It is for spaces whose keys have an order.
     pub(super) needs_order: bool,
+    /// It is for the cache space too, which may forget keys and does not list them.
+    pub(super) is_for_caches: bool,
 }
 
 /// Declares [`CommandName`] and [`COMMANDS`] together, so that a name is the index of its description.
@@ -28,6 +30,11 @@ macro_rules! commands {
             needs_order: matches!(
                 CommandName::$variant,
                 CommandName::SkepScan | CommandName::SkepPrefix | CommandName::SkepCount | CommandName::SkepFloor
+            ),
+            is_for_caches: !matches!(
+                CommandName::$variant,
+                CommandName::Scan | CommandName::Keys | CommandName::RandomKey | CommandName::Rename
+                    | CommandName::RenameNx | CommandName::Copy | CommandName::Watch
             ),
         }),*];
 
@@ -109,7 +116,7 @@ commands! {
     Hello "hello" -1 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "6.0.0" "Chooses the version of the protocol."
     Auth "auth" -2 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "1.0.0" "Authenticates the connection with the password."
     Reset "reset" 1 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "6.2.0" "Restores the state in which a connection begins."
-    Select "select" 2 ["loading" "stale" "fast"] (0, 0, 0) "connection" "1.0.0" "Chooses a space: 0, the hash store, or 1, the ordered store."
+    Select "select" 2 ["loading" "stale" "fast"] (0, 0, 0) "connection" "1.0.0" "Chooses a space: 0, the hash store, 1, the ordered store, or 2, the cache."
     Quit "quit" -1 ["noscript" "loading" "stale" "fast" "no_auth" "allow_busy"] (0, 0, 0) "connection" "1.0.0" "Closes the connection."
     Client "client" -2 ["noscript" "loading" "stale"] (0, 0, 0) "connection" "2.4.0" "Commands about connections: ID, INFO, LIST, KILL, PAUSE, UNPAUSE, REPLY, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH."
     DbSize "dbsize" 1 ["readonly" "fast"] (0, 0, 0) "server" "1.0.0" "Returns the number of keys in the chosen space."

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use skep_store::cache::Cache;
 use skep_store::naive::EXPIRIES_END;
 use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
@@ -37,6 +38,10 @@ pub(crate) fn driven_shards<'s>(
         .map(|(index, ((waker, peers), incoming))| {
             let store = shared.settings.store(u64::from(index));
             let processor = steps.reserve(|| Processor::new(&store), StartError::HashMemory)?;
+            let cache = match shared.settings.cache(u64::from(index)) {
+                Some(settings) => Some(steps.reserve(|| Cache::new(&settings), StartError::CacheMemory)?),
+                None => None,
+            };
             let parts = Parts {
                 index,
                 shared: shared.clone(),
@@ -49,7 +54,7 @@ pub(crate) fn driven_shards<'s>(
                 handovers: handovers.clone(),
             };
             let shard = Shard::new(parts, &processor.statistics(), now, steps)?;
-            Ok(Driven { shard, stores: Stores::new(processor, index, Some(shared)), begin: now })
+            Ok(Driven { shard, stores: Stores::new(processor, cache, index, Some(shared)), begin: now })
         })
         .collect()
 }

@@ -10,7 +10,7 @@ use super::visits::Visitor;
 use crate::endpoint::Endpoint;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{OPERATIONS_WITHOUT_MEMORY_MAX, TURN_SIZE_MAX};
-use crate::spaces::{ReplyIndex, Space, SpaceRequests};
+use crate::spaces::{List, ReplyIndex, Space, SpaceRequests};
 
 /// Requests of another shard that wait for a batch.
 pub(super) struct Arrival {
@@ -177,14 +177,21 @@ pub(super) fn submit_arrivals<'a>(
         operations += count;
         let Arrival { forwarded, first, submitted, .. } = arrival;
         *submitted = count;
-        for (index, request) in forwarded.requests.iter().take(count).enumerate() {
-            let reply = requests.push(Space::Hash, request);
+        // The replies to the operations of a batch have adjacent indexes, because all are of one list.
+        let mut begin = |reply: ReplyIndex, index: usize| {
             if index == 0 {
                 *first = reply;
             }
+        };
+        let space = if forwarded.list == List::Cache { Space::Cache } else { Space::Hash };
+        for (index, request) in forwarded.requests.iter().enumerate() {
+            begin(requests.push(space, request), index);
         }
-        if let Some(operation) = forwarded.keyspace {
-            *first = requests.push_keyspace(Space::Hash, operation);
+        for (index, item) in forwarded.items.iter().enumerate() {
+            begin(requests.push_item(item), index);
+        }
+        if let Some((space, operation)) = forwarded.keyspace {
+            begin(requests.push_keyspace(space, operation), 0);
         }
     }
 }

@@ -11,7 +11,7 @@
 //!    is stopped. One whose keys all belong to one other shard is run there (`visits.rs`).
 //! 2. Other commands wait for a *hold*. A shard has one hold at a time, for all commands that wait when it begins. It takes
 //!    the shards one after another in ascending order, its own one too: it asks an owner and waits for the store
-//!    ([`HashPart`]).
+//!    ([`ShardPart`]).
 //! 3. An owner lends its store at the end of a turn, to those that asked in their order, and once in a turn. Until the store
 //!    is back it executes nothing, but polls, receives and sleeps as ever.
 //! 4. The holder runs the commands, and gives the stores back.
@@ -37,7 +37,7 @@ use crate::connections::Token;
 use crate::limits::{HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX, TURN_SIZE_MAX};
 use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
-use crate::spaces::{HashPart, SpaceReplies, Stores};
+use crate::spaces::{ShardPart, SpaceReplies, Stores};
 use crate::transaction::{ShardSet, Step};
 
 /// The loans of a shard, and its connections that wait for those of others.
@@ -48,9 +48,9 @@ pub(super) struct Holds {
     /// The store is lent.
     is_lent: bool,
     /// The store, when it has come back.
-    returned: Option<Box<HashPart>>,
+    returned: Option<Box<ShardPart>>,
     /// The store that another shard has just lent.
-    arrived: Option<(u16, Box<HashPart>)>,
+    arrived: Option<(u16, Box<ShardPart>)>,
     /// Connections that wait for a hold, and the shards that their next commands involve.
     waiting: VecDeque<(Token, ShardSet)>,
     hold: Option<Hold>,

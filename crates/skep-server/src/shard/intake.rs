@@ -5,7 +5,7 @@
 //!   hello ─▶ handshake ────────┘
 //! ```
 //!
-//! The first shard accepts for all. RESP connections are distributed over the shards in rotation. A native one is
+//! The first shard accepts for all. RESP and memcached connections are distributed over the shards in rotation. A native one is
 //! handed over to the shard that its hello names, with the bytes that arrived after the hello.
 
 use std::sync::atomic::Ordering;
@@ -18,6 +18,7 @@ use crate::connection::Connection;
 use crate::connections::Token;
 use crate::endpoint::Endpoint;
 use crate::front_end::FrontEnd;
+use crate::memcached_batch::MemcachedBatch;
 use crate::parsed_batch::ParsedBatch;
 use crate::resp_batch::RespBatch;
 use crate::resp_command::Session;
@@ -31,6 +32,10 @@ const DENIED: &[u8] =
     b"-DENIED Skep has no password, so it serves only clients on its own machine (protected mode). To \
 serve others, give it a password (--requirepass-file, or CONFIG SET requirepass on its machine), or allow every client \
 everything (--protected-mode no).\r\n";
+
+/// The same for a client of memcached.
+const MEMCACHED_DENIED: &[u8] =
+    b"SERVER_ERROR Skep has no password, so it serves only clients on its own machine (protected mode)\r\n";
 
 impl Shard {
     /// Accepts connections.
@@ -50,26 +55,32 @@ impl Shard {
         let shared = &self.parts.shared;
         if shared.connection_count.load(Ordering::Relaxed) >= shared.settings.connections_max {
             self.metrics().connections_refused.add(1);
-            if front_end == FrontEnd::Resp {
-                // The socket is new: its buffer has room for this, or the peer has closed it.
-                let _ = tcp.write(b"-ERR max number of clients reached\r\n");
-            }
+            // The socket is new: its buffer has room for this, or the peer has closed it.
+            let _ = match front_end {
+                FrontEnd::Native => Ok(0),
+                FrontEnd::Resp => tcp.write(b"-ERR max number of clients reached\r\n"),
+                FrontEnd::Memcached => tcp.write(b"ERROR Too many open connections\r\n"),
+            };
             return;
         }
         let Ok((address, local_address)) = tcp.addresses() else { return };
         // A native client is refused after its hello.
-        let is_denied = front_end == FrontEnd::Resp && !shared.access.admits(address.ip());
+        let is_denied = front_end != FrontEnd::Native && !shared.access.admits(address.ip());
         let session = || Session::new(shared.access.needs_password());
         let (protocol, parsed, shard) = match front_end {
             FrontEnd::Native => (0, ParsedBatch::Handshake, self.parts.index),
             FrontEnd::Resp => (2, ParsedBatch::Resp(RespBatch::boxed(shared.spaces(), session())), shared.any_shard()),
+            FrontEnd::Memcached => {
+                let parsed = MemcachedBatch::boxed(&shared.settings);
+                (0, ParsedBatch::Memcached(parsed), shared.any_shard())
+            }
         };
         let number = shared.enter(address, local_address, protocol);
         self.metrics().connections_accepted.add(1);
         let mut connection = Connection::new(number, parsed, now);
         if is_denied {
             self.metrics().connections_denied.add(1);
-            connection.reject(DENIED);
+            connection.reject(if front_end == FrontEnd::Resp { DENIED } else { MEMCACHED_DENIED });
         }
         let endpoint = Endpoint::new(connection, Transport::Tcp(tcp));
         self.hand_over(Box::new(endpoint), shard, now);

@@ -1,28 +1,35 @@
-//! The parts of the hash space that shards lend to each other, and the operations of isolated commands on them.
+//! The stores that shards lend to each other, and the operations of isolated commands on them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use skep_core::operation::Request;
+use skep_store::cache::Cache;
 use skep_store::ordered::{OwnerRun, Session};
 use skep_store::processor::{Processor, Replies, Statistics};
 use skep_wire::partition::Partition;
 
-use super::{Space, Stores, recycle};
+use super::{List, Space, Stores, recycle};
 use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
 use crate::shared::Shared;
 use crate::transaction::{WatchTable, Window};
 
-/// A shard's part of the hash space: an object that the shard may lend to another one.
+/// A shard's part of the divided spaces: an object that the shard may lend to another one.
 #[derive(Debug)]
-pub(crate) struct HashPart {
+pub(crate) struct ShardPart {
+    /// Its part of the hash space.
     pub(crate) processor: Processor,
-    /// The keys of it that connections watch.
+    /// Its part of the cache, if the server has one.
+    pub(crate) cache: Option<Cache>,
+    /// The keys of the hash space that connections watch.
     pub(crate) watches: WatchTable,
     /// The expired keys that its shard had removed from the ordered store when it lent the part.
     pub(super) expired_in_order: u64,
 }
+
+/// The store of an operation of an isolated command: the space, and the shard if the space is divided.
+pub(super) type Route = (List, u16);
 
 /// The ordered space's keys that connections watch.
 #[derive(Debug, Default)]
@@ -43,15 +50,19 @@ impl OrderedWatches {
 }
 
 impl Stores<'_> {
-    /// Publishes the metrics of the parts of the hash space that the shard has. The expired keys that a shard has removed
+    /// Publishes the metrics of the parts that the shard has. The expired keys that a shard has removed
     /// from the ordered store count too.
     pub(crate) fn publish(&self, shared: &Shared) {
-        let publish = |shard: u16, part: &HashPart, expired_in_order: u64| {
+        let publish = |shard: u16, part: &ShardPart, expired_in_order: u64| {
             let statistics = part.processor.statistics();
             let expired = statistics.expired + expired_in_order;
-            shared.metrics(usize::from(shard)).publish(&Statistics { expired, ..statistics });
+            let metrics = shared.metrics(usize::from(shard));
+            metrics.publish(&Statistics { expired, ..statistics });
+            if let Some(cache) = &part.cache {
+                metrics.publish_cache(&cache.statistics());
+            }
         };
-        if let Some(part) = &self.hash {
+        if let Some(part) = &self.own_part {
             publish(self.own, part, self.expired_in_order());
         }
         for (shard, part) in self.lent_parts() {
@@ -63,44 +74,46 @@ impl Stores<'_> {
         self.ordered.as_ref().map_or(0, Session::expired_count)
     }
 
-    fn lent_parts(&self) -> impl Iterator<Item = (u16, &Box<HashPart>)> {
+    fn lent_parts(&self) -> impl Iterator<Item = (u16, &Box<ShardPart>)> {
         self.borrowed.iter().map(|(shard, part)| (*shard, part))
     }
 
     /// Takes the shard's own part, to lend it. `None` if it is lent.
-    pub(crate) fn lend(&mut self) -> Option<Box<HashPart>> {
-        let mut part = self.hash.take()?;
+    pub(crate) fn lend(&mut self) -> Option<Box<ShardPart>> {
+        let mut part = self.own_part.take()?;
         part.expired_in_order = self.expired_in_order();
         Some(part)
     }
 
     /// Takes the shard's own part back.
-    pub(crate) fn take_back(&mut self, part: Box<HashPart>) {
-        self.hash = Some(part);
+    pub(crate) fn take_back(&mut self, part: Box<ShardPart>) {
+        self.own_part = Some(part);
     }
 
     /// Takes the part that another shard has lent.
-    pub(crate) fn borrow(&mut self, shard: u16, part: Box<HashPart>) {
+    pub(crate) fn borrow(&mut self, shard: u16, part: Box<ShardPart>) {
         self.borrowed.push((shard, part));
     }
 
     /// Returns the parts that other shards have lent, which are given back.
-    pub(crate) fn give_back(&mut self) -> impl Iterator<Item = (u16, Box<HashPart>)> {
+    pub(crate) fn give_back(&mut self) -> impl Iterator<Item = (u16, Box<ShardPart>)> {
         self.borrowed.drain(..)
     }
 
-    /// Calls `f` with the watched keys of a store: that of the ordered space, or of the shard that owns a key.
+    /// Calls `f` with the watched keys of a store: that of the ordered space, or of the shard that owns a key. Keys of the
+    /// cache are not watched.
     pub(crate) fn with_watches(&mut self, space: Space, shard: u16, f: impl FnOnce(&mut WatchTable)) {
         match space {
+            Space::Cache => {}
             Space::Hash => f(&mut self.part(shard).watches),
             Space::Ordered => self.shared.expect("a server has it").ordered_watches.with(f),
         }
     }
 
     /// Returns the part of a shard, which the shard owns or has borrowed.
-    pub(crate) fn part(&mut self, shard: u16) -> &mut HashPart {
+    pub(crate) fn part(&mut self, shard: u16) -> &mut ShardPart {
         if shard == self.own {
-            return self.hash.as_deref_mut().expect("a shard that has lent its store executes nothing");
+            return self.own_part.as_deref_mut().expect("a shard that has lent its store executes nothing");
         }
         let borrowed = self.borrowed.iter_mut().find(|(of, _)| *of == shard);
         borrowed.map(|(_, part)| &mut **part).expect("the shards of an isolated command are held")
@@ -116,12 +129,11 @@ impl Stores<'_> {
         now: Instant,
         request: impl Fn(usize) -> (Space, Request<'a>),
     ) -> usize {
-        /// In place of a shard: the ordered space.
-        const ORDERED: u16 = u16::MAX;
         let mut routes = std::mem::take(&mut self.routes);
         routes.extend(window.pending().map(|index| {
             let (space, request) = request(index);
-            (if space == Space::Ordered { ORDERED } else { partition.shard_of(request.key) }, index as u32)
+            let shard = if space.is_divided() { partition.shard_of(request.key) } else { 0 };
+            ((List::of(space), shard), index as u32)
         }));
         #[cfg(test)]
         routes.truncate(match () {
@@ -132,14 +144,18 @@ impl Stores<'_> {
         routes.sort_unstable();
         let mut executed = 0;
         for group in routes.chunk_by(|one, other| one.0 == other.0) {
-            let shard = group[0].0;
+            let (list, shard) = group[0].0;
             let mut requests = recycle(std::mem::take(&mut self.isolated_requests));
             requests.extend(group.iter().map(|(_, index)| request(*index as usize).1));
-            if shard == ORDERED {
+            if list == List::Ordered {
                 self.execute_ordered(&[OwnerRun { end: requests.len(), owner }], &requests, now);
             } else {
                 let mut replies = std::mem::replace(&mut self.isolated_replies, Replies::with_budget(0));
-                self.part(shard).execute(&requests, &mut replies);
+                let part = self.part(shard);
+                match list {
+                    List::Cache => part.cache().execute(&requests, &mut replies),
+                    _ => part.execute(&requests, &mut replies),
+                }
                 self.isolated_replies = replies;
             }
             for (place, (_, index)) in group.iter().enumerate() {
@@ -155,7 +171,7 @@ impl Stores<'_> {
         executed
     }
 
-    /// Executes an operation on all keys of a space: of the hash space, on the part of a shard. Calls `take` with its reply.
+    /// Executes an operation on all keys of a space: of a divided one, on the part of a shard. Calls `take` with its reply.
     /// Returns false if the store has deferred it.
     pub(crate) fn execute_on_all_keys(
         &mut self,
@@ -176,7 +192,7 @@ impl Stores<'_> {
 
     /// Returns true if all parts of the hash space that the shard has can store this number of slabs for sure.
     pub(crate) fn have_plenty(&self, slab_count: u64) -> bool {
-        self.hash
+        self.own_part
             .iter()
             .chain(self.lent_parts().map(|(_, part)| part))
             .all(|part| part.processor.has_plenty(slab_count))
@@ -196,8 +212,13 @@ impl Stores<'_> {
     }
 }
 
-impl HashPart {
-    /// Executes requests, and sets the flags of connections that watch the keys that they have changed.
+impl ShardPart {
+    /// Returns the part of the cache.
+    pub(crate) fn cache(&mut self) -> &mut Cache {
+        self.cache.as_mut().expect("a space was chosen that the server has")
+    }
+
+    /// Executes requests on the hash space, and sets the flags of connections that watch the keys that they have changed.
     pub(super) fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
         self.processor.execute(requests, replies);
         if !self.watches.is_empty() {

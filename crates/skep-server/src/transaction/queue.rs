@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn the_shards_are_those_of_all_keys() {
         let partition = Partition::new(1, 4);
-        let spaces = Spaces { has_ordered: true, shard_count: 4 };
+        let spaces = Spaces { has_ordered: true, has_cache: true, shard_count: 4 };
         let shards = |lines: &[&str]| {
             let mut multi = Multi::default();
             multi.open();

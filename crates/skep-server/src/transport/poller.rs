@@ -18,6 +18,7 @@ const NATIVE_WORD: u64 = u64::MAX - 1;
 const RESP_WORD: u64 = u64::MAX - 2;
 const SHARED_MEMORY_WORD: u64 = u64::MAX - 3;
 const DATAGRAMS_WORD: u64 = u64::MAX - 4;
+const MEMCACHED_WORD: u64 = u64::MAX - 5;
 
 /// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,7 @@ impl Source {
             Source::Listener(FrontEnd::Resp) => RESP_WORD,
             Source::SharedMemoryListener => SHARED_MEMORY_WORD,
             Source::Datagrams => DATAGRAMS_WORD,
+            Source::Listener(FrontEnd::Memcached) => MEMCACHED_WORD,
             Source::Connection(token) => token.to_u64(),
         }
     }
@@ -53,6 +55,7 @@ impl Source {
             RESP_WORD => Source::Listener(FrontEnd::Resp),
             SHARED_MEMORY_WORD => Source::SharedMemoryListener,
             DATAGRAMS_WORD => Source::Datagrams,
+            MEMCACHED_WORD => Source::Listener(FrontEnd::Memcached),
             word => Source::Connection(Token::from_u64(word)),
         }
     }

@@ -29,28 +29,7 @@ use skep_core::operation::{
 };
 
 /// Smallest value that counts for the budget of replies and work. A batch may exceed it by one such value.
-const LARGE_SIZE_MIN: usize = 512;
-
-/// What a request to a cache may have besides its operation: the fields of memcached's protocol.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ItemOptions {
-    /// The flags of the item that is stored. `None`: a put or set stores 0, other operations keep the flags.
-    pub flags: Option<u32>,
-    /// The operation takes place only if the item has this number. Otherwise the reply is `Exists`, or `NotFound` for a
-    /// missing key.
-    pub cas: Option<CasNumber>,
-}
-
-/// The fields of an item besides its key and value, after an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ItemFields {
-    /// The flags of the client.
-    pub flags: u32,
-    /// The number of this state of the key.
-    pub cas: CasNumber,
-    /// The time from which on the key is missing.
-    pub expiry: Option<Expiry>,
-}
+pub(super) const LARGE_SIZE_MIN: usize = 512;
 
 /// The progress of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +44,7 @@ pub(super) enum Progress {
 
 /// The entry of a key before it is stored.
 #[derive(Clone, Copy, Debug)]
-enum Before {
+pub(super) enum Before {
     /// No entry has its tag.
     Absent,
     /// The item of the key, or of another one that was counted as evicted, has this slot.
@@ -74,15 +53,15 @@ enum Before {
 
 /// The item of a key.
 #[derive(Clone, Copy, Debug)]
-struct Item {
-    slot: usize,
-    offset: StoredOffset,
-    pointer: Pointer,
-    header: Header,
+pub(super) struct Item {
+    pub(super) slot: usize,
+    pub(super) offset: StoredOffset,
+    pub(super) pointer: Pointer,
+    pub(super) header: Header,
 }
 
 /// The result of a search for a key.
-enum Sought {
+pub(super) enum Sought {
     Item(Item),
     /// No item has the key. An entry of this slot has its tag.
     Other(usize),
@@ -99,8 +78,6 @@ pub(super) struct Execution<'a, L> {
     pub(super) arena: &'a Arena,
     /// A copy of a value that is changed and appended.
     pub(super) scratch: &'a mut Vec<u8>,
-    /// The fields of the items, one for each request, if the caller asks for them.
-    pub(super) fields: Option<&'a mut [Option<ItemFields>]>,
 }
 
 /// Returns the value and the change of the expiry if an operation stores a value in any case, so that its item is not read.
@@ -125,24 +102,18 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         index: usize,
         request: &'a Request<'a>,
         home: Home,
-        options: ItemOptions,
         replies: &mut Replies,
     ) -> Progress {
-        if let Operation::Get = request.operation
-            && options.cas.is_none()
-        {
+        if let Operation::Get = request.operation {
             return self.get(index, request.key, home, replies);
         }
-        if let Some((value, change)) = unconditional(&request.operation)
-            && options.cas.is_none()
-        {
+        if let Some((value, change)) = unconditional(&request.operation) {
             let expiry = change.apply(None);
             if !self.has_passed(expiry) {
-                let attributes = Attributes { expiry, flags: options.flags.unwrap_or(0) };
-                return self.put(index, request.key, home, value, attributes, replies);
+                return self.put(index, request.key, home, value, expiry, replies);
             }
         }
-        self.access(index, request, home, options, replies)
+        self.access(index, request, home, replies)
     }
 
     /// Executes a GET.
@@ -163,10 +134,6 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         }
         replies.slot(index).set_value(header.value(bytes));
         self.counts.hits += 1;
-        if self.fields.is_some() {
-            let attributes = header.attributes(bytes);
-            self.set_fields(index, header, item.offset, attributes);
-        }
         Progress::Done
     }
 
@@ -177,7 +144,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         Progress::Done
     }
 
-    /// Stores a value, whether or not the key exists. Reads no item.
+    /// Stores a value, whether or not the key exists.
     #[inline(always)]
     fn put(
         &mut self,
@@ -185,7 +152,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         key: &[u8],
         home: Home,
         value: &[u8],
-        attributes: Attributes,
+        expiry: Option<Expiry>,
         replies: &mut Replies,
     ) -> Progress {
         if value.len() >= LARGE_SIZE_MIN
@@ -193,6 +160,14 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         {
             return progress;
         }
+        self.put_unseen(key, home, value, Attributes { expiry, ..Attributes::default() });
+        replies.set(index, Reply::Done);
+        Progress::Done
+    }
+
+    /// Stores a value, whether or not the key exists. Reads no item. Returns the number of the new one.
+    #[inline(always)]
+    pub(super) fn put_unseen(&mut self, key: &[u8], home: Home, value: &[u8], attributes: Attributes) -> CasNumber {
         let bucket = Bucket::from_line_mut(self.lines.line(home.pointer()));
         let before = match bucket.find(home) {
             None => Before::Absent,
@@ -206,26 +181,28 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
                 Before::Slot(entry.slot)
             }
         };
+        self.append_item(key, home, before, attributes, value)
+    }
+
+    /// Appends a new item, and lets the bucket of its key point to it. Returns its number.
+    #[inline(always)]
+    pub(super) fn append_item(
+        &mut self,
+        key: &[u8],
+        home: Home,
+        before: Before,
+        attributes: Attributes,
+        value: &[u8],
+    ) -> CasNumber {
         let header = Header::new(key.len(), value.len(), attributes);
         let item = self.append(header, |item| header.write_item(item, attributes, key, value));
         self.enter(home, before, item);
-        replies.set(index, Reply::Done);
-        if self.fields.is_some() {
-            self.set_fields(index, header, item.stored(), attributes);
-        }
-        Progress::Done
+        header.cas(item)
     }
 
     /// Executes any operation on the item of its key.
     #[inline(never)]
-    fn access(
-        &mut self,
-        index: usize,
-        request: &'a Request<'a>,
-        home: Home,
-        options: ItemOptions,
-        replies: &mut Replies,
-    ) -> Progress {
+    fn access(&mut self, index: usize, request: &'a Request<'a>, home: Home, replies: &mut Replies) -> Progress {
         let operation = &request.operation;
         if let Operation::StringWrite(write) = operation
             && write.computes_value()
@@ -235,16 +212,11 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         }
         let item = match self.find_unexpired(request.key, home) {
             Sought::Item(item) => item,
-            sought => return self.access_missing(index, request, home, &sought, options, replies),
+            sought => return self.access_missing(index, request, home, &sought, replies),
         };
         let header = item.header;
         let bytes = item_bytes(&mut self.lines, item.pointer);
         let attributes = header.attributes(bytes);
-        if options.cas.is_some_and(|cas| cas != header.cas(self.log.virtual_offset(item.offset))) {
-            replies.set(index, Reply::Exists);
-            self.set_fields(index, header, item.offset, attributes);
-            return Progress::Done;
-        }
         let touches_value = !matches!(operation, Operation::Contains | Operation::Delete);
         let work = if touches_value { header.value_size() } else { 0 };
         if work >= LARGE_SIZE_MIN && !replies.may_touch_large(false) {
@@ -265,32 +237,28 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
             Outcome::Update(update) => {
                 let old = if update.return_old { Reply::Value(header.value(bytes)) } else { Reply::Done };
                 replies.set(index, old);
-                self.update(index, request.key, home, item, attributes, update);
-                return Progress::Done;
+                self.update(request.key, home, item, attributes, update);
             }
             Outcome::Edit(edit @ Edit::Remove(_)) => {
                 self.remove(home, item.slot);
                 replies.set(index, edit.reply());
-                return Progress::Done;
             }
             Outcome::Edit(Edit::Store(new)) => {
                 let is_new =
                     matches!(operation, Operation::Put { .. } | Operation::StringWrite(StringWrite::Set { .. }));
-                let flags = options.flags.unwrap_or(if is_new { 0 } else { attributes.flags });
-                let after = Attributes { expiry: new.expiry().apply(attributes.expiry), flags };
+                let kept = if is_new { Attributes::default() } else { attributes };
+                let after = Attributes { expiry: new.expiry().apply(attributes.expiry), ..kept };
                 replies.set(index, new.reply());
                 if self.has_passed(after.expiry) {
                     self.remove(home, item.slot);
-                } else if is_new || !self.overwrite(index, item, after, &new) {
+                } else if is_new || self.overwrite(item, after, new.bytes()).is_none() {
                     // The new item takes the entry of the old one.
                     self.counts.items -= 1;
-                    self.store(index, request.key, home, Before::Slot(item.slot), after, &new);
+                    self.store(request.key, home, Before::Slot(item.slot), after, &new);
                 }
-                return Progress::Done;
             }
             Outcome::Expire(_) | Outcome::Whole => unreachable!("the value is in one piece"),
         }
-        self.set_fields(index, header, item.offset, attributes);
         Progress::Done
     }
 
@@ -301,14 +269,9 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         request: &'a Request<'a>,
         home: Home,
         sought: &Sought,
-        options: ItemOptions,
         replies: &mut Replies,
     ) -> Progress {
-        let outcome = match options.cas {
-            Some(_) => Outcome::Reply(Reply::NotFound),
-            None => apply_to_missing(&request.operation, self.arena),
-        };
-        match outcome {
+        match apply_to_missing(&request.operation, self.arena) {
             Outcome::Reply(reply) => {
                 self.counts.misses += u64::from(matches!(request.operation, Operation::Get));
                 replies.set(index, reply);
@@ -318,18 +281,12 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
                     return progress;
                 }
                 replies.set(index, new.reply());
-                let attributes = Attributes { expiry: new.expiry().apply(None), flags: options.flags.unwrap_or(0) };
+                let attributes = Attributes { expiry: new.expiry().apply(None), ..Attributes::default() };
                 if self.has_passed(attributes.expiry) {
                     return Progress::Done;
                 }
-                let before = match *sought {
-                    Sought::Other(slot) => {
-                        self.evict(home, slot);
-                        Before::Slot(slot)
-                    }
-                    Sought::Item(_) | Sought::Absent => Before::Absent,
-                };
-                self.store(index, request.key, home, before, attributes, &new);
+                let before = self.before(home, sought);
+                self.store(request.key, home, before, attributes, &new);
             }
             Outcome::Edit(Edit::Remove(_))
             | Outcome::Read(_)
@@ -342,7 +299,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
 
     /// Returns the item of a key, if it has not expired. Removes the entry of an expired item.
     #[inline(always)]
-    fn find_unexpired(&mut self, key: &[u8], home: Home) -> Sought {
+    pub(super) fn find_unexpired(&mut self, key: &[u8], home: Home) -> Sought {
         let sought = self.find(key, home);
         if let Sought::Item(item) = sought {
             let expiry = item.header.expiry(item_bytes(&mut self.lines, item.pointer));
@@ -385,7 +342,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     }
 
     #[inline(always)]
-    fn has_passed(&self, expiry: Option<Expiry>) -> bool {
+    pub(super) fn has_passed(&self, expiry: Option<Expiry>) -> bool {
         expiry.is_some_and(|expiry| expiry.has_passed(self.now))
     }
 
@@ -397,16 +354,26 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         self.lines.note(at.span(LINE_SIZE), Effect::Changed);
     }
 
-    /// Counts the eviction of the item of a slot, which is about to be overwritten.
-    fn evict(&mut self, home: Home, slot: usize) {
-        let bucket = Bucket::from_line_mut(self.lines.line(home.pointer()));
-        if let Some(item) = bucket.offset(slot) {
-            self.counts.evict(self.log.presence(item));
+    /// Counts the item of an entry that is about to be overwritten.
+    pub(super) fn before(&mut self, home: Home, sought: &Sought) -> Before {
+        match *sought {
+            Sought::Item(item) => {
+                self.counts.items -= 1;
+                Before::Slot(item.slot)
+            }
+            Sought::Other(slot) => {
+                let bucket = Bucket::from_line_mut(self.lines.line(home.pointer()));
+                if let Some(item) = bucket.offset(slot) {
+                    self.counts.evict(self.log.presence(item));
+                }
+                Before::Slot(slot)
+            }
+            Sought::Absent => Before::Absent,
         }
     }
 
     /// Removes the entry of an item.
-    fn remove(&mut self, home: Home, slot: usize) {
+    pub(super) fn remove(&mut self, home: Home, slot: usize) {
         let at = home.pointer();
         Bucket::from_line_mut(self.lines.line(at)).clear(slot);
         self.lines.note(at.span(LINE_SIZE), Effect::Changed);
@@ -414,57 +381,38 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     }
 
     /// Appends a new item with a value.
-    fn store(
-        &mut self,
-        index: usize,
-        key: &[u8],
-        home: Home,
-        before: Before,
-        attributes: Attributes,
-        new: &NewValue<'_>,
-    ) {
+    fn store(&mut self, key: &[u8], home: Home, before: Before, attributes: Attributes, new: &NewValue<'_>) {
         let header = Header::new(key.len(), new.size(), attributes);
         let item = self.append(header, |item| {
             header.write_item(item, attributes, key, new.bytes());
             new.finish(0, header.value_mut(item));
         });
         self.enter(home, before, item);
-        self.set_fields(index, header, item.stored(), attributes);
     }
 
-    /// Overwrites the value and the attributes of an item in place. Returns false, and does nothing, if the item would have
-    /// another size, or has counted all its changes.
-    fn overwrite(&mut self, index: usize, item: Item, attributes: Attributes, new: &NewValue<'_>) -> bool {
+    /// Overwrites the value and the attributes of an item in place. Returns its number, or `None`, and does nothing, if the
+    /// item would have another size, or has counted all its changes.
+    pub(super) fn overwrite(&mut self, item: Item, attributes: Attributes, value: &[u8]) -> Option<CasNumber> {
         let bytes = item_bytes(&mut self.lines, item.pointer);
         let key_size = item.header.key(bytes).len();
-        let Some(header) = item.header.changed() else { return false };
-        if !Header::new(key_size, new.size(), attributes).has_shape_of(header) {
-            return false;
+        let header = item.header.changed()?.with_marks(attributes.marks);
+        if !Header::new(key_size, value.len(), attributes).has_shape_of(header) {
+            return None;
         }
         header.write(bytes);
         header.write_attributes(bytes, attributes);
-        overwrite(header.value_mut(bytes), new.bytes());
+        overwrite(header.value_mut(bytes), value);
         self.lines.note(item.pointer.span(header.size()), Effect::Changed);
-        self.set_fields(index, header, item.offset, attributes);
-        true
+        Some(header.cas(self.log.virtual_offset(item.offset)))
     }
 
     /// Updates all elements of an item.
-    fn update(
-        &mut self,
-        index: usize,
-        key: &[u8],
-        home: Home,
-        item: Item,
-        attributes: Attributes,
-        update: &Update<'_>,
-    ) {
+    fn update(&mut self, key: &[u8], home: Home, item: Item, attributes: Attributes, update: &Update<'_>) {
         let bytes = item_bytes(&mut self.lines, item.pointer);
         if let Some(header) = item.header.changed() {
             update_piece(update, 0, header.value_mut(bytes));
             header.write(bytes);
             self.lines.note(item.pointer.span(header.size()), Effect::Changed);
-            self.set_fields(index, header, item.offset, attributes);
             return;
         }
         self.scratch.clear();
@@ -472,7 +420,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         update_piece(update, 0, self.scratch);
         let value = std::mem::take(self.scratch);
         self.counts.items -= 1;
-        self.store(index, key, home, Before::Slot(item.slot), attributes, &NewValue::Put(&value));
+        self.append_item(key, home, Before::Slot(item.slot), attributes, &value);
         *self.scratch = value;
     }
 
@@ -503,19 +451,11 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         self.counts.items += 1;
         self.lines.note(at.span(LINE_SIZE), Effect::Changed);
     }
-
-    /// Reports the fields of an item, if the caller asks for them.
-    fn set_fields(&mut self, index: usize, header: Header, item: StoredOffset, attributes: Attributes) {
-        if let Some(fields) = &mut self.fields {
-            let cas = header.cas(self.log.virtual_offset(item));
-            fields[index] = Some(ItemFields { flags: attributes.flags, cas, expiry: attributes.expiry });
-        }
-    }
 }
 
 /// Returns the bytes of an item. Uses one line if that has all of it.
 #[inline(always)]
-fn item_bytes<L: ResidentLines>(lines: &mut L, pointer: Pointer) -> &mut [u8] {
+pub(super) fn item_bytes<L: ResidentLines>(lines: &mut L, pointer: Pointer) -> &mut [u8] {
     const LINE_UNITS: u32 = (LINE_SIZE / UNIT_SIZE) as u32;
     let line = Pointer::to_line_below_end(pointer.unit() / LINE_UNITS);
     let begin = (pointer.unit() % LINE_UNITS) as usize * UNIT_SIZE;
@@ -529,7 +469,7 @@ fn item_bytes<L: ResidentLines>(lines: &mut L, pointer: Pointer) -> &mut [u8] {
 
 /// Counts the work on a value of `work` bytes, and a reply of `reply_size` bytes. Returns `None` if the batch may do it.
 #[inline(never)]
-fn grant(index: usize, work: usize, reply_size: usize, replies: &mut Replies) -> Option<Progress> {
+pub(super) fn grant(index: usize, work: usize, reply_size: usize, replies: &mut Replies) -> Option<Progress> {
     if work < LARGE_SIZE_MIN && reply_size < LARGE_SIZE_MIN {
         return None;
     }

@@ -11,7 +11,8 @@
 //!         bit  30     has flags
 //!         bit  31     has an expiry: milliseconds since 1970
 //!         bits 32–47  changes in place since the item was appended
-//!         bits 48–63  zero
+//!         bits 48–50  marks of memcached's protocol
+//!         bits 51–63  zero
 //! ```
 //!
 //! A pair of 8 + 8 bytes takes one unit, also with an expiry. A pair of up to 56 bytes takes at most one line.
@@ -36,17 +37,19 @@ const HAS_EXPIRY: u64 = HAS_FLAGS << 1;
 /// The bits of a header, shifted right, that are the bytes of its optional fields.
 const OPTIONAL_SHIFT: u32 = HAS_FLAGS.trailing_zeros() - FLAGS_SIZE.trailing_zeros();
 const CHANGES_SHIFT: u32 = KEY_SIZE_BITS + VALUE_SIZE_BITS + 2;
+const MARKS_SHIFT: u32 = CHANGES_SHIFT + CHANGES_BITS;
+const MARKS_BITS: u32 = 3;
 
 const _: () = assert!(KEY_SIZE_MAX < 1 << KEY_SIZE_BITS && VALUE_SIZE_MAX < 1 << VALUE_SIZE_BITS);
 const _: () =
     assert!(HAS_FLAGS >> OPTIONAL_SHIFT == FLAGS_SIZE as u64 && HAS_EXPIRY >> OPTIONAL_SHIFT == EXPIRY_SIZE as u64);
-const _: () = assert!(CHANGES_SHIFT == 32 && CHANGES_SHIFT + CHANGES_BITS <= u64::BITS);
+const _: () = assert!(CHANGES_SHIFT == 32 && MARKS_SHIFT + MARKS_BITS <= u64::BITS);
 
 /// Most bytes of an item.
 pub(super) const ITEM_SIZE_MAX: usize = HEADER_SIZE + EXPIRY_SIZE + FLAGS_SIZE + KEY_SIZE_MAX + VALUE_SIZE_MAX;
 
 /// The number that changes whenever the value of a key changes, as memcached's `gets` returns it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CasNumber(pub u64);
 
 /// The fields of an item besides its key and value.
@@ -56,6 +59,31 @@ pub(super) struct Attributes {
     pub(super) expiry: Option<Expiry>,
     /// A number of the client, which memcached's protocol stores with each value.
     pub(super) flags: u32,
+    /// What memcached's commands have marked.
+    pub(super) marks: Marks,
+}
+
+/// Marks of an item, which memcached's commands set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Marks(u8);
+
+impl Marks {
+    /// A command has read the item.
+    pub(super) const FETCHED: Marks = Marks(1);
+    /// The value is stale.
+    pub(super) const STALE: Marks = Marks(2);
+    /// A client has won: it was told to store a new value.
+    pub(super) const WON: Marks = Marks(4);
+
+    /// Returns true if one of these marks is set.
+    pub(super) fn has(self, marks: Marks) -> bool {
+        self.0 & marks.0 != 0
+    }
+
+    /// Returns these marks too, if the condition holds.
+    pub(super) fn with(self, marks: Marks, condition: bool) -> Marks {
+        if condition { Marks(self.0 | marks.0) } else { self }
+    }
 }
 
 /// The first word of an item.
@@ -69,7 +97,17 @@ impl Header {
         let sizes = key_size as u64 | (value_size as u64) << KEY_SIZE_BITS;
         let expiry = if attributes.expiry.is_some() { HAS_EXPIRY } else { 0 };
         let flags = if attributes.flags != 0 { HAS_FLAGS } else { 0 };
-        Header(sizes | expiry | flags)
+        Header(sizes | expiry | flags | u64::from(attributes.marks.0) << MARKS_SHIFT)
+    }
+
+    fn marks(self) -> Marks {
+        Marks((self.0 >> MARKS_SHIFT) as u8)
+    }
+
+    /// Returns the header with these marks instead of its own.
+    pub(super) fn with_marks(self, marks: Marks) -> Self {
+        let without = self.0 & ((1 << MARKS_SHIFT) - 1);
+        Header(without | u64::from(marks.0) << MARKS_SHIFT)
     }
 
     /// Reads the header of an item.
@@ -174,13 +212,13 @@ impl Header {
         Expiry::at(i64::from_le_bytes(bytes))
     }
 
-    /// Returns the expiry and the flags of an item.
+    /// Returns the expiry, the flags and the marks of an item.
     pub(super) fn attributes(self, item: &[u8]) -> Attributes {
         let mut flags = [0; FLAGS_SIZE];
         if self.has_flags() {
             flags.copy_from_slice(&item[self.key_offset() - FLAGS_SIZE..][..FLAGS_SIZE]);
         }
-        Attributes { expiry: self.expiry(item), flags: u32::from_le_bytes(flags) }
+        Attributes { expiry: self.expiry(item), flags: u32::from_le_bytes(flags), marks: self.marks() }
     }
 
     /// Overwrites the expiry and the flags of an item that has the same ones of them.
@@ -223,7 +261,8 @@ mod tests {
         let expiries = [None, Expiry::at(0), Some(Expiry::MAX)];
         for (key_size, value_size) in [(1, 0), (8, 8), (16, 1), (460, 1000), (460, VALUE_SIZE_MAX)] {
             for (expiry, flags) in expiries.into_iter().flat_map(|expiry| [(expiry, 0), (expiry, u32::MAX)]) {
-                let attributes = Attributes { expiry, flags };
+                let marks = if flags == 0 { Marks::default() } else { Marks::STALE.with(Marks::WON, true) };
+                let attributes = Attributes { expiry, flags, marks };
                 let (key, value) = (vec![b'k'; key_size], vec![b'v'; value_size]);
                 let header = Header::new(key_size, value_size, attributes);
                 let mut item = vec![0xff; header.size()];
@@ -239,7 +278,7 @@ mod tests {
 
     #[test]
     fn small_pairs_take_a_unit_or_a_line() {
-        let expiring = Attributes { expiry: Some(Expiry::MAX), flags: 0 };
+        let expiring = Attributes { expiry: Some(Expiry::MAX), ..Attributes::default() };
         assert_eq!(Header::new(8, 8, Attributes::default()).units(), 1);
         assert_eq!(Header::new(8, 8, expiring).units(), 1);
         assert_eq!(Header::new(28, 28, Attributes::default()).size(), LINE_SIZE);
@@ -247,12 +286,14 @@ mod tests {
 
     #[test]
     fn each_change_has_its_own_number() {
-        let mut header = Header::new(3, 4, Attributes::default());
+        let mut header = Header::new(3, 4, Attributes::default()).with_marks(Marks::FETCHED);
         let mut log = super::super::log::Log::new(0, 8);
         let (at, next) = (log.append(1).0, log.append(1).0);
         let mut numbers = vec![header.cas(at)];
         while let Some(changed) = header.changed() {
             assert!(changed.has_shape_of(header) && changed.size() == header.size());
+            assert_eq!(changed.with_marks(Marks::default()).marks(), Marks::default());
+            assert_eq!(changed.marks(), Marks::FETCHED);
             header = changed;
             numbers.push(header.cas(at));
         }

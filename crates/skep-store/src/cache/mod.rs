@@ -32,7 +32,9 @@
 mod bucket;
 mod counts;
 mod execute;
+mod execute_item;
 mod item;
+mod item_request;
 mod log;
 mod settings;
 mod sweep;
@@ -40,8 +42,10 @@ mod sweep;
 mod tests;
 
 pub use counts::Statistics;
-pub use execute::{ItemFields, ItemOptions};
 pub use item::CasNumber;
+pub use item_request::{
+    ItemArithmetic, ItemChange, ItemCommand, ItemFields, ItemGet, ItemPut, ItemPutMode, ItemRequest,
+};
 pub use settings::Settings;
 
 use std::collections::HashSet;
@@ -49,8 +53,9 @@ use std::hint::cold_path;
 
 use self::bucket::{Bucket, Home, Locator};
 use self::counts::Counts;
-use self::execute::{Execution, Progress, unconditional};
+use self::execute::{Execution, Progress};
 use self::item::ITEM_SIZE_MAX;
+use self::item_request::CacheRequest;
 use self::log::{Log, UNIT_COUNT_MAX};
 use self::settings::Division;
 use self::sweep::Sweep;
@@ -75,6 +80,8 @@ pub struct Cache<M = LocalMemory> {
     counts: Counts,
     /// Milliseconds since 1970.
     now: u64,
+    /// The time of the flush that was asked for, if it has not come.
+    flush_at: Option<u64>,
     /// The homes of the requests of a part.
     homes: Box<[Home; PART_MAX]>,
     /// The items that a part may read.
@@ -84,15 +91,6 @@ pub struct Cache<M = LocalMemory> {
     /// Values that were computed for a batch.
     arena: Arena,
     scratch: Vec<u8>,
-}
-
-/// A request to a cache, with options.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ItemRequest<'a> {
-    /// The key and the operation.
-    pub request: Request<'a>,
-    /// The options.
-    pub options: ItemOptions,
 }
 
 impl Cache<LocalMemory> {
@@ -113,6 +111,7 @@ impl<M: Memory> Cache<M> {
             sweep: Sweep::default(),
             counts: Counts::default(),
             now: 0,
+            flush_at: None,
             homes: Box::new([Home::default(); PART_MAX]),
             items: Box::new([Pointer::to_line(0); PART_MAX]),
             deferred: HashSet::new(),
@@ -137,32 +136,33 @@ impl<M: Memory> Cache<M> {
     /// # Panics
     /// If the memory has no lines resident.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
-        self.execute_parts(requests, |request| (request, ItemOptions::default()), replies, None);
+        self.execute_parts(requests, replies);
     }
 
-    /// Does the same for requests with options. Overwrites `fields`, in the order of the requests: those of the item after the
-    /// operation, or of the item whose number differs. `None` if the key is missing, removed, or the request is deferred or
-    /// invalid.
-    pub fn execute_items(
-        &mut self,
-        requests: &[ItemRequest<'_>],
-        replies: &mut Replies,
-        fields: &mut Vec<Option<ItemFields>>,
-    ) {
-        fields.clear();
-        fields.resize(requests.len(), None);
-        self.execute_parts(requests, |item| (&item.request, item.options), replies, Some(fields));
+    /// Does the same for commands of memcached's protocol. The operations of both act on the same keys.
+    pub fn execute_items(&mut self, requests: &[ItemRequest<'_>], replies: &mut Replies) {
+        self.execute_parts(requests, replies);
     }
 
     /// Removes all keys. Takes the same time for every number of keys: items from before are too old from now on.
     pub fn flush(&mut self) {
+        self.flush_at = None;
         self.log.flush();
         self.counts.items = 0;
+    }
+
+    /// Removes all keys that the cache has at this time, in milliseconds since 1970: at the first [`Cache::set_now`] from then
+    /// on. Replaces the time of an earlier call.
+    pub fn flush_at(&mut self, time: u64) {
+        if time <= self.now { self.flush() } else { self.flush_at = Some(time) }
     }
 
     /// Sets the time for expiries, in milliseconds since 1970. It does not go back.
     pub fn set_now(&mut self, now: u64) {
         self.now = self.now.max(now);
+        if self.flush_at.is_some_and(|time| time <= self.now) {
+            self.flush();
+        }
     }
 
     /// Returns the memory.
@@ -189,23 +189,16 @@ impl<M: Memory> Cache<M> {
         }
     }
 
-    /// Executes a batch of requests, or of values that contain requests.
+    /// Executes a batch.
     #[inline(always)]
-    fn execute_parts<'a, R>(
-        &mut self,
-        requests: &'a [R],
-        split: impl Fn(&'a R) -> (&'a Request<'a>, ItemOptions) + Copy,
-        replies: &mut Replies,
-        mut fields: Option<&mut Vec<Option<ItemFields>>>,
-    ) {
+    fn execute_parts<R: CacheRequest>(&mut self, requests: &[R], replies: &mut Replies) {
         replies.reset(requests.len());
         self.arena.empty();
         if !self.deferred.is_empty() {
             self.deferred.clear();
         }
         for (part, requests) in requests.chunks(PART_MAX).enumerate() {
-            let fields = fields.as_deref_mut().map(Vec::as_mut_slice);
-            let is_complete = self.execute_part(requests, split, part * PART_MAX, replies, fields);
+            let is_complete = self.execute_part(requests, part * PART_MAX, replies);
             // A later request could overtake a deferred one of its key.
             if !is_complete || !replies.within_budget() {
                 return;
@@ -215,22 +208,14 @@ impl<M: Memory> Cache<M> {
 
     /// Executes a part of a batch. Returns false if the budget was used up, and some are deferred.
     #[inline(always)]
-    fn execute_part<'a, R>(
-        &mut self,
-        requests: &'a [R],
-        split: impl Fn(&'a R) -> (&'a Request<'a>, ItemOptions),
-        first_reply: usize,
-        replies: &mut Replies,
-        fields: Option<&mut [Option<ItemFields>]>,
-    ) -> bool {
-        let all_valid = self.prefetch_buckets(requests.iter().map(|request| split(request).0));
+    fn execute_part<R: CacheRequest>(&mut self, requests: &[R], first_reply: usize, replies: &mut Replies) -> bool {
+        let all_valid = self.prefetch_buckets(requests);
         let Cache { memory, log, sweep, counts, homes, items, deferred, arena, scratch, .. } = self;
         let homes = &homes[..requests.len()];
         let mut item_count = 0;
         let mut lines = memory.resident().expect("a cache needs a memory whose lines are resident");
         for (request, home) in requests.iter().zip(homes) {
-            let (request, options) = split(request);
-            if options.cas.is_none() && unconditional(&request.operation).is_some() {
+            if !request.reads_item() {
                 continue;
             }
             let entry = Bucket::from_line_mut(lines.line(home.pointer())).find(*home);
@@ -245,20 +230,19 @@ impl<M: Memory> Cache<M> {
             memory.prefetch_line(*item);
         }
         let (arena, now) = (&*arena, self.now);
-        let mut execution = Execution { lines, log, counts, now, arena, scratch, fields };
+        let mut execution = Execution { lines, log, counts, now, arena, scratch };
         let mut is_complete = true;
         let mut done = requests.len() as u64;
         for (index, (request, home)) in requests.iter().zip(homes).enumerate() {
-            let (request, options) = split(request);
             let reply = first_reply + index;
-            if !all_valid && let Err(error) = request.validate_unordered() {
+            if !all_valid && let Err(error) = request.validate() {
                 replies.set(reply, Reply::Failed(error));
                 continue;
             }
             let progress = if !deferred.is_empty() && deferred.contains(home) {
                 Progress::Deferred
             } else {
-                execution.execute(reply, request, *home, options, replies)
+                request.execute(&mut execution, reply, *home, replies)
             };
             match progress {
                 Progress::Done => {}
@@ -283,15 +267,14 @@ impl<M: Memory> Cache<M> {
 
     /// Checks requests, hashes their keys and prefetches their buckets. Returns true if all requests are valid.
     #[inline(always)]
-    fn prefetch_buckets<'a>(&mut self, requests: impl ExactSizeIterator<Item = &'a Request<'a>>) -> bool {
-        let count = requests.len();
+    fn prefetch_buckets<R: CacheRequest>(&mut self, requests: &[R]) -> bool {
         let mut all_valid = true;
-        for (request, home) in requests.zip(self.homes.iter_mut()) {
-            all_valid &= is_valid(request);
-            *home = self.locator.home(request.key);
+        for (request, home) in requests.iter().zip(self.homes.iter_mut()) {
+            all_valid &= request.is_valid();
+            *home = self.locator.home(request.key());
         }
         // This loop only prefetches, so that the page walks of adjacent prefetches overlap.
-        for home in &self.homes[..count] {
+        for home in &self.homes[..requests.len()] {
             self.memory.prefetch_line(home.pointer());
         }
         all_valid

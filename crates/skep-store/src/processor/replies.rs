@@ -146,6 +146,11 @@ impl Replies {
         self.room = room;
     }
 
+    /// Returns the bytes of this room that the last batch has not used.
+    pub fn room_left(&self) -> usize {
+        self.room_left
+    }
+
     /// Returns the number of replies.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -330,6 +335,16 @@ impl ReplySlot<'_> {
             self.bytes.extend_from_slice(value);
             Entry::long(start, value.len())
         };
+    }
+
+    /// Sets the reply to the fields of an item and the value after them.
+    #[inline]
+    pub(crate) fn set_item(&mut self, fields: &[u8], value: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.reserve(fields.len() + value.len());
+        self.bytes.extend_from_slice(fields);
+        self.bytes.extend_from_slice(value);
+        *self.entry = Entry::long(start, fields.len() + value.len());
     }
 
     /// Sets the reply to what an operation reads from a value.

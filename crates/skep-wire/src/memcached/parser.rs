@@ -83,6 +83,11 @@ impl RequestParser {
         RequestParser { value_size_max, searched: 0, size: 0, dropped: 0 }
     }
 
+    /// Refuses values longer than this from the next line on.
+    pub fn set_value_size_max(&mut self, value_size_max: usize) {
+        self.value_size_max = value_size_max;
+    }
+
     /// Parses the request that begins with the first byte of `input`. After `Close` the parser must not be used again.
     pub fn parse<'b>(&mut self, input: &'b mut [u8]) -> Parsed<'b> {
         if self.dropped > 0 && !input.is_empty() {

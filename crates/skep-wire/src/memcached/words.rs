@@ -5,12 +5,13 @@
 pub struct Words<'b>(&'b [u8]);
 
 impl<'b> Words<'b> {
-    pub(super) fn new(line: &'b [u8]) -> Self {
+    /// Returns the words of a line, or of the part of one that [`Words::rest`] returned.
+    pub fn new(line: &'b [u8]) -> Self {
         Words(line)
     }
 
     /// Returns the bytes after the words that were taken.
-    pub(super) fn rest(self) -> &'b [u8] {
+    pub fn rest(self) -> &'b [u8] {
         self.0
     }
 

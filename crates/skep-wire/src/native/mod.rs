@@ -60,6 +60,8 @@ pub const HASH_SPACE: u16 = 0;
 
 /// The space number of the ordered store.
 pub const ORDERED_SPACE: u16 = 1;
+/// The space of the cache, if the server has one.
+pub const CACHE_SPACE: u16 = 2;
 
 /// The reply of a server to one operation.
 pub type Response<'a> = Result<Reply<'a>, WireError>;

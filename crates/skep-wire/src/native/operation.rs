@@ -395,12 +395,16 @@ pub(super) fn encode(
     parts.encode(request.key, registers, output, size_max)
 }
 
-/// Returns the first bytes as a number, at most eight.
+/// Returns the first bytes of an operand as a number, at most eight.
 #[inline]
-fn head(bytes: &[u8]) -> u64 {
-    match bytes.first_chunk() {
+fn head(pieces: [&[u8]; 3]) -> u64 {
+    match pieces[0].first_chunk() {
         Some(head) => u64::from_le_bytes(*head),
-        None => bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        None => {
+            let mut head = [0; size_of::<u64>()];
+            head.iter_mut().zip(pieces.into_iter().flatten()).for_each(|(to, from)| *to = *from);
+            u64::from_le_bytes(head)
+        }
     }
 }
 
@@ -445,7 +449,7 @@ impl<'a> Parts<'a> {
         let same_sizes = registers.key_size == Some(key_size)
             && (operand_size.is_none() || operand_size == registers.operand_size)
             && (initial_size.is_none() || initial_size == registers.initial_size);
-        let operand_head = self.operand.map_or(0, |[first, ..]| head(first));
+        let operand_head = self.operand.map_or(0, head);
         let same_value = self.operand.is_some_and(|pieces| {
             operand_size == registers.operand_size && operand_head == registers.operand_head && {
                 let mut last = &output[registers.operand_start..];

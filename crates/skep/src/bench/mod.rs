@@ -322,10 +322,10 @@ fn space(arguments: &Arguments, mix: Mix) -> Result<Space, Failure> {
     let default = if pairs_max.is_some() { Space::Ordered } else { Space::Hash };
     let space = arguments.space.unwrap_or(default);
     let refusal = match pairs_max {
-        Some(_) if space == Space::Hash => {
-            "the hash space has no order of keys to scan: write --space ordered, or leave it out".to_owned()
+        Some(_) if space != Space::Ordered => {
+            "only the ordered space has an order of keys to scan: write --space ordered, or leave it out".to_owned()
         }
-        _ if arguments.embedded && (space == Space::Ordered || mix.inserts()) => {
+        _ if arguments.embedded && (space != Space::Hash || mix.inserts()) => {
             "embedded stores are hash stores with memory for the loaded records only: measure a server, or the ordered store with `skep \
              bench engine --engine ordered`"
                 .to_owned()

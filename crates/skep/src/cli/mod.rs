@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skep::limits::VALUE_SIZE_MAX;
 use skep::{
-    Client, ClientError, Element, Expiry, ExpiryChange, Fold, HASH_SPACE, ORDERED_SPACE, OperationError, Predicate,
-    PutCondition, Refusal, Reply, Responses, UpdateFunction,
+    CACHE_SPACE, Client, ClientError, Element, Expiry, ExpiryChange, Fold, HASH_SPACE, ORDERED_SPACE, OperationError,
+    Predicate, PutCondition, Refusal, Reply, Responses, UpdateFunction,
 };
 
 use crate::failure::{Failure, reason};
@@ -52,6 +52,8 @@ pub(crate) enum Space {
     Hash,
     /// The ordered store.
     Ordered,
+    /// The cache.
+    Cache,
 }
 
 /// The commands and their arguments.
@@ -236,6 +238,7 @@ impl Space {
         match self {
             Space::Hash => HASH_SPACE,
             Space::Ordered => ORDERED_SPACE,
+            Space::Cache => CACHE_SPACE,
         }
     }
 }

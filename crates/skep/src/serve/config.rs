@@ -29,7 +29,7 @@ pub(crate) struct Configuration {
     pub(crate) listen: Option<ListenAddress>,
     /// Address for Redis clients, or off [default: 127.0.0.1:6379].
     #[arg(long, value_name = "HOST:PORT|off")]
-    pub(crate) resp: Option<RespAddress>,
+    pub(crate) resp: Option<PortAddress>,
     /// Path of a unix socket over which clients of the same user get shared memory: skep cli --addr shm:PATH, the client
     /// crate [default: no shared memory].
     #[arg(long, value_name = "PATH")]
@@ -37,6 +37,12 @@ pub(crate) struct Configuration {
     /// Port for Redis clients instead of the one in --resp, as redis-server names it; 0 means off.
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
+    /// Address for clients of memcached, or off; needs --cache-memory [default: off].
+    #[arg(long, value_name = "HOST:PORT|off")]
+    pub(crate) memcached: Option<PortAddress>,
+    /// Largest value that clients of memcached may store, 1 B to 1MiB [default: 1MiB].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memcached_value_max: Option<MemorySize>,
     /// File whose first line is the password that clients must send [default: no password].
     #[arg(long, value_name = "FILE", conflicts_with = "requirepass")]
     pub(crate) requirepass_file: Option<PathBuf>,
@@ -51,7 +57,10 @@ pub(crate) struct Configuration {
     pub(crate) memory: Option<MemorySize>,
     /// Memory of the ordered space, which all shards share; 0 or off disables the space [default: 256MiB].
     #[arg(long, value_name = "SIZE|off")]
-    pub(crate) ordered_memory: Option<OrderedMemory>,
+    pub(crate) ordered_memory: Option<MemoryOrOff>,
+    /// Memory of the cache space in all shards together, such as 4GiB; 0 or off disables the space [default: off].
+    #[arg(long, value_name = "SIZE|off")]
+    pub(crate) cache_memory: Option<MemoryOrOff>,
     /// How long the state of a scan is kept if no further page is requested, 1ms to 3600s [default: 5s].
     #[arg(long, value_name = "TIME")]
     pub(crate) lease_time: Option<LeaseTime>,
@@ -101,13 +110,13 @@ pub(crate) struct Configuration {
 #[serde(try_from = "toml::Value")]
 pub(crate) struct ListenAddress(SocketAddr);
 
-/// The address for Redis clients, or off.
+/// The address for clients of another protocol, or off.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
-pub(crate) enum RespAddress {
-    /// There is no RESP port.
+pub(crate) enum PortAddress {
+    /// There is no such port.
     Off,
-    /// The RESP port has this address.
+    /// The port has this address.
     At(SocketAddr),
 }
 
@@ -121,10 +130,10 @@ pub(crate) struct RequiredPassword(Option<Password>);
 #[serde(try_from = "toml::Value")]
 pub(crate) struct YesOrNo(bool);
 
-/// The memory of the ordered space in bytes; 0 if there is none.
+/// The memory of a space in bytes; 0 if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
-pub(crate) struct OrderedMemory(u64);
+pub(crate) struct MemoryOrOff(u64);
 
 /// The time after which an unused lease expires, 1 ms to an hour.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
@@ -208,6 +217,8 @@ impl Configuration {
             resp: self.resp.or(other.resp),
             shared_memory: self.shared_memory.or(other.shared_memory),
             port: self.port.or(other.port),
+            memcached: self.memcached.or(other.memcached),
+            memcached_value_max: self.memcached_value_max.or(other.memcached_value_max),
             requirepass_file,
             requirepass,
             protected_mode: self.protected_mode.or(other.protected_mode),
@@ -215,6 +226,7 @@ impl Configuration {
             tcp_keepalive: self.tcp_keepalive.or(other.tcp_keepalive),
             memory: self.memory.or(other.memory),
             ordered_memory: self.ordered_memory.or(other.ordered_memory),
+            cache_memory: self.cache_memory.or(other.cache_memory),
             lease_time: self.lease_time.or(other.lease_time),
             shards: self.shards.or(other.shards),
             kv_size: self.kv_size.or(other.kv_size),
@@ -248,18 +260,24 @@ impl Configuration {
         ServerSettings {
             native: complete.listen.expect(given).0,
             resp: match (complete.resp.expect(given), complete.port) {
-                (_, Some(0)) | (RespAddress::Off, None) => None,
-                (RespAddress::Off, Some(port)) => Some(SocketAddr::from(([127, 0, 0, 1], port))),
-                (RespAddress::At(address), None) => Some(address),
-                (RespAddress::At(address), Some(port)) => Some(SocketAddr::new(address.ip(), port)),
+                (_, Some(0)) | (PortAddress::Off, None) => None,
+                (PortAddress::Off, Some(port)) => Some(SocketAddr::from(([127, 0, 0, 1], port))),
+                (PortAddress::At(address), None) => Some(address),
+                (PortAddress::At(address), Some(port)) => Some(SocketAddr::new(address.ip(), port)),
             },
             shared_memory: complete.shared_memory,
+            memcached: match complete.memcached.expect(given) {
+                PortAddress::Off => None,
+                PortAddress::At(address) => Some(address),
+            },
+            memcached_value_max: usize::try_from(complete.memcached_value_max.expect(given).0).unwrap_or(usize::MAX),
             password: None,
             protected_mode: complete.protected_mode.expect(given).0,
             timeout: complete.timeout.expect(given),
             tcp_keepalive: complete.tcp_keepalive.expect(given),
             memory: complete.memory.expect(given).0,
             ordered_memory: complete.ordered_memory.expect(given).0,
+            cache_memory: complete.cache_memory.expect(given).0,
             lease_time: complete.lease_time.expect(given).0,
             shards: match complete.shards {
                 Some(shards) => shards.0,
@@ -313,14 +331,14 @@ impl FromStr for ListenAddress {
     }
 }
 
-impl FromStr for RespAddress {
+impl FromStr for PortAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "off" => Ok(RespAddress::Off),
+            "off" => Ok(PortAddress::Off),
             _ => match parse_address(text) {
-                Ok(address) => Ok(RespAddress::At(address)),
+                Ok(address) => Ok(PortAddress::At(address)),
                 Err(refusal) => Err(format!("{refusal}, or off")),
             },
         }
@@ -371,27 +389,27 @@ impl TryFrom<toml::Value> for YesOrNo {
     }
 }
 
-impl FromStr for OrderedMemory {
+impl FromStr for MemoryOrOff {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "off" | "0" => Ok(OrderedMemory(0)),
+            "off" | "0" => Ok(MemoryOrOff(0)),
             _ => match text.parse() {
-                Ok(MemorySize(size)) => Ok(OrderedMemory(size)),
+                Ok(MemorySize(size)) => Ok(MemoryOrOff(size)),
                 Err(refusal) => Err(format!("{refusal}, or off")),
             },
         }
     }
 }
 
-impl TryFrom<toml::Value> for OrderedMemory {
+impl TryFrom<toml::Value> for MemoryOrOff {
     type Error = String;
 
     fn try_from(value: toml::Value) -> Result<Self, String> {
         match value.as_str() {
             Some(text) => text.parse(),
-            None => MemorySize::try_from(value).map(|size| OrderedMemory(size.0)),
+            None => MemorySize::try_from(value).map(|size| MemoryOrOff(size.0)),
         }
     }
 }
@@ -511,7 +529,7 @@ macro_rules! from_file {
 }
 from_file! {
     ListenAddress: Text, "\"127.0.0.1:7379\"";
-    RespAddress: Text, "\"127.0.0.1:6379\" or \"off\"";
+    PortAddress: Text, "\"127.0.0.1:6379\" or \"off\"";
     ShardCount: Number, "4, a whole number without quotes";
     ClientCount: Number, "10000, a whole number without quotes";
     KvSize: Number, "64, a whole number of bytes without quotes";

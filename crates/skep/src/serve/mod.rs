@@ -70,8 +70,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         native: server.native_address(),
         resp: server.resp_address(),
         shared_memory: settings.shared_memory.as_deref(),
+        memcached: server.memcached_address(),
         memory: MemorySize(settings.memory),
         ordered_memory: MemorySize(settings.ordered_memory),
+        cache_memory: MemorySize(settings.cache_memory),
         shard_count: settings.shards,
         prefault: settings.prefault,
         has_password: settings.password.is_some(),
@@ -93,15 +95,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Explains why the server did not start, with the flags to change.
 fn explain(error: &StartError) -> String {
     match error {
-        StartError::MemoryAvailable { memory, ordered_memory, connection_memory, available } => {
+        StartError::MemoryAvailable { memory, ordered_memory, cache_memory, connection_memory, available } => {
             let (available, most) = (MemorySize(*available), MemorySize(available / 10 * 9));
             let (memory, connections) = (MemorySize(*memory), MemorySize(*connection_memory));
-            let ordered = match ordered_memory {
-                0 => String::new(),
-                _ => format!(", --ordered-memory {}", MemorySize(*ordered_memory)),
-            };
+            let others: String = [("--ordered-memory", ordered_memory), ("--cache-memory", cache_memory)]
+                .iter()
+                .filter(|(_, size)| **size > 0)
+                .map(|(flag, size)| format!(", {flag} {}", MemorySize(**size)))
+                .collect();
             format!(
-                "--memory {memory}{ordered} and {connections} for connections (--connection-memory) are more than 90% of \
+                "--memory {memory}{others} and {connections} for connections (--connection-memory) are more than 90% of \
                  the {available} that this machine has to spare: choose at most {most} together"
             )
         }
@@ -128,13 +131,23 @@ fn explain(error: &StartError) -> String {
             "--pin-threads: {shards} shards have no core each, because the process may use {cores}: choose fewer --shards, \
              or leave --pin-threads out"
         ),
+        StartError::MemcachedWithoutCache => {
+            "--memcached needs a cache: add --cache-memory SIZE, such as --cache-memory 1GiB".to_owned()
+        }
+        StartError::MemcachedValue(size) => {
+            format!("--memcached-value-max {}: choose 1 B to 1 MiB", MemorySize(*size as u64))
+        }
         _ => reason(error),
     }
 }
 
 /// Returns the flag for the address of a front end.
 fn flag_of(front_end: &str) -> &'static str {
-    if front_end.eq_ignore_ascii_case("resp") { "--resp" } else { "--listen" }
+    match front_end {
+        "RESP" => "--resp",
+        "memcached" => "--memcached",
+        _ => "--listen",
+    }
 }
 
 /// The instruction if there is no file descriptor left for the signals.

@@ -17,13 +17,17 @@ pub(super) struct Screen<'a> {
     pub(super) resp: Option<SocketAddr>,
     /// The path of the socket for shared memory.
     pub(super) shared_memory: Option<&'a Path>,
+    /// The address for clients of memcached.
+    pub(super) memcached: Option<SocketAddr>,
     /// Memory of all shards together.
     pub(super) memory: MemorySize,
     /// Memory of the ordered space; 0 if it is disabled.
     pub(super) ordered_memory: MemorySize,
+    /// Memory of the cache space; 0 if it is disabled.
+    pub(super) cache_memory: MemorySize,
     /// Threads with one store each.
     pub(super) shard_count: u16,
-    /// True if all memory was touched at the start, including that of the ordered space.
+    /// True if all memory was touched at the start, including that of the other spaces.
     pub(super) prefault: bool,
     /// Clients must send a password.
     pub(super) has_password: bool,
@@ -87,6 +91,9 @@ impl Screen<'_> {
         if let Some(path) = self.shared_memory {
             line(format_args!("  shared      shm:{}", path.display()));
         }
+        if let Some(address) = self.memcached {
+            line(format_args!("  memcached   {address}"));
+        }
         let shards = match self.shard_count {
             1 => "1 shard".to_owned(),
             count => format!("{count} shards"),
@@ -96,6 +103,10 @@ impl Screen<'_> {
         match self.ordered_memory {
             MemorySize(0) => line(format_args!("  ordered     off")),
             size => line(format_args!("  ordered     {size} for the ordered space (SELECT 1), {touched}")),
+        }
+        match self.cache_memory {
+            MemorySize(0) => {}
+            size => line(format_args!("  cache       {size} for the cache space (SELECT 2), {touched}")),
         }
         line(format_args!(
             "  huge pages  {}",
@@ -107,7 +118,10 @@ impl Screen<'_> {
             }
         ));
         line(format_args!("  durability  none: nothing survives a restart"));
-        let open = [Some(self.native), self.resp].into_iter().flatten().any(|address| !address.ip().is_loopback());
+        let open = [Some(self.native), self.resp, self.memcached]
+            .into_iter()
+            .flatten()
+            .any(|address| !address.ip().is_loopback());
         if open {
             let access = match (self.has_password, self.protected_mode) {
                 (true, _) => "clients send a password",
@@ -173,8 +187,10 @@ mod tests {
             native: "127.0.0.1:7379".parse().unwrap(),
             resp: Some("127.0.0.1:6379".parse().unwrap()),
             shared_memory: None,
+            memcached: None,
             memory: MemorySize(1 << 30),
             ordered_memory: MemorySize(256 << 20),
+            cache_memory: MemorySize(0),
             shard_count: 2,
             prefault: false,
             has_password: false,
@@ -223,7 +239,18 @@ mod tests {
         assert!(shared.contains("  shared      shm:/run/skep.sock\n"), "{shared}");
         let silent = Screen { resp: None, ordered_memory: MemorySize(0), ..screen() }.text();
         assert!(silent.contains("  ordered     off\n"), "{silent}");
-        assert!(!silent.contains("redis-cli"), "{silent}");
+        assert!(
+            !silent.contains("redis-cli") && !silent.contains("cache") && !silent.contains("memcached"),
+            "{silent}"
+        );
+        let cache = Screen {
+            memcached: Some("127.0.0.1:11211".parse().unwrap()),
+            cache_memory: MemorySize(1 << 30),
+            ..screen()
+        };
+        let text = cache.text();
+        assert!(text.contains("  memcached   127.0.0.1:11211\n"), "{text}");
+        assert!(text.contains("  cache       1 GiB for the cache space (SELECT 2), touched as it fills\n"), "{text}");
     }
 
     #[test]

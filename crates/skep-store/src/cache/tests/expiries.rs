@@ -154,7 +154,7 @@ fn a_set_with_an_expiry_takes_one_line() {
     };
     let mut count = 0;
     for request in Generator::new(GeneratorSettings::default()).filter(is_set).take(100) {
-        assert!(super::super::unconditional(&request.as_request().operation).is_some(), "{request:?}");
+        assert!(super::super::execute::unconditional(&request.as_request().operation).is_some(), "{request:?}");
         count += 1;
     }
     assert_eq!(count, 100);

@@ -2,13 +2,11 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::super::{ItemOptions, ItemRequest};
+use super::super::{ItemCommand, ItemPut, ItemPutMode, ItemRequest};
 use super::{MEMORY_SIZE, Tested};
 use crate::memory::UNIT_SIZE;
 use crate::naive::{SplitMix64, test_seeds};
-use skep_core::operation::{
-    Condition, Expiry, ExpiryChange, KEY_SIZE_MAX, Operation, Reply, Request, StringWrite, VALUE_SIZE_MAX,
-};
+use skep_core::operation::{Expiry, ExpiryChange, KEY_SIZE_MAX, Operation, Reply, Request, VALUE_SIZE_MAX};
 
 /// Ranks of a Zipf distribution with exponent 0.99.
 struct Zipf(Vec<f64>);
@@ -114,18 +112,22 @@ fn a_full_log_refuses_no_pair() {
     for seed in test_seeds() {
         let mut random = SplitMix64::new(seed);
         let mut tested = Tested::new(16, seed);
-        let mut fields = Vec::new();
         let bytes: Vec<u8> = (0..VALUE_SIZE_MAX).map(|_| random.next() as u8).collect();
         for number in 0..500_u64 {
             let value_size_max = random.choose(&[0, 100, 10_000, VALUE_SIZE_MAX]);
             let value = &bytes[..if random.chance(1, 5) { VALUE_SIZE_MAX } else { random.within(0..=value_size_max) }];
             let mut key = vec![b'k'; random.within(8..=KEY_SIZE_MAX)];
             key[..8].copy_from_slice(&number.to_le_bytes());
-            let expiry = ExpiryChange::set(Expiry::MAX);
-            let set = StringWrite::Set { value, condition: Condition::ALWAYS, expiry, return_old: false };
-            let request = Request { key: &key, operation: Operation::StringWrite(set) };
-            let options = ItemOptions { flags: Some(u32::MAX), cas: None };
-            tested.cache.execute_items(&[ItemRequest { request, options }], &mut tested.replies, &mut fields);
+            let put = ItemPut {
+                value,
+                mode: ItemPutMode::Always,
+                flags: u32::MAX,
+                expiry: ExpiryChange::set(Expiry::MAX),
+                may_be_stale: false,
+                returns_fields: false,
+            };
+            let request = ItemRequest { key: &key, cas: None, command: ItemCommand::Put(put) };
+            tested.cache.execute_items(&[request], &mut tested.replies);
             assert_eq!(tested.replies.get(0), Reply::Done, "SKEP_SEED={seed}: {} bytes", value.len());
             assert_eq!(tested.run(&key, Operation::Get), Reply::Value(value), "SKEP_SEED={seed}");
         }

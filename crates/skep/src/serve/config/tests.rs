@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use skep::Password;
 
-use super::{Configuration, DelayMax, LeaseTime, ListenAddress, OrderedMemory, RespAddress, ShardCount};
+use super::{Configuration, DelayMax, LeaseTime, ListenAddress, MemoryOrOff, PortAddress, ShardCount};
 use crate::size::MemorySize;
 
 #[test]
@@ -56,7 +56,7 @@ fn flags_override_the_file() {
     let both = flags.or(file);
     assert_eq!(both.memory, Some(MemorySize(5)));
     assert_eq!(both.shards, Some(ShardCount(2)));
-    assert_eq!(both.resp, Some(RespAddress::Off));
+    assert_eq!(both.resp, Some(PortAddress::Off));
     assert_eq!(both.into_settings(1).resp, None);
 }
 
@@ -110,7 +110,7 @@ fn errors_name_the_line_and_the_field() {
 #[test]
 fn the_ordered_space_has_a_size_or_is_off() {
     for (text, size) in [("off", 0), ("0", 0), ("0B", 0), ("1GiB", 1 << 30)] {
-        assert_eq!(text.parse(), Ok(OrderedMemory(size)), "{text}");
+        assert_eq!(text.parse(), Ok(MemoryOrOff(size)), "{text}");
     }
     for (text, size) in [("\"off\"", 0), ("0", 0), ("\"64MiB\"", 64 << 20), ("4096", 4096)] {
         let configuration = Configuration::parse(&format!("ordered-memory = {text}")).unwrap();
@@ -169,7 +169,7 @@ fn there_is_no_bound_for_delays_by_default() {
 fn addresses_are_read() {
     assert!("[::1]:7379".parse::<ListenAddress>().is_ok());
     assert!("7379".parse::<ListenAddress>().is_err());
-    assert_eq!("off".parse(), Ok(RespAddress::Off));
+    assert_eq!("off".parse(), Ok(PortAddress::Off));
     assert_eq!("localhost:7400".parse(), Ok(ListenAddress("127.0.0.1:7400".parse().unwrap())));
     assert!("no\0name:1".parse::<ListenAddress>().unwrap_err().contains("127.0.0.1:7379"));
 }

@@ -1,0 +1,308 @@
+//! The parsed batch of a memcached connection: text and meta commands. Most are operations on keys of the cache. To others,
+//! the server replies itself, when their turn in the replies comes.
+//!
+//! Keys, values and flags stay in the input, where the parser has found them. A command has their positions
+//! (`command.rs`). A retrieval has one operation for each of its keys. `flush_all` has one for each shard, and is alone in
+//! its parsed batch, so that no operation of the connection overtakes it.
+
+mod command;
+mod reply;
+
+use skep_wire::memcached::{Parsed, RequestParser, Words};
+use skep_wire::native::WireError;
+
+pub(crate) use self::command::MEMCACHED_VERSION;
+use self::command::{Action, Command, Operation, Span};
+use crate::dispatch::{Dispatch, Limit};
+use crate::limits::{LOCKED_REQUEST_MAX, LOCKED_VALUE_MAX, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
+use crate::parsed_batch::{Decoded, make_room};
+use crate::reply_queue::{ReplyQueue, ReplyRange};
+use crate::resp_command::Context;
+use crate::settings::ServerSettings;
+use crate::spaces::{Space, SpaceReplies};
+use crate::unix_time::UnixTime;
+
+/// The decoded commands, and the state of the one that is arriving.
+#[derive(Debug)]
+pub(crate) struct MemcachedBatch {
+    parser: RequestParser,
+    value_size_max: usize,
+    shard_count: u16,
+    /// The client has sent the password.
+    is_authenticated: bool,
+    commands: Vec<Command>,
+    /// Bytes of the input that the commands take.
+    size: usize,
+    /// The server replies to no command after these.
+    ended: bool,
+    /// Index of the command with the first reply that is not in the output.
+    command: usize,
+    /// Index of that reply's operation in the command.
+    operation: usize,
+    /// Bytes of the words of the command, if it is a retrieval, whose replies are in the output.
+    words_done: usize,
+    /// An operation of the command was refused.
+    is_refused: bool,
+    /// Operations from there to the end.
+    operations_left: usize,
+}
+
+impl MemcachedBatch {
+    /// Returns a batch without commands.
+    pub(crate) fn boxed(settings: &ServerSettings) -> Box<MemcachedBatch> {
+        Box::new(MemcachedBatch {
+            parser: RequestParser::new(settings.memcached_value_max),
+            value_size_max: settings.memcached_value_max,
+            shard_count: settings.shards,
+            is_authenticated: false,
+            commands: Vec::new(),
+            size: 0,
+            ended: false,
+            command: 0,
+            operation: 0,
+            words_done: 0,
+            is_refused: false,
+            operations_left: 0,
+        })
+    }
+
+    /// Takes whole commands from the input, as many as a batch may have and as `memory_max` allows. `needs_password` says
+    /// that the server has a password.
+    pub(crate) fn decode(
+        &mut self,
+        input: &mut [u8],
+        memory_max: usize,
+        now: UnixTime,
+        needs_password: bool,
+    ) -> Decoded {
+        let is_locked = needs_password && !self.is_authenticated;
+        self.parser.set_value_size_max(if is_locked { LOCKED_VALUE_MAX } else { self.value_size_max });
+        let base = input.as_ptr();
+        let mut is_incomplete = false;
+        while !self.is_full() && make_room(&mut self.commands, 0, memory_max) {
+            let rest = &mut input[self.size..];
+            let rest_size = rest.len();
+            let (size, command) = match self.parser.parse(rest) {
+                Parsed::Incomplete if is_locked && rest_size > LOCKED_REQUEST_MAX => (0, Command::new(Action::Close)),
+                Parsed::Incomplete => {
+                    is_incomplete = true;
+                    break;
+                }
+                Parsed::Dropped(size) => {
+                    self.size += size;
+                    continue;
+                }
+                Parsed::Close => (0, Command::new(Action::Close)),
+                Parsed::Refused { size, error, is_quiet } => (size, Command::new(Action::Refuse { error, is_quiet })),
+                Parsed::Complete { size, request } if is_locked => (size, Command::locked(&request, base)),
+                Parsed::Complete { size, request } => (size, Command::decode(&request, base, self.shard_count, now)),
+            };
+            if command.is_alone() && !self.commands.is_empty() {
+                // The next batch parses it again.
+                break;
+            }
+            self.size += size;
+            self.ended |= command.is_last();
+            self.operations_left += command.operation_count;
+            let is_end = command.is_alone();
+            self.commands.push(command);
+            if is_end {
+                break;
+            }
+        }
+        let exhausted = is_incomplete || self.ended;
+        Decoded::Requests { queue_size: self.queue_size(), request_count: self.request_count(), exhausted }
+    }
+
+    /// Returns true if the parsed batch has enough commands.
+    fn is_full(&self) -> bool {
+        self.operations_left + self.commands.len() >= 2 * PARSED_OPERATIONS_MAX
+            || self.size >= PARSED_SIZE_MAX
+            || self.ended
+    }
+
+    /// Returns the bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.commands.capacity() * size_of::<Command>()
+    }
+
+    /// Returns the memory of a finished parsed batch.
+    pub(crate) fn release(&mut self) {
+        self.commands = Vec::new();
+    }
+
+    /// Returns the bytes of the input that the commands take.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Returns the number of operations whose replies are not in the output.
+    pub(crate) fn operations_left(&self) -> usize {
+        self.operations_left
+    }
+
+    /// Returns the number of operations that were just decoded, or that of commands if it is larger.
+    pub(crate) fn request_count(&self) -> usize {
+        self.operations_left.max(self.commands.len())
+    }
+
+    /// Returns true if all replies are in the output.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.command == self.commands.len()
+    }
+
+    /// Returns true if a part of a reply is in the output, and the rest is not.
+    pub(crate) fn is_within_reply(&self) -> bool {
+        self.words_done > 0
+    }
+
+    /// Returns the number of operations of the next reply queue.
+    pub(crate) fn queue_size(&self) -> usize {
+        self.operations_left.min(PARSED_OPERATIONS_MAX)
+    }
+
+    /// Forgets the commands. Returns the bytes of the input that they took.
+    pub(crate) fn finish(&mut self) -> usize {
+        self.commands.clear();
+        self.commands.shrink_to(PARSED_OPERATIONS_MAX);
+        self.command = 0;
+        std::mem::take(&mut self.size)
+    }
+
+    /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
+    /// output. If it is too late for operations that have not begun, they are refused. A retrieval is refused as a whole or
+    /// not at all, and only if all of its operations are in the queue. A flush is not refused.
+    pub(crate) fn submit<'a>(
+        &'a self,
+        input: &'a [u8],
+        ranges: &[ReplyRange],
+        is_late: bool,
+        dispatch: &mut Dispatch<'_, 'a>,
+        limit: &mut Limit,
+    ) {
+        let mut is_refused = false;
+        let mut operations = Operations::new(self, input);
+        for range in ranges {
+            let mut left = range.count();
+            while left > 0 {
+                if limit.is_reached() {
+                    return;
+                }
+                let Some((index, count, operation)) = operations.next() else { return };
+                let alike = left;
+                left -= 1;
+                if !range.is_pending() {
+                    is_refused = false;
+                    continue;
+                }
+                if index == 0 {
+                    is_refused = is_late && count <= alike && matches!(operation, Operation::Item(_));
+                }
+                if is_refused {
+                    dispatch.refuse(WireError::Busy, 1);
+                    continue;
+                }
+                let is_read = matches!(&operation, Operation::Item(item) if item.is_read());
+                if limit.holds_writes && !is_read {
+                    limit.is_held = true;
+                    return;
+                }
+                limit.count -= 1;
+                match operation {
+                    Operation::Item(item) => {
+                        limit.size += item.size();
+                        dispatch.push_item(item);
+                    }
+                    Operation::Flush(shard, flush) => dispatch.push_keyspace(Space::Cache, shard, flush),
+                }
+            }
+        }
+    }
+
+    /// Returns true if the operation after the first `count` whose replies are not in the output may be refused, when
+    /// `pending` operations from it on are to be submitted.
+    pub(crate) fn may_be_refused(&self, count: usize, pending: usize) -> bool {
+        let mut index = self.operation + count;
+        for command in &self.commands[self.command..] {
+            if index < command.operation_count {
+                return index == 0 && command.operation_count <= pending && !command.is_alone();
+            }
+            index -= command.operation_count;
+        }
+        false
+    }
+
+    /// Writes the replies that have arrived, in order, until they are more than `room` bytes.
+    pub(crate) fn encode(
+        &mut self,
+        queue: &mut ReplyQueue,
+        replies: &SpaceReplies,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        room: usize,
+        context: &mut Context<'_>,
+    ) {
+        let begin = output.len();
+        while let Some(command) = self.commands.get(self.command) {
+            let mut words = Words::new(&command.words(input)[self.words_done..]);
+            while self.operation < command.operation_count {
+                if output.len() - begin > room {
+                    return;
+                }
+                let Some(response) = queue.next(replies) else { return };
+                let key = words.next();
+                self.is_refused |= response.is_err();
+                command.reply(response, key, input, output, context);
+                self.words_done = command.words(input).len() - words.rest().len();
+                queue.advance();
+                self.operation += 1;
+                self.operations_left -= 1;
+            }
+            if output.len() - begin > room {
+                return;
+            }
+            self.is_authenticated |= command.finish(self.is_refused, input, output, context);
+            (self.operation, self.words_done, self.is_refused) = (0, 0, false);
+            self.command += 1;
+        }
+    }
+}
+
+/// The operations whose replies are not in the output, from a position on.
+struct Operations<'a> {
+    parsed: &'a MemcachedBatch,
+    input: &'a [u8],
+    /// The next command, the index of its next operation, and its words from there on.
+    command: usize,
+    index: usize,
+    words: Words<'a>,
+}
+
+impl<'a> Operations<'a> {
+    fn new(parsed: &'a MemcachedBatch, input: &'a [u8]) -> Self {
+        let words = parsed.commands.get(parsed.command).map_or(&[][..], |command| command.words(input));
+        let words = Words::new(&words[parsed.words_done..]);
+        Operations { parsed, input, command: parsed.command, index: parsed.operation, words }
+    }
+}
+
+impl<'a> Iterator for Operations<'a> {
+    /// The index of the operation in its command, the number of those that the command has, and the operation.
+    type Item = (usize, usize, Operation<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let command = self.parsed.commands.get(self.command)?;
+            let (index, count) = (self.index, command.operation_count);
+            if index < count {
+                self.index += 1;
+                return Some((index, count, command.operation(index, self.words.next(), self.input)));
+            }
+            self.command += 1;
+            self.index = 0;
+            let words = self.parsed.commands.get(self.command).map_or(Span::default(), |command| command.words);
+            self.words = Words::new(words.of(self.input));
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The replies to the commands of a memcached connection.
+
+use skep_core::operation::{Expiry, ExpiryChange, OperationError, Reply};
+use skep_store::cache::ItemFields;
+use skep_wire::memcached::{
+    Direction, ErrorReply, MetaCode, MetaDebug, MetaItem, ReplyWriter, ReturnFlags, Statistics, Status, StoreMode,
+};
+use skep_wire::native::{Response, WireError};
+
+use super::command::{Action, Command, Form, MEMCACHED_VERSION, MetaForm, MetaKind, TextForm};
+use crate::memcached_statistics::{self, Count};
+use crate::resp_command::Context;
+
+/// Bytes that memcached counts for an item besides its key, its value and its flags: a header, a number for `cas`, and the
+/// ends of key and value.
+const ITEM_OVERHEAD: usize = 48 + 8 + 1 + 2;
+/// Bytes that memcached counts for flags that are not 0.
+const FLAGS_SIZE: usize = 4;
+
+impl Command {
+    /// Writes the part of the reply that belongs to an operation. `word` is the key, if the command is a retrieval.
+    #[inline]
+    pub(super) fn reply(
+        &self,
+        response: Response<'_>,
+        word: Option<&[u8]>,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        context: &mut Context<'_>,
+    ) {
+        let writer = &mut ReplyWriter::new(output);
+        match &self.action {
+            Action::Retrieve { get, with_cas } => {
+                let touches = get.expiry != ExpiryChange::KEEP;
+                context.count(Count::Gets);
+                match response {
+                    Ok(Reply::Value(bytes)) => {
+                        let (fields, value) = ItemFields::decode(bytes);
+                        let key = word.expect("a retrieval has as many keys as operations");
+                        writer.value(key, fields.flags, value, with_cas.then_some(fields.cas.0));
+                        context.count(Count::GetHits);
+                        context.count_if(touches, Count::TouchHits);
+                    }
+                    Ok(_) => {
+                        context.count(Count::GetMisses);
+                        context.count_if(touches, Count::TouchMisses);
+                    }
+                    // The line after the last pair says it.
+                    Err(_) => {}
+                }
+                context.count_if(touches, Count::Touches);
+            }
+            Action::Item(_, form) => {
+                let response = match response {
+                    Ok(reply) => reply,
+                    Err(error) => {
+                        if !matches!(form, Form::Text(_, true)) {
+                            write_unserved(error, output);
+                        }
+                        return;
+                    }
+                };
+                match form {
+                    Form::Text(form, is_quiet) => {
+                        let begin = output.len();
+                        form.write(response, output, context);
+                        if *is_quiet {
+                            output.truncate(begin);
+                        }
+                    }
+                    Form::Meta(form) => {
+                        form.write(
+                            response,
+                            self.key.of(input),
+                            ReturnFlags::new(self.flags.of(input)),
+                            output,
+                            context,
+                        );
+                    }
+                    Form::Debug { is_base64 } => write_debug(response, self.key.of(input), *is_base64, output, context),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes the part of the reply that follows all operations. `is_refused` says that one of them was. Returns true if the
+    /// client has sent the password.
+    pub(super) fn finish(
+        &self,
+        is_refused: bool,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let mut writer = ReplyWriter::new(output);
+        let mut status = |status, is_quiet: bool| {
+            if !is_quiet {
+                writer.status(status);
+            }
+        };
+        match &self.action {
+            Action::Retrieve { .. } if is_refused => write_unserved(WireError::Busy, output),
+            Action::Retrieve { .. } => status(Status::End, false),
+            Action::Item(..) => {}
+            Action::Flush { is_quiet, .. } => {
+                context.count(Count::Flushes);
+                status(Status::Ok, *is_quiet);
+            }
+            Action::Refuse { error, is_quiet } => {
+                if !is_quiet {
+                    writer.error(*error);
+                }
+            }
+            Action::Authenticate { is_quiet } => {
+                let is_right = context.shared.access.accepts_user(self.value.of(input));
+                if is_right {
+                    status(Status::Stored, *is_quiet);
+                } else {
+                    context.shared.metrics(context.shard).passwords_refused.add(1);
+                    output.extend_from_slice(b"CLIENT_ERROR authentication failure\r\n");
+                }
+                return is_right;
+            }
+            Action::Lock => output.extend_from_slice(b"CLIENT_ERROR unauthenticated\r\n"),
+            Action::Statistics(Statistics::Reset) => {
+                context.shared.reset_totals();
+                status(Status::Reset, false);
+            }
+            Action::Statistics(statistics) => {
+                memcached_statistics::write(*statistics, context.shared, &mut writer);
+                writer.status(Status::End);
+            }
+            Action::Version => writer.version(MEMCACHED_VERSION),
+            Action::Verbosity { is_quiet } => status(Status::Ok, *is_quiet),
+            Action::NoOperation => status(Status::MetaNoOperation, false),
+            Action::Quit => context.closing = true,
+            Action::Close => {
+                context.shared.metrics(context.shard).protocol_errors.add(1);
+                context.closing = true;
+            }
+        }
+        false
+    }
+}
+
+impl TextForm {
+    /// Writes the reply to a command on a key.
+    fn write(self, reply: Reply<'_>, output: &mut Vec<u8>, context: &mut Context<'_>) {
+        let mut writer = ReplyWriter::new(output);
+        let is_found = matches!(reply, Reply::Value(_) | Reply::Done);
+        match (self, reply) {
+            (_, Reply::Failed(error)) => writer.error(error_of(error)),
+            (TextForm::Store { mode, has_cas }, reply) => {
+                context.count_store(mode, has_cas, reply);
+                writer.status(store_status(mode, has_cas, reply));
+            }
+            (TextForm::TooLarge, _) => {
+                context.count(Count::Sets);
+                writer.error(ErrorReply::TooLarge);
+            }
+            (TextForm::Delete, _) => {
+                context.count(if is_found { Count::DeleteHits } else { Count::DeleteMisses });
+                writer.status(if is_found { Status::Deleted } else { Status::NotFound });
+            }
+            (TextForm::Touch, _) => {
+                context.count(Count::Touches);
+                context.count(if is_found { Count::TouchHits } else { Count::TouchMisses });
+                writer.status(if is_found { Status::Touched } else { Status::NotFound });
+            }
+            (TextForm::Arithmetic(direction), Reply::Value(bytes)) => {
+                context.count_arithmetic(direction, true);
+                output.extend_from_slice(ItemFields::decode(bytes).1);
+                output.extend_from_slice(b"\r\n");
+            }
+            (TextForm::Arithmetic(direction), _) => {
+                context.count_arithmetic(direction, false);
+                writer.status(Status::NotFound);
+            }
+        }
+    }
+}
+
+impl MetaForm {
+    /// Writes the reply to a meta command on a key.
+    fn write(
+        mut self,
+        reply: Reply<'_>,
+        key: &[u8],
+        returned: ReturnFlags<'_>,
+        output: &mut Vec<u8>,
+        context: &mut Context<'_>,
+    ) {
+        let mut writer = ReplyWriter::new(output);
+        let mut item = MetaItem { key, is_base64: self.is_base64, ..MetaItem::default() };
+        context.count(Count::Metas);
+        let code = match (self.kind, reply) {
+            (_, Reply::Failed(error)) => return writer.error(error_of(error)),
+            (MetaKind::Get, Reply::Value(bytes)) => {
+                let (fields, value) = ItemFields::decode(bytes);
+                context.count(Count::Gets);
+                context.count(Count::GetHits);
+                item = MetaItem {
+                    size: Some(fields.size as usize),
+                    time_to_live: Some(self.time_to_live(&fields, context)),
+                    cas: Some(fields.cas.0),
+                    flags: Some(fields.flags),
+                    is_hit: Some(fields.was_fetched),
+                    is_won_by_other: fields.is_won_by_other,
+                    is_stale: fields.is_stale,
+                    is_won: fields.is_won,
+                    ..item
+                };
+                return match self.returns_value {
+                    true => writer.meta_value(value, returned, &item),
+                    false => writer.meta(MetaCode::Done, returned, &item),
+                };
+            }
+            (MetaKind::Get, _) => {
+                context.count(Count::Gets);
+                context.count(Count::GetMisses);
+                MetaCode::Miss
+            }
+            (MetaKind::Store { mode, has_cas }, reply) => {
+                context.count_store(mode, has_cas, reply);
+                item.cas = Some(if let Reply::Value(bytes) = reply { ItemFields::decode(bytes).0.cas.0 } else { 0 });
+                match store_status(mode, has_cas, reply) {
+                    Status::Stored => MetaCode::Done,
+                    Status::Exists => MetaCode::Exists,
+                    Status::NotFound => MetaCode::NotFound,
+                    _ => MetaCode::NotStored,
+                }
+            }
+            (MetaKind::Arithmetic(direction), Reply::Value(bytes)) => {
+                let (fields, value) = ItemFields::decode(bytes);
+                context.count_arithmetic(direction, true);
+                item.cas = Some(fields.cas.0);
+                item.time_to_live = Some(self.time_to_live(&fields, context));
+                // As in memcached, the reply about a new item is not usual.
+                self.is_quiet &= !fields.is_created;
+                if self.returns_value {
+                    if !self.is_quiet {
+                        writer.meta_value(value, returned, &item);
+                    }
+                    return;
+                }
+                MetaCode::Done
+            }
+            (MetaKind::Delete, Reply::Done) => {
+                context.count(Count::DeleteHits);
+                MetaCode::Done
+            }
+            (MetaKind::Delete | MetaKind::Arithmetic(_), Reply::Exists) => MetaCode::Exists,
+            (MetaKind::Delete, _) => {
+                context.count(Count::DeleteMisses);
+                MetaCode::NotFound
+            }
+            (MetaKind::Arithmetic(direction), _) => {
+                context.count_arithmetic(direction, false);
+                MetaCode::NotFound
+            }
+        };
+        let is_usual = match self.kind {
+            MetaKind::Get => code == MetaCode::Miss,
+            _ => code == MetaCode::Done,
+        };
+        if !(self.is_quiet && is_usual) {
+            writer.meta(code, returned, &item);
+        }
+    }
+
+    /// Returns the seconds until the item expires, or -1 if it never does: before or after the command has changed it.
+    fn time_to_live(self, fields: &ItemFields, context: &Context<'_>) -> i64 {
+        let expiry = match fields.is_created {
+            true if self.is_ttl_before_create => None,
+            true => fields.expiry,
+            false => self.expiry_after.apply(fields.expiry),
+        };
+        expiry.map_or(-1, |expiry| seconds_until(expiry, context))
+    }
+}
+
+/// Returns the seconds until a time. A part of a second counts as one.
+fn seconds_until(expiry: Expiry, context: &Context<'_>) -> i64 {
+    let now = context.time.milliseconds().cast_unsigned();
+    expiry.milliseconds().saturating_sub(now).div_ceil(1000) as i64
+}
+
+/// Returns the outcome of a store.
+fn store_status(mode: StoreMode, has_cas: bool, reply: Reply<'_>) -> Status {
+    let needs_number = has_cas && matches!(mode, StoreMode::Set | StoreMode::Replace);
+    match reply {
+        Reply::Exists if mode != StoreMode::Add => Status::Exists,
+        Reply::NotFound if needs_number => Status::NotFound,
+        Reply::Exists | Reply::NotFound => Status::NotStored,
+        _ => Status::Stored,
+    }
+}
+
+/// Returns the error reply for an error of the cache.
+fn error_of(error: OperationError) -> ErrorReply {
+    match error {
+        OperationError::NotAnInteger => ErrorReply::NotNumeric,
+        OperationError::KeyEmpty | OperationError::KeyTooLong => ErrorReply::Format,
+        _ => ErrorReply::OutOfMemory,
+    }
+}
+
+/// Writes the reply to a command that never reached a cache.
+fn write_unserved(error: WireError, output: &mut Vec<u8>) {
+    output.extend_from_slice(match error {
+        WireError::Busy => b"SERVER_ERROR the server is busy: send the command again later\r\n",
+        _ => b"SERVER_ERROR the command was not executed\r\n",
+    });
+}
+
+/// Writes the reply to `me`.
+fn write_debug(reply: Reply<'_>, key: &[u8], is_base64: bool, output: &mut Vec<u8>, context: &Context<'_>) {
+    let mut writer = ReplyWriter::new(output);
+    let Reply::Value(bytes) = reply else {
+        return writer.meta(MetaCode::Miss, ReturnFlags::new(b""), &MetaItem::default());
+    };
+    let (fields, _) = ItemFields::decode(bytes);
+    let flags_size = if fields.flags == 0 { 0 } else { FLAGS_SIZE };
+    writer.meta_debug(&MetaDebug {
+        key,
+        is_base64,
+        time_to_live: fields.expiry.map(|expiry| seconds_until(expiry, context).cast_unsigned()),
+        idle: 0,
+        cas: fields.cas.0,
+        is_hit: fields.was_fetched,
+        size: ITEM_OVERHEAD + flags_size + key.len() + fields.size as usize,
+    });
+}
+
+impl Context<'_> {
+    /// Counts a command of memcached's protocol, or its outcome.
+    #[inline]
+    fn count(&self, count: Count) {
+        self.shared.metrics(self.shard).memcached.add(count);
+    }
+
+    fn count_if(&self, condition: bool, count: Count) {
+        if condition {
+            self.count(count);
+        }
+    }
+
+    fn count_store(&self, mode: StoreMode, has_cas: bool, reply: Reply<'_>) {
+        self.count(Count::Sets);
+        if has_cas && mode == StoreMode::Set {
+            self.count(match reply {
+                Reply::Exists => Count::CasOthers,
+                Reply::NotFound => Count::CasMisses,
+                _ => Count::CasHits,
+            });
+        }
+    }
+
+    fn count_arithmetic(&self, direction: Direction, is_hit: bool) {
+        self.count(match (direction, is_hit) {
+            (Direction::Increment, true) => Count::IncrementHits,
+            (Direction::Increment, false) => Count::IncrementMisses,
+            (Direction::Decrement, true) => Count::DecrementHits,
+            (Direction::Decrement, false) => Count::DecrementMisses,
+        });
+    }
+}

@@ -1,0 +1,174 @@
+//! The statistics of memcached's protocol: the counts of its commands, and the reply to `stats`.
+//!
+//! The names are those of memcached, as far as a number of the server has their meaning. A cache has no slab classes: the
+//! statistics of items and slabs show one class, whose chunks are the units of the log.
+
+use std::time::SystemTime;
+
+use skep_wire::memcached::{ReplyWriter, Statistics};
+
+use crate::counter::Counter;
+use crate::memcached_batch::MEMCACHED_VERSION;
+use crate::metrics::CacheMetrics;
+use crate::shared::Shared;
+use crate::unix_time::UnixTime;
+
+/// Bytes of a unit of the log.
+const UNIT_SIZE: u64 = 32;
+
+/// Declares [`Count`] and the names together.
+macro_rules! counts {
+    ($($variant:ident $name:literal)*) => {
+        /// A count of commands or of their outcomes.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Count { $($variant),* }
+
+        /// The names of the counts, in their order.
+        const NAMES: &[&str] = &[$($name),*];
+
+        /// The number of counts.
+        pub(crate) const COUNT_COUNT: usize = NAMES.len();
+    };
+}
+
+counts! {
+    Gets "cmd_get"
+    Sets "cmd_set"
+    Flushes "cmd_flush"
+    Touches "cmd_touch"
+    Metas "cmd_meta"
+    GetHits "get_hits"
+    GetMisses "get_misses"
+    DeleteMisses "delete_misses"
+    DeleteHits "delete_hits"
+    IncrementMisses "incr_misses"
+    IncrementHits "incr_hits"
+    DecrementMisses "decr_misses"
+    DecrementHits "decr_hits"
+    CasMisses "cas_misses"
+    CasHits "cas_hits"
+    CasOthers "cas_badval"
+    TouchHits "touch_hits"
+    TouchMisses "touch_misses"
+}
+
+/// The counts of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct MemcachedMetrics([Counter; COUNT_COUNT]);
+
+impl MemcachedMetrics {
+    /// Counts one.
+    #[inline]
+    pub(crate) fn add(&self, count: Count) {
+        self.0[count as usize].add(1);
+    }
+
+    /// Adds the counts to sums.
+    pub(crate) fn add_to(&self, sums: &mut [u64; COUNT_COUNT]) {
+        for (sum, counter) in sums.iter_mut().zip(&self.0) {
+            *sum += counter.get();
+        }
+    }
+}
+
+/// Writes the statistics that a client wants, except the line after them.
+pub(crate) fn write(statistics: Statistics, shared: &Shared, writer: &mut ReplyWriter<'_>) {
+    match statistics {
+        Statistics::General => write_general(shared, writer),
+        Statistics::Settings => write_settings(shared, writer),
+        Statistics::Items => write_items(shared, writer),
+        Statistics::Slabs => write_slabs(shared, writer),
+        Statistics::Sizes => writer.statistic("sizes_status", "disabled"),
+        Statistics::Connections | Statistics::Reset => {}
+    }
+}
+
+/// Writes lines of a name and a number or text each.
+macro_rules! lines {
+    ($writer:ident $($name:literal $value:expr)*) => {
+        $($writer.statistic($name, &$value.to_string());)*
+    };
+}
+
+fn write_general(shared: &Shared, writer: &mut ReplyWriter<'_>) {
+    let totals = shared.totals();
+    lines! { writer
+        "pid" std::process::id()
+        "uptime" shared.started.elapsed().as_secs()
+        "time" UnixTime::of(SystemTime::now()).seconds_and_microseconds().0
+        "version" MEMCACHED_VERSION
+        "skep_version" env!("CARGO_PKG_VERSION")
+        "pointer_size" usize::BITS
+        "max_connections" shared.settings.connections_max
+        "curr_connections" shared.clients().len()
+        "total_connections" totals.connections_accepted
+        "rejected_connections" totals.connections_refused
+    }
+    for (name, count) in NAMES.iter().zip(shared.memcached_counts()) {
+        writer.statistic(name, &count.to_string());
+    }
+    let evictions = |metrics: &CacheMetrics| metrics.index_evictions.get() + metrics.log_evictions.get();
+    lines! { writer
+        "bytes_read" totals.input_bytes
+        "bytes_written" totals.output_bytes
+        "limit_maxbytes" shared.settings.cache_memory
+        "accepting_conns" 1
+        "threads" shared.settings.shards
+        "bytes" sum(shared, |cache| cache.log_used_bytes.get())
+        "curr_items" sum(shared, |cache| cache.items.get())
+        "evictions" sum(shared, evictions)
+        "index_evictions" sum(shared, |cache| cache.index_evictions.get())
+        "log_evictions" sum(shared, |cache| cache.log_evictions.get())
+        "reclaimed" sum(shared, |cache| cache.expired.get())
+    }
+}
+
+fn write_settings(shared: &Shared, writer: &mut ReplyWriter<'_>) {
+    let address = shared.settings.memcached;
+    lines! { writer
+        "maxbytes" shared.settings.cache_memory
+        "maxconns" shared.settings.connections_max
+        "tcpport" address.map_or(0, |address| address.port())
+        "udpport" 0
+        "inter" address.map_or_else(String::new, |address| address.ip().to_string())
+        "verbosity" 0
+        "evictions" "on"
+        "num_threads" shared.settings.shards
+        "cas_enabled" "yes"
+        "auth_enabled_ascii" if shared.access.needs_password() { "yes" } else { "no" }
+        "item_size_max" shared.settings.memcached_value_max
+        "flush_enabled" "yes"
+        "dump_enabled" "no"
+        "idle_timeout" shared.adjustable.timeout.get()
+    }
+}
+
+fn write_items(shared: &Shared, writer: &mut ReplyWriter<'_>) {
+    let items = sum(shared, |cache| cache.items.get());
+    if items == 0 {
+        return;
+    }
+    lines! { writer
+        "items:1:number" items
+        "items:1:evicted" sum(shared, |cache| cache.index_evictions.get() + cache.log_evictions.get())
+        "items:1:outofmemory" 0
+        "items:1:reclaimed" sum(shared, |cache| cache.expired.get())
+    }
+}
+
+fn write_slabs(shared: &Shared, writer: &mut ReplyWriter<'_>) {
+    let (all, used) = (sum(shared, |cache| cache.log_bytes.get()), sum(shared, |cache| cache.log_used_bytes.get()));
+    lines! { writer
+        "1:chunk_size" UNIT_SIZE
+        "1:total_chunks" all / UNIT_SIZE
+        "1:used_chunks" used / UNIT_SIZE
+        "1:free_chunks" (all - used.min(all)) / UNIT_SIZE
+        "active_slabs" 1
+        "total_malloced" shared.settings.cache_memory
+    }
+}
+
+/// Returns the sum of a number over the caches of all shards.
+fn sum(shared: &Shared, number: impl Fn(&CacheMetrics) -> u64) -> u64 {
+    shared.all_metrics().map(|metrics| number(&metrics.cache)).sum()
+}

@@ -1,0 +1,457 @@
+//! One command of memcached's protocol on a cache, after its lines were prefetched.
+//!
+//! | command | reads | if the key is missing | else |
+//! |---|---|---|---|
+//! | put without a condition | its bucket | appends an item | appends an item |
+//! | get | its bucket, its item | replies, or appends an empty item | replies; changes expiry and marks in place |
+//! | other puts | its bucket, its item | appends an item, or replies | appends an item, or replies |
+//! | delete, invalidate | its bucket, its item | replies | empties the entry; changes the marks in place |
+//! | arithmetic | its bucket, its item | appends an item, or replies | changes the number in place, if its size stays |
+//!
+//! - A number that becomes shorter keeps its place: blanks follow it, as in memcached.
+//! - An expiry that an item has had no room for is appended, with the rest of the item. The item then has another cas number.
+//! - A new item has no marks.
+
+use super::bucket::Home;
+use super::execute::{Before, Execution, Item, LARGE_SIZE_MIN, Progress, Sought, grant, item_bytes};
+use super::item::{Attributes, CasNumber, Header, Marks};
+use super::item_request::{
+    FIELDS_SIZE, ItemArithmetic, ItemChange, ItemCommand, ItemFields, ItemGet, ItemPut, ItemPutMode, ItemRequest,
+};
+use crate::memory::{Effect, ResidentLines};
+use crate::processor::Replies;
+use skep_core::operation::{ExpiryChange, OperationError, Reply, VALUE_SIZE_MAX};
+
+/// The digits of the largest number.
+const DIGITS_MAX: usize = u64::MAX.ilog10() as usize + 1;
+
+impl<L: ResidentLines> Execution<'_, L> {
+    /// Executes a valid command. Sets the reply at `index`, unless it is deferred.
+    #[inline(always)]
+    pub(super) fn execute_item(
+        &mut self,
+        index: usize,
+        request: &ItemRequest<'_>,
+        home: Home,
+        replies: &mut Replies,
+    ) -> Progress {
+        if let ItemCommand::Put(put) = &request.command
+            && put.mode == ItemPutMode::Always
+            && request.cas.is_none()
+        {
+            let expiry = put.expiry.apply(None);
+            if !self.has_passed(expiry) {
+                return self.put_item(index, request.key, home, put, replies);
+            }
+        }
+        self.access_item(index, request, home, replies)
+    }
+
+    /// Stores a value, whether or not the key exists.
+    #[inline(always)]
+    fn put_item(&mut self, index: usize, key: &[u8], home: Home, put: &ItemPut<'_>, replies: &mut Replies) -> Progress {
+        if put.value.len() >= LARGE_SIZE_MIN
+            && let Some(progress) = grant(index, put.value.len(), 0, replies)
+        {
+            return progress;
+        }
+        let attributes = new_attributes(put);
+        let cas = self.put_unseen(key, home, put.value, attributes);
+        reply_to_put(index, put, attributes, put.value.len(), cas, replies);
+        Progress::Done
+    }
+
+    /// Executes any command on the item of its key.
+    #[inline(never)]
+    fn access_item(&mut self, index: usize, request: &ItemRequest<'_>, home: Home, replies: &mut Replies) -> Progress {
+        let sought = self.find_unexpired(request.key, home);
+        let Sought::Item(item) = sought else {
+            return self.execute_missing(index, request, home, &sought, replies);
+        };
+        let cas = item.header.cas(self.log.virtual_offset(item.offset));
+        let is_expected = request.cas.is_none_or(|expected| expected == cas);
+        match &request.command {
+            ItemCommand::Get(_) | ItemCommand::Delete | ItemCommand::Invalidate { .. } if !is_expected => {
+                replies.set(index, Reply::Exists);
+                Progress::Done
+            }
+            ItemCommand::Get(get) => self.get_item(index, request.key, home, item, get, replies),
+            ItemCommand::Put(put) => {
+                let is_older = request.cas.is_some_and(|expected| expected < cas) && put.may_be_stale;
+                match put.mode {
+                    ItemPutMode::IfAbsent => {
+                        replies.set(index, Reply::Exists);
+                        Progress::Done
+                    }
+                    ItemPutMode::Append | ItemPutMode::Prepend if is_expected => {
+                        self.extend_item(index, request.key, home, item, put, replies)
+                    }
+                    ItemPutMode::Always | ItemPutMode::IfPresent if is_expected || is_older => {
+                        self.replace_item(index, request.key, home, item, (put, is_older), replies)
+                    }
+                    _ => {
+                        replies.set(index, Reply::Exists);
+                        Progress::Done
+                    }
+                }
+            }
+            ItemCommand::Delete => {
+                self.remove(home, item.slot);
+                replies.set(index, Reply::Done);
+                Progress::Done
+            }
+            ItemCommand::Invalidate { expiry } => {
+                let before = self.attributes(item);
+                let marks = Marks::STALE.with(Marks::FETCHED, before.marks.has(Marks::FETCHED));
+                let after = Attributes { expiry: expiry.apply(before.expiry), marks, ..before };
+                if let Some(progress) = self.grant_change(index, item, replies) {
+                    return progress;
+                }
+                self.change_attributes(request.key, home, item, after, true);
+                replies.set(index, Reply::Done);
+                Progress::Done
+            }
+            ItemCommand::Arithmetic(arithmetic) => {
+                self.calculate(index, request.key, home, item, (arithmetic, is_expected), replies)
+            }
+        }
+    }
+
+    /// Executes a command on a missing key.
+    fn execute_missing(
+        &mut self,
+        index: usize,
+        request: &ItemRequest<'_>,
+        home: Home,
+        sought: &Sought,
+        replies: &mut Replies,
+    ) -> Progress {
+        let mut digits = [0; DIGITS_MAX];
+        let (value, attributes) = match &request.command {
+            ItemCommand::Get(ItemGet { create: Some(expiry), .. }) => {
+                let marks = Marks::WON.with(Marks::FETCHED, true);
+                (&[][..], Attributes { expiry: expiry.apply(None), marks, ..Attributes::default() })
+            }
+            ItemCommand::Arithmetic(ItemArithmetic { create: Some((number, expiry)), .. }) => {
+                let attributes = Attributes { expiry: expiry.apply(None), ..Attributes::default() };
+                (decimal(*number, &mut digits), attributes)
+            }
+            ItemCommand::Put(put) if put.mode == ItemPutMode::IfAbsent => (put.value, new_attributes(put)),
+            ItemCommand::Put(put) if put.mode == ItemPutMode::Always && request.cas.is_none() => {
+                (put.value, new_attributes(put))
+            }
+            ItemCommand::Get(get) => {
+                self.counts.misses += u64::from(get.returns_value);
+                replies.set(index, Reply::NotFound);
+                return Progress::Done;
+            }
+            _ => {
+                replies.set(index, Reply::NotFound);
+                return Progress::Done;
+            }
+        };
+        if let Some(progress) = grant(index, value.len(), 0, replies) {
+            return progress;
+        }
+        let mut cas = CasNumber::default();
+        if !self.has_passed(attributes.expiry) {
+            let before = self.before(home, sought);
+            cas = self.append_item(request.key, home, before, attributes, value);
+        }
+        if let ItemCommand::Put(put) = &request.command {
+            reply_to_put(index, put, attributes, value.len(), cas, replies);
+        } else {
+            let is_won = attributes.marks.has(Marks::WON);
+            let fields = ItemFields { is_won, is_created: true, ..fields_of(attributes, value.len(), cas) };
+            replies.slot(index).set_item(&fields.encode(), value);
+        }
+        Progress::Done
+    }
+
+    /// Returns an item, and changes its expiry and its marks.
+    #[inline(always)]
+    fn get_item(
+        &mut self,
+        index: usize,
+        key: &[u8],
+        home: Home,
+        item: Item,
+        get: &ItemGet,
+        replies: &mut Replies,
+    ) -> Progress {
+        let header = item.header;
+        let bytes = item_bytes(&mut self.lines, item.pointer);
+        let before = header.attributes(bytes);
+        let size = header.value_size();
+        if size >= LARGE_SIZE_MIN
+            && let Some(progress) = grant(index, size, if get.returns_value { size + FIELDS_SIZE } else { 0 }, replies)
+        {
+            return progress;
+        }
+        let expires_soon =
+            get.recache_before.is_some_and(|time| before.expiry.is_some_and(|expiry| expiry.milliseconds() < time));
+        let (is_stale, is_won_by_other) = (before.marks.has(Marks::STALE), before.marks.has(Marks::WON));
+        let is_won = get.may_win && !is_won_by_other && (is_stale || expires_soon);
+        let cas = header.cas(self.log.virtual_offset(item.offset));
+        let fields = ItemFields {
+            was_fetched: before.marks.has(Marks::FETCHED),
+            is_stale,
+            is_won_by_other,
+            is_won,
+            ..fields_of(before, size, cas)
+        };
+        let value = if get.returns_value { header.value(bytes) } else { &[] };
+        replies.slot(index).set_item(&fields.encode(), value);
+        self.counts.hits += u64::from(get.returns_value);
+        let marks = before.marks.with(Marks::FETCHED, get.is_access).with(Marks::WON, is_won);
+        let after = Attributes { expiry: get.expiry.apply(before.expiry), marks, ..before };
+        if after != before {
+            self.change_attributes(key, home, item, after, false);
+        }
+        Progress::Done
+    }
+
+    /// Replaces an item by a put, as a stale value if the client's number is an older one.
+    fn replace_item(
+        &mut self,
+        index: usize,
+        key: &[u8],
+        home: Home,
+        item: Item,
+        (put, is_stale): (&ItemPut<'_>, bool),
+        replies: &mut Replies,
+    ) -> Progress {
+        if let Some(progress) = grant(index, put.value.len(), 0, replies) {
+            return progress;
+        }
+        let mut attributes = new_attributes(put);
+        if is_stale {
+            let before = self.attributes(item);
+            attributes.expiry = before.expiry;
+            attributes.marks = Marks::STALE.with(Marks::WON, before.marks.has(Marks::WON));
+        }
+        let mut cas = CasNumber::default();
+        if self.has_passed(attributes.expiry) {
+            self.remove(home, item.slot);
+        } else {
+            let before = self.before(home, &Sought::Item(item));
+            cas = self.append_item(key, home, before, attributes, put.value);
+        }
+        reply_to_put(index, put, attributes, put.value.len(), cas, replies);
+        Progress::Done
+    }
+
+    /// Adds bytes to the value of an item.
+    fn extend_item(
+        &mut self,
+        index: usize,
+        key: &[u8],
+        home: Home,
+        item: Item,
+        put: &ItemPut<'_>,
+        replies: &mut Replies,
+    ) -> Progress {
+        let size = item.header.value_size() + put.value.len();
+        if size > VALUE_SIZE_MAX {
+            replies.set(index, Reply::Failed(OperationError::ValueTooLong));
+            return Progress::Done;
+        }
+        if let Some(progress) = grant(index, size, 0, replies) {
+            return progress;
+        }
+        let attributes = Attributes { marks: Marks::default(), ..self.attributes(item) };
+        let old = item.header.value(item_bytes(&mut self.lines, item.pointer));
+        let parts = if put.mode == ItemPutMode::Append { [old, put.value] } else { [put.value, old] };
+        self.scratch.clear();
+        parts.iter().for_each(|part| self.scratch.extend_from_slice(part));
+        let cas = self.append_scratch(key, home, item, attributes);
+        reply_to_put(index, put, attributes, size, cas, replies);
+        Progress::Done
+    }
+
+    /// Changes the number of an item, if the item `is_expected`.
+    fn calculate(
+        &mut self,
+        index: usize,
+        key: &[u8],
+        home: Home,
+        item: Item,
+        (arithmetic, is_expected): (&ItemArithmetic, bool),
+        replies: &mut Replies,
+    ) -> Progress {
+        let bytes = item_bytes(&mut self.lines, item.pointer);
+        let (value, before) = (item.header.value(bytes), item.header.attributes(bytes));
+        let number = match number(value) {
+            _ if !value.is_empty() && !is_expected => {
+                replies.set(index, Reply::Exists);
+                return Progress::Done;
+            }
+            None => {
+                replies.set(index, Reply::Failed(OperationError::NotAnInteger));
+                return Progress::Done;
+            }
+            Some(number) => match arithmetic.change {
+                ItemChange::Add(delta) => number.wrapping_add(delta),
+                ItemChange::Subtract(delta) => number.saturating_sub(delta),
+            },
+        };
+        let size = value.len();
+        let mut digits = [0; DIGITS_MAX];
+        let text = decimal(number, &mut digits);
+        if let Some(progress) = grant(index, size, 0, replies) {
+            return progress;
+        }
+        let is_longer = text.len() > size;
+        self.scratch.clear();
+        self.scratch.extend_from_slice(text);
+        self.scratch.resize(size.max(text.len()), b' ');
+        let marks = if is_longer { Marks::default() } else { before.marks };
+        let after = Attributes { expiry: arithmetic.expiry.apply(before.expiry), marks, ..before };
+        let cas = if self.has_passed(after.expiry) {
+            self.remove(home, item.slot);
+            item.header.cas(self.log.virtual_offset(item.offset))
+        } else {
+            let value = std::mem::take(self.scratch);
+            let in_place = self.overwrite(item, after, &value);
+            *self.scratch = value;
+            in_place.unwrap_or_else(|| self.append_scratch(key, home, item, after))
+        };
+        replies.slot(index).set_item(&fields_of(before, text.len(), cas).encode(), text);
+        Progress::Done
+    }
+
+    /// Returns the attributes of an item.
+    fn attributes(&mut self, item: Item) -> Attributes {
+        item.header.attributes(item_bytes(&mut self.lines, item.pointer))
+    }
+
+    /// Counts the work on an item that may be appended again.
+    fn grant_change(&mut self, index: usize, item: Item, replies: &mut Replies) -> Option<Progress> {
+        grant(index, item.header.value_size(), 0, replies)
+    }
+
+    /// Changes the attributes of an item, in place if they need as many bytes. Gives it another number if it
+    /// `has_new_state`. Removes it if it has expired now.
+    fn change_attributes(&mut self, key: &[u8], home: Home, item: Item, attributes: Attributes, has_new_state: bool) {
+        if self.has_passed(attributes.expiry) {
+            self.remove(home, item.slot);
+            return;
+        }
+        let bytes = item_bytes(&mut self.lines, item.pointer);
+        let header = if has_new_state { item.header.changed() } else { Some(item.header) };
+        if let Some(header) = header.map(|header| header.with_marks(attributes.marks))
+            && Header::new(key.len(), header.value_size(), attributes).has_shape_of(header)
+        {
+            header.write(bytes);
+            header.write_attributes(bytes, attributes);
+            self.lines.note(item.pointer.span(header.size()), Effect::Changed);
+            return;
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(item.header.value(bytes));
+        self.append_scratch(key, home, item, attributes);
+    }
+
+    /// Appends an item with the value in the scratch buffer, in place of another one.
+    fn append_scratch(&mut self, key: &[u8], home: Home, item: Item, attributes: Attributes) -> CasNumber {
+        let value = std::mem::take(self.scratch);
+        self.counts.items -= 1;
+        let cas = self.append_item(key, home, Before::Slot(item.slot), attributes, &value);
+        *self.scratch = value;
+        cas
+    }
+}
+
+/// Returns the attributes of the item that a put stores.
+#[inline(always)]
+fn new_attributes(put: &ItemPut<'_>) -> Attributes {
+    let expiry = if put.expiry == ExpiryChange::KEEP { None } else { put.expiry.apply(None) };
+    Attributes { expiry, flags: put.flags, marks: Marks::default() }
+}
+
+#[inline(always)]
+fn fields_of(attributes: Attributes, size: usize, cas: CasNumber) -> ItemFields {
+    let Attributes { expiry, flags, .. } = attributes;
+    ItemFields { flags, size: size as u32, cas, expiry, ..ItemFields::default() }
+}
+
+/// Replies to a put that has stored an item.
+#[inline(always)]
+fn reply_to_put(
+    index: usize,
+    put: &ItemPut<'_>,
+    attributes: Attributes,
+    size: usize,
+    cas: CasNumber,
+    replies: &mut Replies,
+) {
+    if put.returns_fields {
+        replies.slot(index).set_item(&fields_of(attributes, size, cas).encode(), &[]);
+    } else {
+        replies.set(index, Reply::Done);
+    }
+}
+
+/// Returns the number that a value begins with, as memcached reads it: blanks and a sign may precede the digits, and blanks
+/// end the number.
+fn number(value: &[u8]) -> Option<u64> {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let start = value.iter().position(|byte| !is_blank(byte));
+    let text = start.map_or(&[][..], |start| &value[start..]);
+    let (is_negative, text) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    };
+    let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    if end == 0 {
+        // A value of blanks counts as 0.
+        return value.first().filter(|byte| is_blank(byte)).map(|_| 0);
+    }
+    let digits = std::str::from_utf8(&text[..end]).expect("digits are ASCII");
+    let number: u64 = digits.parse().ok()?;
+    let is_ended = text.get(end).is_none_or(is_blank);
+    (is_ended && (!is_negative || number == 0)).then_some(number)
+}
+
+/// Returns the text of a number.
+fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &[u8] {
+    let mut start = DIGITS_MAX;
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[start..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_and_written() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("12 ", Some(12)),
+            (" +7\r", Some(7)),
+            ("12 abc", Some(12)),
+            ("18446744073709551615", Some(u64::MAX)),
+            (" ", Some(0)),
+            ("-0", Some(0)),
+            ("", None),
+            ("-1", None),
+            ("12a", None),
+            ("18446744073709551616", None),
+            ("x", None),
+        ] {
+            assert_eq!(number(text.as_bytes()), expected, "{text:?}");
+        }
+        let mut digits = [0; DIGITS_MAX];
+        for number in [0, 9, 10, u64::MAX] {
+            assert_eq!(decimal(number, &mut digits), number.to_string().as_bytes());
+        }
+    }
+}

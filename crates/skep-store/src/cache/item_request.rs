@@ -1,0 +1,351 @@
+//! The commands of memcached's protocol on one item, as a cache executes them.
+//!
+//! An [`ItemRequest`] has the meaning of a text or meta command: its number, expiry and flags are decoded, and a relative
+//! time is resolved. The reply is one of these:
+//!
+//! | reply | of | meaning |
+//! |---|---|---|
+//! | `Value` | get, arithmetic, a put that asks for it | [`ItemFields`], then the value or the number |
+//! | `Done` | put, delete, invalidate | it took place |
+//! | `NotFound` | all | the key is missing, and the command needs one |
+//! | `Exists` | all | the item has another cas number, or a put needs a missing key |
+//! | `Failed` | arithmetic, append, prepend | the value is no number, or would be too long |
+//!
+//! ```text
+//! byte 0         4         8               16              24      25
+//!      ├─────────┼─────────┼───────────────┼───────────────┼───────┼─────────┐
+//!      │ flags   │ size    │ cas number    │ expiry        │ marks │ value   │  numbers are little-endian
+//!      └─────────┴─────────┴───────────────┴───────────────┴───────┴─────────┘
+//!                                            2⁶⁴ − 1: none   bits 0–4: the fields that are true or false
+//! ```
+
+use super::bucket::Home;
+use super::execute::{Execution, Progress};
+use super::item::CasNumber;
+use crate::memory::ResidentLines;
+use crate::processor::Replies;
+use skep_core::operation::{Expiry, ExpiryChange, KEY_SIZE_MAX, OperationError, Request, VALUE_SIZE_MAX};
+
+/// Bytes of encoded [`ItemFields`].
+pub(super) const FIELDS_SIZE: usize = 25;
+
+/// A command of memcached's protocol on one item.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ItemRequest<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The command takes place only if the item has this number.
+    pub cas: Option<CasNumber>,
+    /// The command.
+    pub command: ItemCommand<'a>,
+}
+
+/// The command of an [`ItemRequest`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ItemCommand<'a> {
+    /// Returns the item.
+    Get(ItemGet),
+    /// Stores a value.
+    Put(ItemPut<'a>),
+    /// Removes the item.
+    Delete,
+    /// Marks the item as stale, and changes its expiry. The next client that reads it wins.
+    Invalidate {
+        /// The change of the expiry.
+        expiry: ExpiryChange,
+    },
+    /// Adds to a decimal number, or subtracts.
+    Arithmetic(ItemArithmetic),
+}
+
+/// Returns an item, and changes its expiry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ItemGet {
+    /// The reply has the value.
+    pub returns_value: bool,
+    /// The item counts as read from now on.
+    pub is_access: bool,
+    /// The change of the expiry.
+    pub expiry: ExpiryChange,
+    /// The client wins if the item is stale, and no other client has won.
+    pub may_win: bool,
+    /// Creates a missing key with an empty value and this expiry. The client wins.
+    pub create: Option<ExpiryChange>,
+    /// The client also wins if the item expires before this time, in milliseconds since 1970.
+    pub recache_before: Option<u64>,
+}
+
+impl ItemGet {
+    /// Returns the item, and changes nothing else.
+    pub const PLAIN: ItemGet = ItemGet {
+        returns_value: true,
+        is_access: true,
+        expiry: ExpiryChange::KEEP,
+        may_win: false,
+        create: None,
+        recache_before: None,
+    };
+}
+
+/// Stores a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ItemPut<'a> {
+    /// The value, or the bytes that are added to it.
+    pub value: &'a [u8],
+    /// The condition, and the place of the bytes.
+    pub mode: ItemPutMode,
+    /// The flags of the client. Append and prepend keep those of the item.
+    pub flags: u32,
+    /// The expiry. Append and prepend keep that of the item.
+    pub expiry: ExpiryChange,
+    /// If the item has a higher number than the one given, stores the value as a stale one, with the item's expiry.
+    pub may_be_stale: bool,
+    /// The reply has the fields of the new item.
+    pub returns_fields: bool,
+}
+
+/// What an [`ItemPut`] stores, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemPutMode {
+    /// The value, in any case.
+    Always,
+    /// The value, if the key is missing.
+    IfAbsent,
+    /// The value, if the key exists.
+    IfPresent,
+    /// The value of the item, then the bytes. The key must exist.
+    Append,
+    /// The bytes, then the value of the item. The key must exist.
+    Prepend,
+}
+
+/// Changes a decimal number of 64 bits without a sign. The reply is the new number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ItemArithmetic {
+    /// The change.
+    pub change: ItemChange,
+    /// Creates a missing key with this number and expiry.
+    pub create: Option<(u64, ExpiryChange)>,
+    /// The change of the expiry of an item.
+    pub expiry: ExpiryChange,
+}
+
+/// The change of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemChange {
+    /// Adds this modulo 2⁶⁴.
+    Add(u64),
+    /// Subtracts this, or all if the number is smaller.
+    Subtract(u64),
+}
+
+/// The fields of an item besides its key and value. The expiry is that before a get or an arithmetic command has changed
+/// it; the other fields are those after the command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ItemFields {
+    /// The flags of the client.
+    pub flags: u32,
+    /// The bytes of the value.
+    pub size: u32,
+    /// The number of this state of the key.
+    pub cas: CasNumber,
+    /// The time from which on the key is missing.
+    pub expiry: Option<Expiry>,
+    /// An earlier command has read the item.
+    pub was_fetched: bool,
+    /// The value is stale.
+    pub is_stale: bool,
+    /// Another client has won before.
+    pub is_won_by_other: bool,
+    /// This client has won: it should store a new value.
+    pub is_won: bool,
+    /// The command has created the item.
+    pub is_created: bool,
+}
+
+impl ItemFields {
+    /// Decodes the reply of a command: the fields, and the value or the number after them.
+    ///
+    /// # Panics
+    /// If the bytes are not such a reply.
+    pub fn decode(reply: &[u8]) -> (ItemFields, &[u8]) {
+        let (bytes, value) = reply.split_first_chunk::<FIELDS_SIZE>().expect("the reply begins with the fields");
+        let (flags, rest) = bytes.split_first_chunk().expect("4 of 25 bytes");
+        let (size, rest) = rest.split_first_chunk().expect("4 of 21 bytes");
+        let (cas, rest) = rest.split_first_chunk().expect("8 of 17 bytes");
+        let (expiry, marks) = rest.split_first_chunk().expect("8 of 9 bytes");
+        let has = |bit: u8| marks[0] >> bit & 1 != 0;
+        let fields = ItemFields {
+            flags: u32::from_le_bytes(*flags),
+            size: u32::from_le_bytes(*size),
+            cas: CasNumber(u64::from_le_bytes(*cas)),
+            expiry: i64::try_from(u64::from_le_bytes(*expiry)).ok().and_then(Expiry::at),
+            was_fetched: has(0),
+            is_stale: has(1),
+            is_won_by_other: has(2),
+            is_won: has(3),
+            is_created: has(4),
+        };
+        (fields, value)
+    }
+
+    /// Returns the bytes of the fields.
+    #[inline]
+    pub(super) fn encode(&self) -> [u8; FIELDS_SIZE] {
+        let mut bytes = [0; FIELDS_SIZE];
+        bytes[..4].copy_from_slice(&self.flags.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.size.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.cas.0.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.expiry.map_or(u64::MAX, Expiry::milliseconds).to_le_bytes());
+        let marks = [self.was_fetched, self.is_stale, self.is_won_by_other, self.is_won, self.is_created];
+        bytes[24] = marks.iter().rev().fold(0, |bits, mark| bits << 1 | u8::from(*mark));
+        bytes
+    }
+}
+
+impl<'a> ItemRequest<'a> {
+    /// Returns true if the command changes no item, except that the item counts as read.
+    pub fn is_read(&self) -> bool {
+        matches!(self.command, ItemCommand::Get(ItemGet { expiry: ExpiryChange::KEEP, may_win: false, .. }))
+    }
+
+    /// Returns the bytes of key and value.
+    pub fn size(&self) -> usize {
+        self.key.len() + self.value().len()
+    }
+
+    /// Returns the bytes that a put stores.
+    pub fn value(&self) -> &'a [u8] {
+        if let ItemCommand::Put(put) = self.command { put.value } else { &[] }
+    }
+
+    /// Returns the same command on another key, with another value if it has one.
+    pub fn with_bytes<'b>(&self, key: &'b [u8], value: &'b [u8]) -> ItemRequest<'b> {
+        let command = match self.command {
+            ItemCommand::Put(put) => ItemCommand::Put(ItemPut { value, ..put }),
+            ItemCommand::Get(get) => ItemCommand::Get(get),
+            ItemCommand::Delete => ItemCommand::Delete,
+            ItemCommand::Invalidate { expiry } => ItemCommand::Invalidate { expiry },
+            ItemCommand::Arithmetic(arithmetic) => ItemCommand::Arithmetic(arithmetic),
+        };
+        ItemRequest { key, cas: self.cas, command }
+    }
+}
+
+/// A request that a cache executes.
+pub(super) trait CacheRequest {
+    /// Returns the key.
+    fn key(&self) -> &[u8];
+
+    /// Returns true if the request is valid. It is faster than [`CacheRequest::validate`], and may be false for others.
+    fn is_valid(&self) -> bool;
+
+    /// Checks the request without its value.
+    fn validate(&self) -> Result<(), OperationError>;
+
+    /// Returns true if it may read the item of its key.
+    fn reads_item(&self) -> bool;
+
+    /// Executes the request, which is valid. Sets the reply at `index`, unless it is deferred.
+    fn execute<'e, L: ResidentLines>(
+        &'e self,
+        execution: &mut Execution<'e, L>,
+        index: usize,
+        home: Home,
+        replies: &mut Replies,
+    ) -> Progress;
+}
+
+impl CacheRequest for Request<'_> {
+    #[inline(always)]
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    #[inline(always)]
+    fn is_valid(&self) -> bool {
+        super::is_valid(self)
+    }
+
+    fn validate(&self) -> Result<(), OperationError> {
+        self.validate_unordered()
+    }
+
+    #[inline(always)]
+    fn reads_item(&self) -> bool {
+        super::execute::unconditional(&self.operation).is_none()
+    }
+
+    #[inline(always)]
+    fn execute<'e, L: ResidentLines>(
+        &'e self,
+        execution: &mut Execution<'e, L>,
+        index: usize,
+        home: Home,
+        replies: &mut Replies,
+    ) -> Progress {
+        execution.execute(index, self, home, replies)
+    }
+}
+
+impl CacheRequest for ItemRequest<'_> {
+    #[inline(always)]
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    #[inline(always)]
+    fn is_valid(&self) -> bool {
+        matches!(self.key.len(), 1..=KEY_SIZE_MAX) && self.value().len() <= VALUE_SIZE_MAX
+    }
+
+    fn validate(&self) -> Result<(), OperationError> {
+        match self.key.len() {
+            0 => Err(OperationError::KeyEmpty),
+            1..=KEY_SIZE_MAX if self.value().len() <= VALUE_SIZE_MAX => Ok(()),
+            1..=KEY_SIZE_MAX => Err(OperationError::ValueTooLong),
+            _ => Err(OperationError::KeyTooLong),
+        }
+    }
+
+    #[inline(always)]
+    fn reads_item(&self) -> bool {
+        !matches!(self.command, ItemCommand::Put(ItemPut { mode: ItemPutMode::Always, .. })) || self.cas.is_some()
+    }
+
+    #[inline(always)]
+    fn execute<'e, L: ResidentLines>(
+        &'e self,
+        execution: &mut Execution<'e, L>,
+        index: usize,
+        home: Home,
+        replies: &mut Replies,
+    ) -> Progress {
+        execution.execute_item(index, self, home, replies)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_come_back() {
+        let fields = |bit: u32| ItemFields {
+            flags: 1 << bit,
+            size: 7,
+            cas: CasNumber(u64::MAX),
+            expiry: if bit == 0 { None } else { Expiry::at(5) },
+            was_fetched: bit == 0,
+            is_stale: bit == 1,
+            is_won_by_other: bit == 2,
+            is_won: bit == 3,
+            is_created: bit == 4,
+        };
+        for fields in (0..6).map(fields) {
+            let mut reply = fields.encode().to_vec();
+            reply.extend_from_slice(b"value");
+            assert_eq!(ItemFields::decode(&reply), (fields, &b"value"[..]));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Random text and meta commands, with valid and invalid arguments. Those in which Skep differs from memcached, as
+//! `docs/memcached.md` lists them, are left out.
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::wire::CAS;
+
+const KEYS: [&str; 5] = ["a", "b", "c", "d:1", "d:2"];
+const NUMBERS: [&str; 7] = ["0", "1", "5", "100", "18446744073709551615", "18446744073709551616", "x"];
+/// Never, at once (twice), in the future (twice).
+const EXPTIMES: [&str; 6] = ["0", "0", "-1", "2592001", "100", "1999999999"];
+const JUNK: [&str; 16] = [
+    "get",
+    "gets",
+    "gat",
+    "foo bar",
+    "set a 0 0",
+    "set a x 0 1",
+    "set a 0 0 -1",
+    "incr a",
+    "incr a 1 2 3",
+    "touch a",
+    "touch a x",
+    "delete a 1",
+    "mg",
+    "mg a v v",
+    "mg a ~",
+    "ms a x",
+];
+
+/// A source of commands.
+pub(crate) struct Commands {
+    random: Xoshiro256PlusPlus,
+}
+
+impl Commands {
+    /// Returns the source of this seed.
+    pub(crate) fn new(seed: u64) -> Commands {
+        Commands { random: Xoshiro256PlusPlus::seed_from_u64(seed) }
+    }
+
+    /// Returns a number below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.random.random_range(0..end)
+    }
+
+    fn chance(&mut self, part: u64) -> bool {
+        self.below(part) == 0
+    }
+
+    fn choose<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len() as u64) as usize]
+    }
+
+    fn key(&mut self) -> String {
+        if self.chance(20) { "k".repeat(250) } else { self.choose(&KEYS).to_owned() }
+    }
+
+    fn keys(&mut self) -> String {
+        let count = 1 + self.below(5);
+        (0..count).map(|_| format!(" {}", self.key())).collect()
+    }
+
+    fn noreply(&mut self) -> &'static str {
+        if self.chance(5) { " noreply" } else { "" }
+    }
+
+    fn value(&mut self) -> String {
+        let numbers = ["", "0", "7", "10", "99", "12 ", " 3", "-1", "+5", "18446744073709551615"];
+        match self.below(8) {
+            0 => "x".repeat(self.below(600) as usize),
+            1 => "abc".to_owned(),
+            _ => self.choose(&numbers).to_owned(),
+        }
+    }
+
+    /// Returns the next command, with its value.
+    pub(crate) fn next(&mut self) -> Vec<u8> {
+        let (key, noreply) = (self.key(), self.noreply());
+        let command = match self.below(40) {
+            0..=5 => format!("get{}", self.keys()),
+            6..=8 => format!("gets {key}"),
+            9 => format!("gat {}{}", self.choose(&EXPTIMES), self.keys()),
+            10..=16 => {
+                let name = self.choose(&["set", "set", "add", "replace", "append", "prepend"]);
+                let (flags, exptime, value) =
+                    (self.choose(&["0", "5", "4294967295"]), self.choose(&EXPTIMES), self.value());
+                format!("{name} {key} {flags} {exptime} {}{noreply}\r\n{value}", value.len())
+            }
+            17..=18 => {
+                let (exptime, value) = (self.choose(&EXPTIMES), self.value());
+                format!("cas {key} 0 {exptime} {} {CAS}{noreply}\r\n{value}", value.len())
+            }
+            19..=22 => {
+                let name = self.choose(&["incr", "decr"]);
+                format!("{name} {key} {}{noreply}", self.choose(&NUMBERS))
+            }
+            23..=24 => format!("delete {key}{noreply}"),
+            // A new expiry changes the number of an item in Skep, so none of this command's have a use of it.
+            25 => format!("touch {key} {}{noreply}", self.choose(&EXPTIMES)),
+            26..=29 => format!("mg {key}{}", self.flags("v t f h s k O N R q u")),
+            30..=32 => {
+                let (flags, value) = (self.flags("k O T F M q"), self.value());
+                format!("ms {key} {}{flags}\r\n{value}", value.len())
+            }
+            33..=34 => format!("md {key}{}", self.flags("k O q I T")),
+            35..=36 => format!("ma {key}{}", self.flags("k O q v t N D J M")),
+            37 => self.choose(&["mn", "verbosity 1", "version"]).to_owned(),
+            38 if self.chance(8) => format!("flush_all{noreply}"),
+            _ => self.choose(&JUNK).to_owned(),
+        };
+        (command + "\r\n").into_bytes()
+    }
+
+    /// Returns some of these flags, in any order, with tokens.
+    fn flags(&mut self, letters: &str) -> String {
+        let mut chosen: Vec<&str> = letters.split(' ').filter(|_| self.chance(3)).collect();
+        for index in (1..chosen.len()).rev() {
+            chosen.swap(index, self.below(index as u64 + 1) as usize);
+        }
+        let flags = chosen.into_iter().map(|letter| {
+            let token = match letter {
+                "O" => "opaque",
+                "T" | "N" | "R" => self.choose(&["0", "30", "100"]),
+                "F" => self.choose(&["0", "5", "x"]),
+                "M" => self.choose(&["E", "A", "P", "R", "S", "I", "D", "+", "-", "x"]),
+                "D" => self.choose(&NUMBERS),
+                "J" => self.choose(&["0", "13"]),
+                _ => "",
+            };
+            format!(" {letter}{token}")
+        });
+        flags.collect()
+    }
+}
