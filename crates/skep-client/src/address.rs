@@ -3,6 +3,7 @@
 //! | written | transport |
 //! |---|---|
 //! | `HOST:PORT`, `tcp:HOST:PORT` | TCP |
+//! | `udp:HOST:PORT` | UDP; the shards of the server have this port and those after it |
 //! | `shm:PATH` | shared memory; the path is the unix socket of a server on the same machine |
 
 use std::fmt::{self, Display, Formatter};
@@ -17,12 +18,15 @@ use std::path::{Path, PathBuf};
 ///
 /// assert_eq!(ServerAddress::from("tcp:localhost:7379"), ServerAddress::Tcp("localhost:7379".into()));
 /// assert_eq!(ServerAddress::from("localhost:7379"), ServerAddress::Tcp("localhost:7379".into()));
+/// assert_eq!(ServerAddress::from("udp:localhost:7379"), ServerAddress::Udp("localhost:7379".into()));
 /// assert_eq!(ServerAddress::from("shm:/run/skep.sock"), ServerAddress::SharedMemory("/run/skep.sock".into()));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddress {
     /// A host and a port.
     Tcp(String),
+    /// A host and the first UDP port of the server.
+    Udp(String),
     /// The path of the unix socket over which a server on this machine gives out shared memory.
     SharedMemory(PathBuf),
 }
@@ -32,6 +36,8 @@ pub enum ServerAddress {
 pub enum ResolvedAddress {
     /// An IP address and a port.
     Tcp(SocketAddr),
+    /// An IP address and the first UDP port of the server.
+    Udp(SocketAddr),
     /// The path of a unix socket.
     SharedMemory(PathBuf),
 }
@@ -41,7 +47,21 @@ impl ServerAddress {
     pub(crate) fn resolve(&self) -> io::Result<Vec<ResolvedAddress>> {
         match self {
             ServerAddress::Tcp(host) => Ok(host.to_socket_addrs()?.map(ResolvedAddress::Tcp).collect()),
+            ServerAddress::Udp(host) => Ok(host.to_socket_addrs()?.map(ResolvedAddress::Udp).collect()),
             ServerAddress::SharedMemory(path) => Ok(vec![ResolvedAddress::SharedMemory(path.clone())]),
+        }
+    }
+}
+
+impl ResolvedAddress {
+    /// Returns the address at which a client reaches a shard first. With UDP, each shard has a port.
+    pub(crate) fn of_shard(&self, shard: u16) -> ResolvedAddress {
+        match self {
+            ResolvedAddress::Udp(address) => {
+                let port = address.port().saturating_add(shard);
+                ResolvedAddress::Udp(SocketAddr::new(address.ip(), port))
+            }
+            other => other.clone(),
         }
     }
 }
@@ -50,6 +70,7 @@ impl From<&str> for ServerAddress {
     fn from(text: &str) -> Self {
         match text.split_once(':') {
             Some(("shm", path)) => ServerAddress::SharedMemory(Path::new(path).to_owned()),
+            Some(("udp", host)) => ServerAddress::Udp(host.to_owned()),
             Some(("tcp", host)) => ServerAddress::Tcp(host.to_owned()),
             _ => ServerAddress::Tcp(text.to_owned()),
         }
@@ -90,6 +111,7 @@ impl Display for ServerAddress {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
             ServerAddress::Tcp(host) => formatter.write_str(host),
+            ServerAddress::Udp(host) => write!(formatter, "udp:{host}"),
             ServerAddress::SharedMemory(path) => write!(formatter, "shm:{}", path.display()),
         }
     }
@@ -99,6 +121,7 @@ impl Display for ResolvedAddress {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
             ResolvedAddress::Tcp(address) => address.fmt(formatter),
+            ResolvedAddress::Udp(address) => write!(formatter, "udp:{address}"),
             ResolvedAddress::SharedMemory(path) => write!(formatter, "shm:{}", path.display()),
         }
     }

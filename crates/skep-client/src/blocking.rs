@@ -99,7 +99,7 @@ impl Client {
 
     /// Executes the requests. Connects again after a failure, if that repeats no update.
     fn run(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
-        if !self.exchange.begin(requests.len()) || !are_silent(&self.connections) {
+        if !self.exchange.begin(requests.len()) || !are_silent(&mut self.connections) {
             self.connections.clear();
         }
         let mut retries = Retries::new(&self.settings);
@@ -224,7 +224,8 @@ fn open(
     expected: Option<(u16, Welcome)>,
 ) -> Result<(Stream, Welcome), ClientError> {
     let limit = settings.connect_timeout;
-    let mut stream = Stream::connect(address, limit)
+    let shard = expected.map_or(0, |(shard, _)| shard);
+    let mut stream = Stream::connect(&address.of_shard(shard), limit)
         .map_err(|source| ClientError::Connect { address: address.to_string(), source })?;
     let mut handshake = Handshake::new(address, settings.password.as_ref(), expected);
     let welcome = (|| {

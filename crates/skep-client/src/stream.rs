@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use skep_transport::datagram::DatagramStream;
 use skep_transport::shared::{self, End};
 
 use crate::address::ResolvedAddress;
@@ -29,6 +30,8 @@ pub(crate) enum Stream {
     Tcp(TcpStream, Duration),
     /// Rings in shared memory, and the time of the last wait for them.
     SharedMemory(Box<End>, Instant),
+    /// A session over UDP, with its socket.
+    Datagram(Box<DatagramStream>),
 }
 
 /// A stream to wait for: its index, and true if the client has bytes to send on it.
@@ -47,6 +50,7 @@ impl Stream {
             ResolvedAddress::SharedMemory(path) => {
                 Ok(Stream::SharedMemory(Box::new(End::connect(path, limit)?), Instant::now()))
             }
+            ResolvedAddress::Udp(address) => Ok(Stream::Datagram(Box::new(DatagramStream::connect(*address, limit)?))),
         }
     }
 
@@ -60,6 +64,7 @@ impl Stream {
                 }
             },
             Stream::SharedMemory(end, _) => end.send(bytes),
+            Stream::Datagram(datagram) => datagram.send(bytes),
         }
     }
 
@@ -72,6 +77,7 @@ impl Stream {
                 Err(error) => Err(error.into()),
             },
             Stream::SharedMemory(end, _) => end.receive(buffer),
+            Stream::Datagram(datagram) => datagram.receive(buffer),
         }
     }
 
@@ -98,15 +104,40 @@ impl Stream {
                 Some(_) => self.receive(buffer).map(Some),
                 None => Ok(None),
             },
+            Stream::Datagram(datagram) => datagram.receive_within(buffer, limit),
         }
     }
 
+    /// Prepares a wait for the stream. Returns the time at which it has something to do, even if nothing arrives.
+    fn prepare_wait(&mut self) -> io::Result<Option<Instant>> {
+        match self {
+            Stream::Tcp(..) | Stream::SharedMemory(..) => Ok(None),
+            Stream::Datagram(datagram) => datagram.prepare_wait(),
+        }
+    }
+
+    /// Returns the file descriptor to wait for, until there are bytes to receive, or it takes bytes to send.
     fn poll_fd(&self, is_sending: bool) -> PollFd<'_> {
         match self {
-            Stream::Tcp(socket, _) => {
-                PollFd::new(socket, if is_sending { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
-            }
+            Stream::Tcp(socket, _) if is_sending => PollFd::new(socket, PollFlags::IN | PollFlags::OUT),
+            Stream::Tcp(socket, _) => PollFd::new(socket, PollFlags::IN),
             Stream::SharedMemory(end, _) => PollFd::new(&**end, PollFlags::IN),
+            // What it sends depends on the packets that arrive.
+            Stream::Datagram(datagram) => PollFd::new(&**datagram, PollFlags::IN),
+        }
+    }
+
+    /// Acts on the end of a wait, with the flags of its file descriptor. Returns true if there may be bytes or an end to
+    /// receive, and true if it may take bytes to send.
+    fn on_wake(&mut self, flags: PollFlags) -> io::Result<(bool, bool)> {
+        match self {
+            // A socket with an error is reported as ready too. The receive then returns the error.
+            Stream::Tcp(..) => Ok((!(flags - PollFlags::OUT).is_empty(), flags.contains(PollFlags::OUT))),
+            Stream::SharedMemory(end, _) => Ok((end.is_ready(false), false)),
+            Stream::Datagram(datagram) => {
+                datagram.on_wake()?;
+                Ok((datagram.is_readable(), datagram.is_writable()))
+            }
         }
     }
 }
@@ -119,12 +150,12 @@ pub(crate) fn wait(streams: &mut [Stream], waiting: &[Waiting], limit: Duration)
         .iter()
         .filter_map(|&(index, is_sending)| match &streams[index] {
             Stream::SharedMemory(end, _) => Some((&**end, is_sending)),
-            Stream::Tcp(..) => None,
+            Stream::Tcp(..) | Stream::Datagram(_) => None,
         })
         .collect();
     // All streams of a client have the same transport.
     if ends.is_empty() {
-        return wait_for_sockets(streams, waiting, limit, begun);
+        return wait_for_sockets(streams, waiting, begun + limit);
     }
     let is_ready = shared::wait(&ends, limit)?;
     let readable = std::iter::zip(waiting, ends).filter(|(_, (end, _))| end.is_ready(false));
@@ -137,44 +168,54 @@ pub(crate) fn wait(streams: &mut [Stream], waiting: &[Waiting], limit: Duration)
     Ok(is_ready.then_some(readable))
 }
 
-fn wait_for_sockets(
-    streams: &[Stream],
-    waiting: &[Waiting],
-    limit: Duration,
-    begun: Instant,
-) -> io::Result<Option<Vec<usize>>> {
-    let mut polled: Vec<_> = waiting.iter().map(|&(index, is_sending)| streams[index].poll_fd(is_sending)).collect();
+/// Does the same for streams that have a socket each.
+fn wait_for_sockets(streams: &mut [Stream], waiting: &[Waiting], until: Instant) -> io::Result<Option<Vec<usize>>> {
     loop {
+        let mut wake_at = until;
+        for &(index, _) in waiting {
+            wake_at = streams[index].prepare_wait()?.map_or(wake_at, |time| time.min(wake_at));
+        }
+        let mut polled: Vec<_> =
+            waiting.iter().map(|&(index, is_sending)| streams[index].poll_fd(is_sending)).collect();
         // A signal does not begin the time anew. A timeout is too long for the type only if it is longer than the
         // settings allow.
-        let left = limit.saturating_sub(begun.elapsed());
+        let left = wake_at.saturating_duration_since(Instant::now());
         match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
-            Err(Errno::INTR) => {}
-            Ok(0) => return Ok(None),
-            Ok(_) => break,
+            Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
+            Ok(_) => {}
+        }
+        let flags: Vec<PollFlags> = polled.iter().map(PollFd::revents).collect();
+        let (mut readable, mut may_send) = (Vec::new(), false);
+        for (&(index, is_sending), flags) in std::iter::zip(waiting, flags) {
+            let (is_readable, is_writable) = streams[index].on_wake(flags)?;
+            readable.extend(is_readable.then_some(index));
+            may_send |= is_sending && is_writable;
+        }
+        if !readable.is_empty() || may_send {
+            return Ok(Some(readable));
+        }
+        if Instant::now() >= until {
+            return Ok(None);
         }
     }
-    // A socket with an error is reported as ready too. The receive then returns the error.
-    let is_ready = |fd: &PollFd<'_>| !(fd.revents() - PollFlags::OUT).is_empty();
-    Ok(Some(std::iter::zip(waiting, &polled).filter(|(_, fd)| is_ready(fd)).map(|(&(index, _), _)| index).collect()))
 }
 
 /// Returns true if no byte and no end has arrived on these streams. A stream without a request in flight gets nothing
 /// from a server, unless the server has closed it. Over shared memory, the kernel is only asked after a while: if the
 /// server was killed since, its reply is missing.
-pub(crate) fn are_silent(streams: &[Stream]) -> bool {
-    let mut polled = Vec::new();
-    for stream in streams {
-        match stream {
-            Stream::Tcp(..) => polled.push(stream.poll_fd(false)),
-            Stream::SharedMemory(end, used_at) => {
-                let is_open = used_at.elapsed() < TRUSTED_TIME || end.take_doorbells();
-                if !is_open || !end.is_silent() {
-                    return false;
-                }
-            }
+pub(crate) fn are_silent(streams: &mut [Stream]) -> bool {
+    let is_silent = |stream: &mut Stream| match stream {
+        Stream::Tcp(..) => true,
+        Stream::SharedMemory(end, used_at) => {
+            (used_at.elapsed() < TRUSTED_TIME || end.take_doorbells()) && end.is_silent()
         }
+        Stream::Datagram(datagram) => datagram.is_silent(),
+    };
+    if !streams.iter_mut().all(is_silent) {
+        return false;
     }
+    let sockets = streams.iter().filter(|stream| matches!(stream, Stream::Tcp(..)));
+    let mut polled: Vec<_> = sockets.map(|stream| stream.poll_fd(false)).collect();
     polled.is_empty() || poll(&mut polled, Some(&Timespec::default())) == Ok(0)
 }

@@ -27,6 +27,7 @@ mod counter;
 mod cursors;
 mod delays;
 mod dispatch;
+mod echo;
 mod endpoint;
 mod exchange;
 mod front_end;
@@ -59,6 +60,7 @@ mod transport;
 mod unix_time;
 mod window;
 
+pub use echo::EchoSettings;
 pub use settings::{ServerSettings, StartError};
 pub use skep_wire::native::{PASSWORD_SIZE_MAX, Password};
 
@@ -79,6 +81,7 @@ use shard::{Handover, Parts, Shard};
 use shared::Shared;
 use start::Steps;
 use threads::Threads;
+use transport::datagram::{self, Datagrams};
 
 /// A running server. It stops when it is dropped.
 #[derive(Debug)]
@@ -106,6 +109,11 @@ impl Server {
             let ServerSettings { native, resp, shared_memory, .. } = &mut settings;
             Listeners::bind(native, resp, shared_memory.as_deref(), &mut steps)?
         };
+        let mut sockets = match &mut settings.udp {
+            Some(address) => datagram::bind(address, settings.shards, &mut steps)?,
+            None => Vec::new(),
+        }
+        .into_iter();
         let cores = cores_for_shards(&settings, &mut steps)?;
         let mut processors = Vec::new();
         for _ in 0..settings.shards {
@@ -133,11 +141,18 @@ impl Server {
                 || threads.spawn(name.clone(), None, || daemon.run()),
                 |source| StartError::Thread { name: name.clone(), source },
             )?;
+            let datagrams = match sockets.next() {
+                Some(socket) => Some(Box::new(
+                    steps.open(format!("the packets of shard {index}"), || Datagrams::new(socket, Instant::now()))?,
+                )),
+                None => None,
+            };
             let parts = Parts {
                 index,
                 shared: shared.clone(),
                 partition: Partition::new(shared.partition_seed, shared.settings.shards),
                 listeners: listeners.take(),
+                datagrams,
                 waker,
                 peers,
                 incoming,
@@ -180,6 +195,11 @@ impl Server {
     /// Returns the path of the socket for shared memory, if there is one.
     pub fn shared_memory_path(&self) -> Option<&Path> {
         self.shared.settings.shared_memory.as_deref()
+    }
+
+    /// Returns the first of the UDP addresses, if there are any; each further shard has the next port.
+    pub fn udp_address(&self) -> Option<SocketAddr> {
+        self.shared.settings.udp
     }
 
     /// Lets the command `SHUTDOWN` call this function once, from a thread of the server. The function must return soon,

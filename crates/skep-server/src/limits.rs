@@ -184,6 +184,8 @@ pub(crate) const TRANSACTION_SIZE_MAX: usize = 16 << 20;
 /// Bytes of replies after which a command that reads or deletes is continued later, and a transaction refuses its other
 /// commands. The reserve of a shard covers them.
 pub(crate) const ISOLATED_REPLY_MAX: usize = 4 << 20;
+/// Commands with short replies, of about 20 bytes each, whose replies are short together too.
+pub(crate) const SHORT_REPLIES_MAX: usize = 100;
 /// Operations of an isolated command that are executed at a time.
 pub(crate) const ISOLATED_PART_MAX: usize = 1 << 10;
 /// Operations for which a costly command of a transaction counts that the server executes itself, such as `CLIENT KILL`.
@@ -292,6 +294,21 @@ pub(crate) const FORWARDED_POOL_SIZE_MAX: usize = 2 << 20;
 pub(crate) const POOLED_SIZE_MAX: usize = 64 << 10;
 /// Requests for which an empty batch keeps memory, and as many replies.
 pub(crate) const POOLED_ENTRIES_MAX: usize = 1024;
+
+// Datagrams: see [`crate::transport::datagram`].
+
+/// Arrivals that a turn takes. Each has the packets that a client sent together, up to 64 KiB.
+pub(crate) const ARRIVALS_IN_TURN_MAX: usize = 32;
+/// Control packets that a turn sends: each takes a few microseconds, and a flood of hellos asks for many.
+pub(crate) const CONTROL_PACKETS_IN_TURN_MAX: usize = 64;
+/// Bytes that the kernel is asked to keep for a UDP socket in each direction.
+pub(crate) const SOCKET_BUFFER_SIZE: usize = 4 << 20;
+/// Bytes that the sessions of a shard hold together; beyond, each holds two packets.
+pub(crate) const SESSION_BUFFERS_MAX: usize = 32 << 20;
+/// Bytes that a shard needs for datagrams: the buffers of sessions, and those of the socket.
+pub(crate) const DATAGRAM_MEMORY: u64 = (SESSION_BUFFERS_MAX + ARRIVALS_IN_TURN_MAX * (64 << 10)) as u64;
+/// Attempts to find as many free ports in succession as there are shards.
+pub(crate) const UDP_PORT_ATTEMPTS: usize = 16;
 
 // Memory of connections: see [`crate::memory_budget`].
 

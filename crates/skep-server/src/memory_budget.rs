@@ -338,9 +338,9 @@ impl ShardBudget {
         self.overdraft() > SHARD_RESERVE
     }
 
-    /// Returns true if so many bytes of the reserve are left.
-    pub(crate) fn reserve_covers(&self, size: usize) -> bool {
-        self.overdraft() + size <= SHARD_RESERVE
+    /// Returns true if there is room for the usual bytes of a turn's large replies.
+    pub(crate) fn has_room_for_large_replies(&self) -> bool {
+        self.reply_room() >= TURN_REPLIES_MAX
     }
 
     /// Returns the number of bytes that a connection which holds `held` may hold in addition.

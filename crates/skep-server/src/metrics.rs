@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use skep_store::processor::Statistics;
+use skep_transport::datagram::Dropped;
 
 use crate::command_metrics::{AllCommandMetrics, ErrorMetrics};
 use crate::counter::Counter;
@@ -76,6 +77,12 @@ pub(crate) struct Metrics {
     pub(crate) monitors_closed: Counter,
     /// Operations refused with `BUSY`.
     pub(crate) refused: Counter,
+    /// UDP packets that arrived, that were sent, and that were sent again.
+    pub(crate) datagrams_received: Counter,
+    pub(crate) datagrams_sent: Counter,
+    pub(crate) datagrams_repeated: Counter,
+    /// UDP packets that were dropped, by reason.
+    pub(crate) datagrams_dropped: [Counter; Dropped::ALL.len()],
     /// Delays of all operations.
     pub(crate) delays: Delays,
     /// The counters of RESP commands.

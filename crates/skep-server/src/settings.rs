@@ -10,9 +10,10 @@ use skep_store::ordered::{LEASE_TIME, OrderedSettings};
 use skep_transport::shared;
 use skep_wire::native::Password;
 
+use crate::echo::EchoSettings;
 use crate::limits::{
-    BUDGET_MIN, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX, SHARD_MEMORY,
-    SHARDS_MAX, SHARE, SHARED_MEMORY_CONNECTIONS_MAX,
+    BUDGET_MIN, DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX,
+    SHARD_MEMORY, SHARDS_MAX, SHARE, SHARED_MEMORY_CONNECTIONS_MAX,
 };
 use crate::memory_available::memory_available;
 
@@ -26,6 +27,9 @@ pub struct ServerSettings {
     /// The path of a unix socket over which native clients of the same user get shared memory; none: there is no shared
     /// memory.
     pub shared_memory: Option<PathBuf>,
+    /// Where native clients send UDP packets, if they may: each shard has a port, and this is the first one. Port 0: any
+    /// free ports.
+    pub udp: Option<SocketAddr>,
     /// Memory of the hash space, of all shards together, in bytes.
     pub memory: u64,
     /// Memory of the ordered space, which all shards share, in bytes; 0: there is none.
@@ -62,6 +66,8 @@ pub struct ServerSettings {
     pub prefault: bool,
     /// Pins each shard to a core of its own, of those that the process may use.
     pub pin_threads: bool,
+    /// For measurements: the server only echoes.
+    pub echo: Option<EchoSettings>,
 }
 
 impl Default for ServerSettings {
@@ -72,6 +78,7 @@ impl Default for ServerSettings {
             native: SocketAddr::from(([127, 0, 0, 1], 7379)),
             resp: Some(SocketAddr::from(([127, 0, 0, 1], 6379))),
             shared_memory: None,
+            udp: None,
             memory: 1 << 30,
             ordered_memory: 256 << 20,
             lease_time: LEASE_TIME,
@@ -88,6 +95,7 @@ impl Default for ServerSettings {
             tcp_keepalive: 300,
             prefault: false,
             pin_threads: false,
+            echo: None,
         }
     }
 }
@@ -147,7 +155,7 @@ pub enum StartError {
     /// Another program listens on an address.
     #[error("{front_end} address {address} is in use: stop the program that listens there, or choose another port")]
     AddressInUse {
-        /// Which of the two addresses.
+        /// Which of the addresses.
         front_end: &'static str,
         /// The address.
         address: SocketAddr,
@@ -155,7 +163,7 @@ pub enum StartError {
     /// An address cannot be listened on.
     #[error("cannot listen on {front_end} address {address}: {source}: choose another address")]
     Listen {
-        /// Which of the two addresses.
+        /// Which of the addresses.
         front_end: &'static str,
         /// The address.
         address: SocketAddr,
@@ -261,7 +269,8 @@ impl ServerSettings {
         self.store(0).validate().map_err(StartError::Store)?;
         let rings =
             if self.shared_memory.is_some() { SHARED_MEMORY_CONNECTIONS_MAX * shared::CONNECTION_SIZE } else { 0 };
-        let of_shards = u64::from(self.shards) * SHARD_MEMORY;
+        let of_shard = SHARD_MEMORY + if self.udp.is_some() { DATAGRAM_MEMORY } else { 0 };
+        let of_shards = u64::from(self.shards) * of_shard;
         let connection_memory = connection_memory.saturating_add(of_shards).saturating_add(rings as u64);
         let all = memory.saturating_add(ordered_memory).saturating_add(connection_memory);
         match memory_available(Path::new("/")) {

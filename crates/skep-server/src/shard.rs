@@ -16,6 +16,7 @@
 //! batches of other shards, so nothing of these changes between `gather` and the end of `execute`.
 
 mod command_turn;
+mod datagrams;
 #[cfg(test)]
 pub(crate) mod driven;
 mod forwarded;
@@ -57,6 +58,7 @@ use crate::settings::StartError;
 use crate::shared::Shared;
 use crate::spaces::{HashPart, SpaceReplies, SpaceRequests, Stores};
 use crate::start::Steps;
+use crate::transport::datagram::Datagrams;
 use crate::transport::poller::{Poller, Source};
 use crate::transport::{Event, Transport};
 use crate::unix_time::UnixTime;
@@ -125,6 +127,8 @@ pub(crate) struct Parts {
     pub(crate) partition: Partition,
     /// Only for the shard that listens.
     pub(crate) listeners: Option<Listeners>,
+    /// The UDP socket, if there is one.
+    pub(crate) datagrams: Option<Box<Datagrams>>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) peers: Vec<Option<Peer>>,
     pub(crate) incoming: Incoming,
@@ -230,6 +234,9 @@ impl Shard {
             if let Some(listeners) = &parts.listeners {
                 listeners.register(&poller)?;
             }
+            if let Some(datagrams) = &parts.datagrams {
+                datagrams.register(&poller)?;
+            }
             Ok::<_, rustix::io::Errno>(poller)
         })?;
         let peer_count = parts.peers.len();
@@ -297,6 +304,7 @@ impl Shard {
             self.poll(now);
             self.tick(now);
             let worked = self.work(&mut stores, now, UnixTime::of(SystemTime::now()));
+            self.send_datagrams(now);
             let begun = std::mem::replace(&mut now, Instant::now());
             if worked {
                 self.measure(now, now - begun);
@@ -410,6 +418,7 @@ impl Shard {
                     let event = self.take_doorbell(token, event).unwrap_or(event);
                     self.on_event(token, event, now);
                 }
+                Source::Datagrams => self.receive_datagrams(now),
             }
         }
     }
@@ -440,6 +449,9 @@ impl Shard {
                 self.metrics().shared_memory_invalid.add(1);
                 tracing::warn!(connection = endpoint.connection.number, "closing a connection: {invalid}");
             }
+            if let (Transport::Datagram(datagram), Some(datagrams)) = (&endpoint.transport, &mut self.parts.datagrams) {
+                datagrams.remove(token, datagram);
+            }
             endpoint.connection.leave(&mut self.shard_budget);
             self.parts.shared.leave(endpoint.connection.number);
         }
@@ -466,6 +478,7 @@ impl Shard {
                     Some(endpoint) => endpoint.flush(metrics, now, &mut self.shard_budget),
                     None => continue,
                 };
+                self.list_session(token);
                 if next == Next::Drain { self.draining.push(token) } else { self.close(token) }
             }
             self.scan_memory(now);
@@ -545,7 +558,9 @@ impl Shard {
                 Duration::from_millis(left)
             });
             let tick = if ticking { Some(TICK) } else { None };
-            let waits = [tick, expires_in.map(|left| left.min(SLEEP_MAX)), self.idle_wait(), self.held_wait(now)];
+            let packets = self.parts.datagrams.as_ref().and_then(|datagrams| datagrams.wait(now));
+            let waits =
+                [tick, expires_in.map(|left| left.min(SLEEP_MAX)), self.idle_wait(), self.held_wait(now), packets];
             self.poller.wait(waits.into_iter().flatten().min());
         }
         self.parts.waker.awake();

@@ -21,6 +21,7 @@ use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use self::held::record_ordered_writes;
+use crate::echo::Echo;
 use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
 use crate::limits::{IDLE_FLUSH_STEPS, REPLY_BUDGET, URGENT_RECLAIM_STEPS};
 use crate::shared::Shared;
@@ -305,6 +306,8 @@ pub(crate) struct Stores<'s> {
     pub(crate) own: u16,
     pub(crate) ordered: Option<Session<'s>>,
     pub(crate) shared: Option<&'s Shared>,
+    /// Replies in place of the hash store, if the server only echoes.
+    echo: Option<Echo>,
     /// Replies to scans of the ordered space for operations on all keys.
     pub(crate) pages: Replies,
     /// The memory of the last isolated command, for the next one.
@@ -339,6 +342,7 @@ impl<'s> Stores<'s> {
             own,
             ordered,
             shared,
+            echo: shared.and_then(|shared| shared.settings.echo).map(Echo::new),
             pages: Replies::with_budget(REPLY_BUDGET),
             spare_run: None,
             isolated_replies: Replies::with_budget(REPLY_BUDGET),
@@ -366,7 +370,10 @@ impl<'s> Stores<'s> {
             }
             replies.deferred_puts.clear();
         }
-        if !batch.hash.is_empty() {
+        if let (Some(echo), Some(part)) = (&mut self.echo, &self.hash) {
+            echo.execute(&batch.hash, part.processor.memory(), &mut replies.hash);
+            done += batch.hash.len();
+        } else if !batch.hash.is_empty() {
             let part = self.part(self.own);
             let before = part.processor.statistics().operations;
             part.execute(&batch.hash, &mut replies.hash);

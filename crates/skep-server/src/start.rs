@@ -106,14 +106,25 @@ mod tests {
         let small = ServerSettings {
             native: any,
             resp: Some(any),
+            udp: Some(any),
             memory: 16 << 20,
             ordered_memory: 8 << 20,
             prefault: true,
             ..ServerSettings::default()
         };
         let three_shards = ServerSettings { shards: 3, ..small.clone() };
-        let parts =
-            ["native", "RESP", "address space", "shard 0", "shard 2", "skep-merge-2", "skep-shard-0", "skep-shard-2"];
+        let parts = [
+            "native",
+            "RESP",
+            "UDP",
+            "packets of shard 2",
+            "address space",
+            "shard 0",
+            "shard 2",
+            "skep-merge-2",
+            "skep-shard-0",
+            "skep-shard-2",
+        ];
         refuse_each_step_of(&three_shards, &parts);
         refuse_each_step_of(&ServerSettings { pin_threads: true, ..small }, &["which cores"]);
     }

@@ -3,4 +3,5 @@
 //! Each is one end of two ordered streams of bytes, as a TCP connection is. So the front ends of the server and the
 //! lanes of the client are the same on every transport.
 
+pub mod datagram;
 pub mod shared;

@@ -60,6 +60,15 @@ impl RespBatch {
         self.commands.get(self.command).is_some_and(|command| command.action.reads_statistics())
     }
 
+    /// Returns true if the reply to the next command, which is isolated, is short regardless of the values in the stores.
+    pub(crate) fn is_next_reply_short(&self) -> bool {
+        match &self.commands[self.command].action {
+            Action::Isolated(_, Isolated::Exec(queue)) => queue.has_short_replies(),
+            Action::Isolated(name, _) => name.has_short_reply(),
+            _ => false,
+        }
+    }
+
     /// Returns true if a part of the next command, which is isolated, was executed.
     pub(crate) fn has_begun_isolated(&self) -> bool {
         self.run.is_some()

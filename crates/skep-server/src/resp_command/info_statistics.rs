@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use skep_transport::datagram::Dropped;
+
 use super::info::fields;
 use super::table::COMMANDS;
 use crate::command_metrics::ERROR_PREFIXES;
@@ -42,6 +44,22 @@ pub(super) fn stats(text: &mut String, shared: &Shared) {
         "skep_operations" totals.operations
         "skep_operations_forwarded" totals.operations_forwarded
         "skep_protocol_errors" totals.protocol_errors
+    }
+    if shared.settings.udp.is_some() {
+        datagrams(text, shared);
+    }
+}
+
+/// Appends the counters of UDP packets.
+fn datagrams(text: &mut String, shared: &Shared) {
+    fields! { text
+        "skep_udp_packets_received" shared.sum(|metrics| &metrics.datagrams_received)
+        "skep_udp_packets_sent" shared.sum(|metrics| &metrics.datagrams_sent)
+        "skep_udp_packets_repeated" shared.sum(|metrics| &metrics.datagrams_repeated)
+    }
+    for (reason, name) in Dropped::ALL {
+        let count: u64 = shared.all_metrics().map(|metrics| metrics.datagrams_dropped[reason as usize].get()).sum();
+        write!(text, "skep_udp_dropped_{name}:{count}\r\n").expect("a String takes every text");
     }
 }
 

@@ -264,6 +264,54 @@ impl CommandName {
         self.info().has("no_multi")
     }
 
+    /// Returns true if a reply to the command is a number, a status or an error.
+    pub(crate) fn has_short_reply(self) -> bool {
+        use CommandName::{
+            Append, BitCount, BitOp, BitPos, Copy, Decr, DecrBy, Del, DelEx, Exists, Expire, ExpireAt, ExpireTime,
+            GetBit, Incr, IncrBy, MSet, MSetEx, MSetNx, PExpire, PExpireAt, PExpireTime, PSetEx, PTtl, Persist, Rename,
+            RenameNx, SetBit, SetEx, SetNx, SetRange, StrLen, Touch, Ttl, Type, Unlink,
+        };
+        matches!(
+            self,
+            Append
+                | BitCount
+                | BitOp
+                | BitPos
+                | Copy
+                | Decr
+                | DecrBy
+                | Del
+                | DelEx
+                | Exists
+                | Expire
+                | ExpireAt
+                | ExpireTime
+                | GetBit
+                | Incr
+                | IncrBy
+                | MSet
+                | MSetEx
+                | MSetNx
+                | PExpire
+                | PExpireAt
+                | PExpireTime
+                | PSetEx
+                | PTtl
+                | Persist
+                | Rename
+                | RenameNx
+                | SetBit
+                | SetEx
+                | SetNx
+                | SetRange
+                | StrLen
+                | Touch
+                | Ttl
+                | Type
+                | Unlink
+        )
+    }
+
     /// Returns the description of the command.
     pub(super) fn info(self) -> &'static CommandInfo {
         &COMMANDS[self as usize]

@@ -42,6 +42,7 @@ pub(crate) fn driven_shards<'s>(
                 shared: shared.clone(),
                 partition: Partition::new(shared.partition_seed, shared.settings.shards),
                 listeners: None,
+                datagrams: None,
                 waker,
                 peers,
                 incoming,

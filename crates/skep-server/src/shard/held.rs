@@ -99,6 +99,7 @@ impl Shard {
                 self.held.sleeping.retain(|(_, token)| self.connections.connection(*token).is_some());
             }
         }
+        self.list_session(token);
     }
 
     /// Releases the connections whose time has come.

@@ -117,22 +117,25 @@ impl Shard {
         }
     }
 
-    /// Adds a connection to this shard.
-    fn take(&mut self, mut endpoint: Box<Endpoint>, now: Instant) {
+    /// Adds a connection to this shard, and returns its token unless it has ended.
+    pub(super) fn take(&mut self, mut endpoint: Box<Endpoint>, now: Instant) -> Option<Token> {
         let number = endpoint.connection.number;
         // It may have waited in another shard, which counts its own turns.
         (endpoint.is_queued, endpoint.waits_since, endpoint.waits_for_memory) = (false, None, false);
         endpoint.is_polled = false;
         let token = self.connections.insert(endpoint);
-        let Some(endpoint) = self.connections.get_mut(token) else { return };
+        let endpoint = self.connections.get_mut(token)?;
         if endpoint.transport.register(&self.poller, Source::Connection(token)).is_err() {
             self.connections.remove(token);
             self.parts.shared.leave(number);
-            return;
+            return None;
         }
         match self.parts.shared.settle(number, self.parts.index, token) {
             Some(activity) => endpoint.activity = activity,
-            None => return self.close(token),
+            None => {
+                self.close(token);
+                return None;
+            }
         }
         endpoint.connection.record_memory(&mut self.shard_budget);
         if self.stop_until.is_some() {
@@ -141,6 +144,7 @@ impl Shard {
         }
         self.poll_words_of(token);
         self.queue(token);
+        Some(token)
     }
 
     /// Replies to the hello of a native connection. Returns true if the connection has left this shard: it was handed over
@@ -148,8 +152,12 @@ impl Shard {
     pub(super) fn handshake(&mut self, token: Token, hello: &Hello, now: Instant) -> bool {
         let shared = self.parts.shared.clone();
         let shard_count = shared.settings.shards;
-        let shard = hello.shard.filter(|&shard| shard < shard_count).unwrap_or_else(|| shared.any_shard());
         let Some(endpoint) = self.connections.get_mut(token) else { return true };
+        let shard = match hello.shard {
+            _ if endpoint.transport.belongs_to_shard() => self.parts.index,
+            Some(shard) if shard < shard_count => shard,
+            _ => shared.any_shard(),
+        };
         let Ok((address, _)) = endpoint.transport.addresses() else {
             // The transport has ended. Bytes that arrived before are not taken from a client that was not checked.
             self.close(token);

@@ -131,7 +131,9 @@ impl Shard {
     fn close_one_unresponsive(&mut self, token: Token, now: Instant) {
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
         let Some(endpoint) = self.connections.get_mut(token) else { return };
-        match endpoint.close_unresponsive(metrics, now, &mut self.shard_budget) {
+        let next = endpoint.close_unresponsive(metrics, now, &mut self.shard_budget);
+        self.list_session(token);
+        match next {
             Next::Drain => self.draining.push(token),
             _ => self.close(token),
         }

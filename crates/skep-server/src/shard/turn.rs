@@ -52,6 +52,7 @@ use crate::limits::{
 use crate::reply_queue::ReplyRange;
 use crate::spaces::Stores;
 use crate::transaction::ShardSet;
+use crate::transport::Transport;
 
 /// A connection's part of a batch.
 pub(super) struct Submission {
@@ -369,7 +370,7 @@ impl Shard {
             let output_size = connection.output_size() + self.encoded.len();
             let next = endpoint.write(&self.encoded, written < TURN_SIZE_MAX, metrics, now, &mut self.shard_budget);
             self.encoded.clear();
-            let Endpoint { connection, is_queued, waits_since, .. } = endpoint;
+            let Endpoint { connection, transport, is_queued, waits_since, .. } = endpoint;
             written += output_size - connection.output_size();
             let is_postponed = context.is_postponed && next == Next::Work;
             let is_paused = is_held && destinations.is_empty() && replied == 0;
@@ -383,6 +384,9 @@ impl Shard {
                 let left = connection.operations_left();
                 self.window.is_late(connection.read_at(), now, left, self.others_wait)
             };
+            if let (Transport::Datagram(datagram), Some(datagrams)) = (&*transport, &mut self.parts.datagrams) {
+                datagrams.list(token, datagram);
+            }
             // The usual case is `Next::Wait`.
             match next {
                 _ if matches!(isolation, Isolation::Blocked(_)) => *is_queued = true,

@@ -13,8 +13,8 @@
 //! 3. The owner sends them back with the replies, which the home shard writes. A command that is run in parts comes
 //!    back after each, so its client has to take the replies of a part before the next one.
 //!
-//! A visit has a slot of the rings, and its memory counts as that of a forwarded batch. While the reserve does not cover
-//! the replies of one command, no visit begins. A connection for which there is no slot waits until there is one; those
+//! A visit has a slot of the rings, and its memory counts as that of a forwarded batch. While there is no
+//! room for large replies, only commands with short ones begin. A connection for which there is no slot waits until there is one; those
 //! that wait get half of the slots that come back, requests the other half. A visit never waits for another shard: if
 //! its owner is held, it is in the queue there, and the hold ends without it. A connection that ends meanwhile is closed
 //! at once. Its commands are dropped when they come back.
@@ -27,7 +27,7 @@ use crate::buffer::Input;
 use crate::connection::Next;
 use crate::connections::Token;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
-use crate::limits::{ENCODED_MAX, ISOLATED_REPLY_MAX, TURN_SIZE_MAX};
+use crate::limits::{ENCODED_MAX, TURN_SIZE_MAX};
 use crate::memory_budget::MemoryBudget;
 use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
@@ -229,8 +229,8 @@ impl Shard {
         let is_late = self.stop_until.is_none()
             && self.window.is_late(visit.read_at, now, visit.operations_left, self.others_wait);
         let has_begun = visit.parsed.has_begun_isolated();
-        if !has_begun && !is_late && !self.shard_budget.reserve_covers(ISOLATED_REPLY_MAX) {
-            // There might be no memory for the replies, which may be large even if the commands are not.
+        let has_room = self.shard_budget.has_room_for_large_replies();
+        if !has_begun && !is_late && !has_room && !visit.parsed.is_next_reply_short() {
             *shortage = Some(Shortage::Replies);
             return None;
         }
@@ -258,7 +258,8 @@ impl Shard {
                 break;
             }
             let has_next = parsed.isolated_shards(partition, input.bytes()) == Some(own);
-            if !has_next || context.closing || bounds.left <= 1 || encoded.len() >= ENCODED_MAX {
+            let may_continue = has_next && (has_room || parsed.is_next_reply_short());
+            if !may_continue || context.closing || bounds.left <= 1 || encoded.len() >= ENCODED_MAX {
                 break;
             }
         }

@@ -10,10 +10,11 @@
 //! A transport is one end of two streams of bytes. No call waits: a read or write that cannot continue returns
 //! [`std::io::ErrorKind::WouldBlock`], and an [`Event`] says later that it can.
 //!
-//! The product has TCP and shared memory, the simulation a transport in its own memory. Each is a variant of
+//! The product has TCP, shared memory and datagrams, the simulation a transport in its own memory. Each is a variant of
 //! [`Transport`] with the same functions in the same order.
 
 pub(crate) mod address;
+pub(crate) mod datagram;
 pub(crate) mod poller;
 pub(crate) mod shared_memory;
 pub(crate) mod tcp;
@@ -23,6 +24,7 @@ use std::io::{Read, Result, Write};
 #[cfg(test)]
 use crate::simulation::pipe::Pipe;
 use address::Address;
+use datagram::Datagram;
 use poller::{Poller, Source};
 use shared_memory::SharedMemory;
 use tcp::Tcp;
@@ -45,6 +47,7 @@ pub(crate) struct Event {
 pub(crate) enum Transport {
     Tcp(Tcp),
     SharedMemory(SharedMemory),
+    Datagram(Box<Datagram>),
     #[cfg(test)]
     Simulated(Pipe),
 }
@@ -55,9 +58,16 @@ impl Transport {
         match self {
             Transport::Tcp(tcp) => tcp.register(poller, source),
             Transport::SharedMemory(shared) => shared.register(poller, source),
+            // The shard's socket is registered.
+            Transport::Datagram(_) => Ok(()),
             #[cfg(test)]
             Transport::Simulated(_) => Ok(()),
         }
+    }
+
+    /// Returns true if it can be served by its shard only.
+    pub(crate) fn belongs_to_shard(&self) -> bool {
+        matches!(self, Transport::Datagram(_))
     }
 
     /// Ends the registration of [`Transport::register`].
@@ -65,6 +75,7 @@ impl Transport {
         match self {
             Transport::Tcp(tcp) => tcp.deregister(poller),
             Transport::SharedMemory(shared) => shared.deregister(poller),
+            Transport::Datagram(_) => {}
             #[cfg(test)]
             Transport::Simulated(_) => {}
         }
@@ -74,7 +85,7 @@ impl Transport {
     #[cfg(test)]
     pub(crate) fn take_event(&self) -> Option<Event> {
         match self {
-            Transport::Tcp(_) | Transport::SharedMemory(_) => None,
+            Transport::Tcp(_) | Transport::SharedMemory(_) | Transport::Datagram(_) => None,
             Transport::Simulated(pipe) => pipe.take_event(),
         }
     }
@@ -84,6 +95,10 @@ impl Transport {
         match self {
             Transport::Tcp(tcp) => tcp.addresses().map(|(peer, own)| (peer.into(), own.into())),
             Transport::SharedMemory(shared) => Ok((shared.address(), shared.address())),
+            Transport::Datagram(datagram) => {
+                let (peer, own) = datagram.addresses();
+                Ok((peer.into(), own.into()))
+            }
             #[cfg(test)]
             Transport::Simulated(_) => {
                 let local = Address::Network(([127, 0, 0, 1], 1).into());
@@ -97,6 +112,7 @@ impl Transport {
         match self {
             Transport::Tcp(tcp) => tcp.finish(),
             Transport::SharedMemory(shared) => shared.end().finish(),
+            Transport::Datagram(datagram) => datagram.finish(),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.finish(),
         }
@@ -109,6 +125,7 @@ impl Read for &Transport {
         match self {
             Transport::Tcp(tcp) => tcp.read(buffer),
             Transport::SharedMemory(shared) => shared.end().receive(buffer),
+            Transport::Datagram(datagram) => datagram.read(buffer),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.read(buffer),
         }
@@ -121,6 +138,7 @@ impl Write for &Transport {
         match self {
             Transport::Tcp(tcp) => tcp.write(bytes),
             Transport::SharedMemory(shared) => shared.end().send(bytes),
+            Transport::Datagram(datagram) => datagram.write(bytes),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.write(bytes),
         }

@@ -17,6 +17,7 @@ const WAKER_WORD: u64 = u64::MAX;
 const NATIVE_WORD: u64 = u64::MAX - 1;
 const RESP_WORD: u64 = u64::MAX - 2;
 const SHARED_MEMORY_WORD: u64 = u64::MAX - 3;
+const DATAGRAMS_WORD: u64 = u64::MAX - 4;
 
 /// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(crate) enum Source {
     Listener(FrontEnd),
     /// The listener of shared memory has connections.
     SharedMemoryListener,
+    /// The UDP socket of this shard has packets.
+    Datagrams,
     /// A connection of this shard.
     Connection(Token),
 }
@@ -38,6 +41,7 @@ impl Source {
             Source::Listener(FrontEnd::Native) => NATIVE_WORD,
             Source::Listener(FrontEnd::Resp) => RESP_WORD,
             Source::SharedMemoryListener => SHARED_MEMORY_WORD,
+            Source::Datagrams => DATAGRAMS_WORD,
             Source::Connection(token) => token.to_u64(),
         }
     }
@@ -48,6 +52,7 @@ impl Source {
             NATIVE_WORD => Source::Listener(FrontEnd::Native),
             RESP_WORD => Source::Listener(FrontEnd::Resp),
             SHARED_MEMORY_WORD => Source::SharedMemoryListener,
+            DATAGRAMS_WORD => Source::Datagrams,
             word => Source::Connection(Token::from_u64(word)),
         }
     }

@@ -266,6 +266,12 @@ impl Replies {
         }
     }
 
+    /// Sets the same reply for all requests of a batch.
+    pub fn set_all(&mut self, count: usize, reply: Reply<'_>) {
+        self.reset(count);
+        (0..count).for_each(|index| self.set(index, reply));
+    }
+
     /// Defers a request because its reply does not fit the room for replies.
     pub(crate) fn defer_for_room(&mut self, index: usize) {
         self.entries[index] = Entry::plain(Kind::DeferredForRoom);

@@ -19,6 +19,7 @@ mod offer;
 mod report;
 mod server_delays;
 mod target;
+mod transport;
 mod workload;
 
 use std::io::{self, Write};
@@ -125,6 +126,8 @@ const AFTER_HELP: &str = "The keys begin with `bench:`, with `b:` if --key-size 
 enum Part {
     /// Measure a store alone, on one core, as a share of the limit of the memory.
     Engine(engine::Arguments),
+    /// Measure the transports between a client and a server.
+    Transport(transport::Arguments),
 }
 
 /// Default share of reads in cloud storage, in per cent.
@@ -137,8 +140,10 @@ const DRAW_COUNT_MAX: u64 = 1 << 22;
 
 /// Loads the records, measures and prints. Operations with errors are counted; one is enough for the run to fail.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if let Some(Part::Engine(arguments)) = &arguments.part {
-        return engine::run(arguments);
+    match &arguments.part {
+        Some(Part::Engine(arguments)) => return engine::run(arguments),
+        Some(Part::Transport(arguments)) => return transport::run(arguments),
+        None => {}
     }
     let client_count = usize::from(arguments.clients.unwrap_or(if arguments.embedded { 1 } else { 4 }));
     let (space, plan) = plan(arguments)?;

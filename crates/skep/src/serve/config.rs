@@ -273,6 +273,8 @@ impl Configuration {
             delay_max: complete.delay_max.expect(given).0,
             prefault: complete.prefault.expect(given),
             pin_threads: complete.pin_threads.expect(given),
+            udp: None,
+            echo: None,
         }
     }
 }

@@ -185,26 +185,30 @@ fn a_visit_that_waits_for_memory_waits_alone() {
 }
 
 #[test]
-fn no_visit_begins_while_the_reserve_does_not_cover_its_replies() {
+fn a_visit_with_large_replies_waits_for_room_and_one_with_short_replies_does_not() {
     let mut bench = Bench::new(2, &ServerSettings::default());
     let [one, two] = keys(&bench, 1);
-    let mut client = bench.resp(0);
+    let (mut reader, mut writer) = (bench.resp(0), bench.resp(0));
     let free = bench.shared.memory_budget.free().cast_unsigned();
-    // Each shard counts its half of what is missing: of three quarters of a reserve, four mebibytes are not left.
+    // Each shard counts its half of what is missing: more than a half of its reserve.
     let taken = free + 2 * SHARD_RESERVE / 4 * 3;
     bench.shared.memory_budget.record_batch(0, taken);
-    bench.send(&mut client, format!("MGET {one} {two}\r\n").as_bytes());
+    bench.send(&mut reader, format!("MGET {one} {two}\r\n").as_bytes());
+    for commands in [format!("MSET {one} 1 {two} 2\r\n"), format!("MULTI\r\nINCR {one}\r\nEXEC\r\n")] {
+        bench.send(&mut writer, commands.as_bytes());
+    }
     for _ in 0..100 {
         bench.turn_or_tick();
     }
-    assert_eq!(client.receive(), 0);
+    assert_eq!((reader.receive(), writer.receive()), (0, 27));
+    assert_eq!(writer.received, b"+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n:2\r\n");
     bench.shared.memory_budget.record_batch(taken, taken - SHARD_RESERVE);
     // Connections that wait for memory try again at a tick.
     for _ in 0..100 {
         bench.turn_or_tick();
     }
-    assert_eq!(client.receive(), 14);
-    assert_eq!(client.received, b"*2\r\n$-1\r\n$-1\r\n");
+    assert_eq!(reader.receive(), 18);
+    assert_eq!(reader.received, b"*2\r\n$1\r\n2\r\n$1\r\n2\r\n");
     bench.shared.memory_budget.record_batch(taken - SHARD_RESERVE, 0);
     assert!(is_over(&bench));
 }

@@ -1,0 +1,166 @@
+//! The packets of a shard's sessions: it takes those that arrived before the work of a turn, and sends others after it.
+//!
+//! 1. Each packet is decoded. A malformed one, or one of no session, is dropped and counted with the reason.
+//! 2. A hello without a valid cookie gets a challenge, and nothing is kept. One with a cookie begins a session, which is
+//!    a native connection. It stays in this shard: a client finds the other shards at the ports after the first one.
+//! 3. A data packet goes to its session. If there is more to read or room to write, the connection is queued.
+//! 4. After the turn, the sessions that were read, written or whose time has come send their packets.
+//!
+//! A turn takes a bounded number of packets and sends a bounded number of control packets. So a flood of hellos takes
+//! no memory, and a bounded part of the time.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use skep_transport::datagram::{Arrival, Control, Data, Dropped, Packet};
+
+use super::Shard;
+use crate::connection::Connection;
+use crate::connections::Token;
+use crate::endpoint::Endpoint;
+use crate::parsed_batch::ParsedBatch;
+use crate::transport::datagram::{Datagram, Datagrams};
+use crate::transport::{Event, Transport};
+
+impl Shard {
+    /// Takes the packets that have arrived.
+    pub(super) fn receive_datagrams(&mut self, now: Instant) {
+        let Some(mut datagrams) = self.parts.datagrams.take() else { return };
+        datagrams.begin_turn(now);
+        if let Some(arrivals) = datagrams.take_arrivals() {
+            let mut count = 0;
+            for arrival in arrivals.packets() {
+                count += 1;
+                if let Err(reason) = self.take_packet(&arrival, &mut datagrams, now) {
+                    self.metrics().datagrams_dropped[reason as usize].add(1);
+                }
+            }
+            self.metrics().datagrams_received.add(count);
+            datagrams.recycle(arrivals);
+        }
+        self.parts.datagrams = Some(datagrams);
+    }
+
+    fn take_packet(&mut self, arrival: &Arrival<'_>, datagrams: &mut Datagrams, now: Instant) -> Result<(), Dropped> {
+        match Packet::decode(arrival.bytes)? {
+            Packet::Data(data) => self.take_data(&data, arrival, datagrams, now),
+            Packet::Control(Control::Hello { client, cookie }) => {
+                self.take_hello(client, cookie, arrival, datagrams, now)
+            }
+            Packet::Control(Control::Unknown { session }) => {
+                let token = datagrams.token(arrival.from).ok_or(Dropped::Session)?;
+                let datagram = self.datagram(token).filter(|datagram| datagram.number() == session);
+                datagram.ok_or(Dropped::Session)?.end();
+                self.on_event(token, OVER, now);
+                Ok(())
+            }
+            Packet::Control(Control::Challenge { .. } | Control::Accept { .. }) => Err(Dropped::Kind),
+        }
+    }
+
+    fn take_data(
+        &mut self,
+        data: &Data<'_>,
+        arrival: &Arrival<'_>,
+        datagrams: &mut Datagrams,
+        now: Instant,
+    ) -> Result<(), Dropped> {
+        let session = datagrams.token(arrival.from).and_then(|token| Some((token, self.datagram(token)?)));
+        let Some((token, datagram)) = session.filter(|(_, datagram)| datagram.number() == data.session) else {
+            datagrams.send_control(Control::Unknown { session: data.session }, arrival.from, arrival.to)?;
+            return Err(Dropped::Session);
+        };
+        let received = datagram.receive(data, now)?;
+        datagrams.list(token, datagram);
+        let is_finished = received.is_readable && datagram.has_end();
+        if received.is_readable || received.is_writable {
+            let (is_readable, is_writable) = (received.is_readable, received.is_writable);
+            self.on_event(token, Event { is_readable, is_writable, is_finished, is_over: false }, now);
+        }
+        received.dropped.map_or(Ok(()), Err)
+    }
+
+    fn take_hello(
+        &mut self,
+        client: u64,
+        cookie: u64,
+        arrival: &Arrival<'_>,
+        datagrams: &mut Datagrams,
+        now: Instant,
+    ) -> Result<(), Dropped> {
+        if let Some(challenge) = datagrams.check(arrival.from, client, cookie) {
+            datagrams.send_control(challenge, arrival.from, arrival.to)?;
+            return if cookie == 0 { Ok(()) } else { Err(Dropped::Cookie) };
+        }
+        if let Some(token) = datagrams.token(arrival.from) {
+            match self.datagram(token).map(|datagram| (datagram.client(), datagram.number())) {
+                Some((known, session)) if known == client => {
+                    return datagrams.send_control(Control::Accept { client, session }, arrival.from, arrival.to);
+                }
+                // Another client has the address now.
+                Some(_) => self.on_event(token, OVER, now),
+                None => {}
+            }
+        }
+        let shared = &self.parts.shared;
+        let has_room = shared.connection_count.load(Ordering::Relaxed) < shared.settings.connections_max;
+        if self.stop_until.is_some() || !has_room {
+            self.metrics().connections_refused.add(1);
+            return Err(Dropped::Sessions);
+        }
+        let datagram = datagrams.begin(arrival.from, arrival.to, client);
+        let (peer, local) = datagram.addresses();
+        let session = datagram.number();
+        let number = shared.enter(peer, local, 0);
+        self.metrics().connections_accepted.add(1);
+        let connection = Connection::new(number, ParsedBatch::Handshake, now);
+        let endpoint = Endpoint::new(connection, Transport::Datagram(Box::new(datagram)));
+        if let Some(token) = self.take(Box::new(endpoint), now) {
+            datagrams.insert(peer, token);
+        }
+        datagrams.send_control(Control::Accept { client, session }, arrival.from, arrival.to)
+    }
+
+    fn datagram(&self, token: Token) -> Option<&Datagram> {
+        match &self.connections.get(token)?.transport {
+            Transport::Datagram(datagram) => Some(datagram),
+            _ => None,
+        }
+    }
+
+    /// Notes that a connection was read or written: if it has a session, that may have packets to send.
+    pub(super) fn list_session(&mut self, token: Token) {
+        if let Some(datagrams) = &mut self.parts.datagrams
+            && let Some(endpoint) = self.connections.get(token)
+            && let Transport::Datagram(datagram) = &endpoint.transport
+        {
+            datagrams.list(token, datagram);
+        }
+    }
+
+    /// Sends the packets of the sessions, and repeats those that are late.
+    pub(super) fn send_datagrams(&mut self, now: Instant) {
+        let Some(mut datagrams) = self.parts.datagrams.take() else { return };
+        while let Some((due, token)) = datagrams.next_due(now) {
+            if let Some(datagram) = self.datagram(token) {
+                datagrams.on_timer(due, token, datagram, now);
+            }
+        }
+        let (mut sent, mut repeated) = (0, 0);
+        while let Some(token) = datagrams.next_listed() {
+            if let Some(datagram) = self.datagram(token) {
+                let counts = datagrams.flush(token, datagram);
+                (sent, repeated) = (sent + counts.0, repeated + counts.1);
+            }
+        }
+        self.metrics().datagrams_sent.add(sent);
+        self.metrics().datagrams_repeated.add(repeated);
+        for token in datagrams.expire(now, |token| self.datagram(token)) {
+            self.on_event(token, OVER, now);
+        }
+        self.parts.datagrams = Some(datagrams);
+    }
+}
+
+/// The event of a session that has ended.
+const OVER: Event = Event { is_readable: true, is_writable: true, is_finished: true, is_over: true };

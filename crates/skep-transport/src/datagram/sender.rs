@@ -1,0 +1,380 @@
+//! The stream that leaves in a session: divides it into packets, and repeats those that were lost.
+//!
+//! ```text
+//!   bytes      acknowledged │ in packets: in flight, acknowledged early or lost │ not sent │ room
+//!                           └▶ on_acknowledgement                               └▶ next    └▶ write
+//! ```
+//!
+//! Each arrow is under the boundary that the method moves.
+//!
+//! - **Content.** A packet always has the bytes with which it was sent first. So a copy is dropped by its number alone.
+//! - **Loss.** A packet is lost when [`REORDERING_MAX`] packets that were sent after it are acknowledged, or when the
+//!   retransmission timeout has passed without an acknowledgement of anything new. The timeout follows the measured round
+//!   trip, as RFC 6298 computes it, and doubles with each expiry.
+//! - **Congestion.** At most `congestion` packets are in flight. It grows as in slow start and congestion avoidance (RFC
+//!   5681), is halved once for the losses of a round trip, and is [`CONGESTION_MIN`] after a timeout.
+//! - **Silence.** After a number of timeouts in succession nothing is sent until the other side is heard.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::packet::{Data, Dropped, PAYLOAD_SIZE_MAX, WINDOW_MAX};
+use super::{SPARE_SIZE_MAX, shrink};
+
+/// Bytes that were written and not acknowledged, at most.
+pub(super) const SENT_SIZE_MAX: usize = 2 * WINDOW_MAX * PAYLOAD_SIZE_MAX;
+/// A packet is lost when as many later ones are acknowledged.
+const REORDERING_MAX: u64 = 3;
+/// Packets in flight at first, and at least.
+const CONGESTION_START: usize = 32;
+const CONGESTION_MIN: usize = 2;
+/// The timeout before the first measurement, and at most.
+const TIMEOUT_START: Duration = Duration::from_millis(50);
+const TIMEOUT_MAX: Duration = Duration::from_secs(1);
+/// The timeout doubles this number of times.
+const DOUBLINGS_MAX: u32 = 10;
+
+/// A packet that was sent and not acknowledged, or after such a one.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    size: u16,
+    is_end: bool,
+    state: State,
+    is_repeated: bool,
+    /// Its number among all packets that were sent, copies included.
+    order: u64,
+    sent_at: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    InFlight,
+    Lost,
+    Acknowledged,
+}
+
+/// A packet to send: its number, and the bytes of its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Next {
+    pub(super) number: u64,
+    pub(super) is_end: bool,
+    offset: usize,
+    pub(super) size: usize,
+}
+
+/// The sending half of a session.
+#[derive(Debug)]
+pub(super) struct Sender {
+    /// The bytes that are not acknowledged, and those that were not sent.
+    bytes: VecDeque<u8>,
+    /// Bytes of them that are in packets.
+    sent: usize,
+    /// The packets from `first` on.
+    flights: VecDeque<Flight>,
+    first: u64,
+    in_flight: usize,
+    lost: usize,
+    has_end: bool,
+    is_end_sent: bool,
+    /// The packet before which the other side takes packets.
+    window_end: u64,
+    /// The order of the next packet, and of the newest that was acknowledged.
+    next_order: u64,
+    acknowledged_order: u64,
+    congestion: usize,
+    /// The congestion window at which growth becomes slow, and acknowledgements since it grew.
+    threshold: usize,
+    growth: usize,
+    /// Losses of packets that were sent before do not halve the window again.
+    recovery_order: u64,
+    round_trip: Option<RoundTrip>,
+    timeout_min: Duration,
+    /// Timeouts in succession, and the number after which nothing is sent.
+    timeouts: u32,
+    timeouts_max: u32,
+    /// The time from which the timeout counts.
+    timer_from: Instant,
+    /// Copies of packets that were sent.
+    repeated: u64,
+}
+
+/// The measured round trip.
+#[derive(Clone, Copy, Debug)]
+struct RoundTrip {
+    smoothed: Duration,
+    variation: Duration,
+    shortest: Duration,
+}
+
+impl RoundTrip {
+    fn update(trip: Option<RoundTrip>, sample: Duration) -> RoundTrip {
+        match trip {
+            None => RoundTrip { smoothed: sample, variation: sample / 2, shortest: sample },
+            Some(RoundTrip { smoothed, variation, shortest }) => RoundTrip {
+                smoothed: smoothed * 7 / 8 + sample / 8,
+                variation: variation * 3 / 4 + smoothed.abs_diff(sample) / 4,
+                shortest: shortest.min(sample),
+            },
+        }
+    }
+}
+
+impl Sender {
+    /// Creates the half of a new session, whose timeout is at least `timeout_min`. After `timeouts_max` of them nothing is
+    /// sent.
+    pub(super) fn new(timeout_min: Duration, timeouts_max: u32, now: Instant) -> Sender {
+        Sender {
+            bytes: VecDeque::new(),
+            sent: 0,
+            flights: VecDeque::new(),
+            first: 0,
+            in_flight: 0,
+            lost: 0,
+            has_end: false,
+            is_end_sent: false,
+            window_end: WINDOW_MAX as u64,
+            next_order: 1,
+            acknowledged_order: 0,
+            congestion: CONGESTION_START,
+            threshold: WINDOW_MAX,
+            growth: 0,
+            recovery_order: 0,
+            round_trip: None,
+            timeout_min,
+            timeouts: 0,
+            timeouts_max,
+            timer_from: now,
+            repeated: 0,
+        }
+    }
+
+    /// Returns the number of bytes that can be written, if no more than `size_max` are to be kept.
+    pub(super) fn room(&self, size_max: usize) -> usize {
+        if self.has_end { 0 } else { size_max.min(SENT_SIZE_MAX).saturating_sub(self.bytes.len()) }
+    }
+
+    /// Appends the first of the bytes that there is room for. Returns how many these are.
+    pub(super) fn write(&mut self, bytes: &[u8], size_max: usize) -> usize {
+        let size = bytes.len().min(self.room(size_max));
+        self.bytes.extend(&bytes[..size]);
+        size
+    }
+
+    /// Ends the stream after the bytes so far.
+    pub(super) fn finish(&mut self) {
+        self.has_end = true;
+    }
+
+    /// Returns true if everything that was written is acknowledged, and the end too if there is one.
+    pub(super) fn is_done(&self) -> bool {
+        self.bytes.is_empty() && self.flights.is_empty() && self.has_end == self.is_end_sent
+    }
+
+    /// Returns true if a packet can be sent now.
+    pub(super) fn has_next(&self) -> bool {
+        self.may_send() && (self.lost > 0 || self.has_new() && self.is_in_window())
+    }
+
+    fn may_send(&self) -> bool {
+        self.in_flight < self.congestion && self.timeouts < self.timeouts_max
+    }
+
+    fn has_new(&self) -> bool {
+        self.sent < self.bytes.len() || self.has_end && !self.is_end_sent
+    }
+
+    fn is_in_window(&self) -> bool {
+        self.flights.len() < WINDOW_MAX && self.first + (self.flights.len() as u64) < self.window_end
+    }
+
+    /// Takes the next packet to send: first a lost one, then a new one.
+    pub(super) fn next(&mut self, now: Instant) -> Option<Next> {
+        if !self.has_next() {
+            return None;
+        }
+        if self.in_flight == 0 && self.timeouts == 0 {
+            self.timer_from = now;
+        }
+        let order = self.next_order;
+        self.next_order += 1;
+        self.in_flight += 1;
+        if self.lost > 0 {
+            self.lost -= 1;
+            self.repeated += 1;
+            let mut offset = 0;
+            for (number, flight) in (self.first..).zip(&mut self.flights) {
+                if flight.state == State::Lost {
+                    *flight = Flight { state: State::InFlight, is_repeated: true, order, sent_at: now, ..*flight };
+                    return Some(Next { number, is_end: flight.is_end, offset, size: usize::from(flight.size) });
+                }
+                offset += usize::from(flight.size);
+            }
+            unreachable!("the lost packets are counted");
+        }
+        let size = (self.bytes.len() - self.sent).min(PAYLOAD_SIZE_MAX);
+        let is_end = self.has_end && self.sent + size == self.bytes.len();
+        let next = Next { number: self.first + self.flights.len() as u64, is_end, offset: self.sent, size };
+        self.sent += size;
+        self.is_end_sent |= is_end;
+        let state = State::InFlight;
+        self.flights.push_back(Flight { size: size as u16, is_end, state, is_repeated: false, order, sent_at: now });
+        Some(next)
+    }
+
+    /// Appends the payload of a packet.
+    pub(super) fn append_payload(&self, next: &Next, out: &mut Vec<u8>) {
+        let (first, second) = self.bytes.as_slices();
+        let end = next.offset + next.size;
+        out.extend_from_slice(&first[next.offset.min(first.len())..end.min(first.len())]);
+        out.extend_from_slice(&second[next.offset.saturating_sub(first.len())..end.saturating_sub(first.len())]);
+    }
+
+    /// Takes over what a packet says about the packets that arrived. Returns true if there is room for more bytes, or
+    /// packets may be sent that had to wait.
+    pub(super) fn on_acknowledgement(&mut self, data: &Data<'_>, now: Instant) -> Result<bool, Dropped> {
+        let count = self.flights.len() as u64;
+        let Some(acknowledged) = data.acknowledgement.checked_sub(self.first) else {
+            // An older packet, which has nothing new.
+            return Ok(false);
+        };
+        // The packet of the acknowledgement is missing, so the bitmap begins with the one after it.
+        let known = count.saturating_sub(acknowledged + 1).min(u64::from(u64::BITS));
+        let beyond = data.bitmap.checked_shr(known as u32).unwrap_or(0);
+        if acknowledged > count || beyond != 0 {
+            return Err(Dropped::Acknowledgement);
+        }
+        let window_end = self.window_end.max(data.acknowledgement + u64::from(data.window));
+        let mut has_changed = window_end > self.window_end;
+        self.window_end = window_end;
+        let mut newest: Option<Flight> = None;
+        let mut new_count = 0;
+        let mut acknowledge = |flight: &mut Flight, in_flight: &mut usize, lost: &mut usize| {
+            match std::mem::replace(&mut flight.state, State::Acknowledged) {
+                State::Acknowledged => return,
+                State::InFlight => *in_flight -= 1,
+                State::Lost => *lost -= 1,
+            }
+            new_count += 1;
+            if newest.is_none_or(|newest| newest.order < flight.order) {
+                newest = Some(*flight);
+            }
+        };
+        for _ in 0..acknowledged {
+            let Some(mut flight) = self.flights.pop_front() else { break };
+            acknowledge(&mut flight, &mut self.in_flight, &mut self.lost);
+            self.bytes.drain(..usize::from(flight.size));
+            self.sent -= usize::from(flight.size);
+            self.first += 1;
+            has_changed = true;
+        }
+        let mut bitmap = data.bitmap;
+        while bitmap != 0 {
+            let index = 1 + bitmap.trailing_zeros() as usize;
+            acknowledge(&mut self.flights[index], &mut self.in_flight, &mut self.lost);
+            bitmap &= bitmap - 1;
+        }
+        if let Some(newest) = newest {
+            shrink(&mut self.bytes, SPARE_SIZE_MAX);
+            self.timeouts = 0;
+            self.timer_from = now;
+            self.acknowledged_order = self.acknowledged_order.max(newest.order);
+            if !newest.is_repeated {
+                let sample = now.saturating_duration_since(newest.sent_at);
+                self.round_trip = Some(RoundTrip::update(self.round_trip, sample));
+            }
+            self.grow(new_count);
+            self.find_losses();
+            has_changed = true;
+        }
+        Ok(has_changed)
+    }
+
+    fn grow(&mut self, count: usize) {
+        if self.congestion < self.threshold {
+            self.congestion += count;
+        } else {
+            self.growth += count;
+            if self.growth >= self.congestion {
+                self.growth = 0;
+                self.congestion += 1;
+            }
+        }
+        self.congestion = self.congestion.min(WINDOW_MAX);
+    }
+
+    /// Marks the packets as lost after which enough others have arrived.
+    fn find_losses(&mut self) {
+        let Some(limit) = self.acknowledged_order.checked_sub(REORDERING_MAX) else { return };
+        let is_congested = self.mark_lost(|flight| flight.order <= limit);
+        if is_congested.is_some_and(|order| order >= self.recovery_order) {
+            self.recovery_order = self.next_order;
+            self.threshold = (self.congestion / 2).max(CONGESTION_MIN);
+            self.congestion = self.threshold;
+        }
+    }
+
+    /// Marks the packets in flight as lost for which the function returns true. Returns the newest order of them.
+    fn mark_lost(&mut self, mut is_lost: impl FnMut(&Flight) -> bool) -> Option<u64> {
+        let mut newest = None;
+        for flight in &mut self.flights {
+            if flight.state == State::InFlight && is_lost(flight) {
+                flight.state = State::Lost;
+                (self.in_flight, self.lost) = (self.in_flight - 1, self.lost + 1);
+                newest = newest.max(Some(flight.order));
+            }
+        }
+        newest
+    }
+
+    /// Sends again what was in flight for longer than a round trip: the other side has shown that it waits.
+    pub(super) fn resend(&mut self, now: Instant) {
+        self.timeouts = 0;
+        self.timer_from = now;
+        let shortest = self.round_trip.map_or(Duration::ZERO, |trip| trip.shortest);
+        self.mark_lost(|flight| flight.sent_at + shortest <= now);
+    }
+
+    /// Records that the other side was heard after a silence.
+    pub(super) fn on_heard(&mut self, now: Instant) {
+        if self.timeouts >= self.timeouts_max {
+            self.timeouts = 0;
+            self.timer_from = now;
+        }
+    }
+
+    /// Returns the time without an acknowledgement after which something is lost.
+    pub(super) fn timeout(&self) -> Duration {
+        let timeout = self.round_trip.map_or(TIMEOUT_START, |trip| trip.smoothed + 4 * trip.variation);
+        (timeout.max(self.timeout_min) * (1 << self.timeouts.min(DOUBLINGS_MAX))).min(TIMEOUT_MAX)
+    }
+
+    /// Returns the time at which [`Sender::on_timeout`] is to be called if nothing arrives.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let waits = !self.flights.is_empty() || self.has_new() && !self.is_in_window();
+        (waits && self.timeouts < self.timeouts_max).then(|| self.timer_from + self.timeout())
+    }
+
+    /// Records that nothing was acknowledged in time. Returns true if the other side has to be asked for its window.
+    pub(super) fn on_timeout(&mut self, now: Instant) -> bool {
+        self.timeouts = self.timeouts.saturating_add(1);
+        self.timer_from = now;
+        if self.flights.is_empty() {
+            return true;
+        }
+        self.mark_lost(|_| true);
+        self.threshold = (self.congestion / 2).max(CONGESTION_MIN);
+        self.congestion = CONGESTION_MIN;
+        self.recovery_order = self.next_order;
+        false
+    }
+
+    /// Returns the number of copies that were sent since the last call.
+    pub(super) fn take_repeated(&mut self) -> u64 {
+        std::mem::take(&mut self.repeated)
+    }
+
+    /// Returns the bytes of memory held.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes.capacity() + self.flights.capacity() * size_of::<Flight>()
+    }
+}

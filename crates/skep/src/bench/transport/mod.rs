@@ -1,0 +1,204 @@
+//! `skep bench transport`: the same operations over every transport, beside an ECHO (HERD, section 3.2).
+//!
+//! Two servers of one shard run in this process: one has a store, the other one only *echoes*. It decodes the same
+//! requests, and replies to each with a value of the same size, and touches no store. So an ECHO is the upper bound of a
+//! transport. Both shards share one core, and the client has another one. While one server works, the other one sleeps.
+//!
+//! In each round every transport and depth runs ECHO, GET and PUT in turn, each after a warm-up. Shares are calculated
+//! round by round. A depth is the number of operations in a batch; the client waits for all replies of a batch.
+
+mod report;
+mod servers;
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rand::SeedableRng as _;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use skep::{Client, Operation, PutCondition, Reply, Request, Responses};
+use skep_measure::distribution::{Distribution, Generator};
+use skep_measure::{Times, Work};
+
+use self::report::Report;
+use self::servers::Servers;
+use crate::failure::Failure;
+
+/// Measures the transports of a server on one core, with one client on another.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// Records in the store, with keys of 8 bytes.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    records: u64,
+    /// Bytes of a value.
+    #[arg(long, value_name = "BYTES", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    value_size: u16,
+    /// Operations in a batch; several numbers are measured one after another.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [16, 256, 4096], value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    depths: Vec<u32>,
+    /// Rounds.
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..=101))]
+    rounds: u64,
+    /// Milliseconds of each measured slice; below 200 the rate of a machine is not steady.
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    milliseconds: u64,
+    /// Print one line of JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    /// A GET that the server answers without its store.
+    Echo,
+    Get,
+    Put,
+}
+
+const VERBS: [Verb; 3] = [Verb::Echo, Verb::Get, Verb::Put];
+
+/// The rates of all rounds for each verb.
+type Rates = [Vec<f64>; VERBS.len()];
+
+/// The latencies of single operations for each verb, in nanoseconds.
+type Latencies = [Histogram<u64>; VERBS.len()];
+
+/// A transport, with a client of each server.
+struct Transport {
+    name: &'static str,
+    echo: Client,
+    store: Client,
+}
+
+/// What was measured of a transport.
+struct Measured {
+    name: &'static str,
+    /// For each depth.
+    rates: Vec<Rates>,
+    latencies: Latencies,
+}
+
+/// The keys of the operations, one after another, and the value of all puts.
+struct Drawn {
+    keys: Vec<[u8; 8]>,
+    value: Vec<u8>,
+    next: usize,
+}
+
+/// Keys that are drawn before the clock runs; after the last one the first one follows.
+const DRAWN_COUNT: usize = 1 << 21;
+/// Single operations that are timed in a round.
+const TIMED_COUNT: usize = 5000;
+/// The longest latency that is told apart, in nanoseconds.
+const LATENCY_MAX: u64 = 10_000_000_000;
+/// Records that are put in a batch before the measurement.
+const LOADED_AT_ONCE: u64 = 4096;
+
+/// Starts both servers, loads the store, measures and prints.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let servers = Servers::start(arguments.records, arguments.value_size.into())?;
+    let mut transports = servers.connect()?;
+    let mut drawn = Drawn::new(arguments);
+    load(&mut transports[0].store, arguments, &drawn.value)?;
+    let times = Times::for_slice(Duration::from_millis(arguments.milliseconds));
+    let mut measured: Vec<Measured> =
+        transports.iter().map(|transport| Measured::new(transport.name, arguments.depths.len())).collect();
+    for _ in 0..arguments.rounds {
+        for (transport, measured) in transports.iter_mut().zip(&mut measured) {
+            for (depth, rates) in arguments.depths.iter().zip(&mut measured.rates) {
+                for (verb, rates) in VERBS.into_iter().zip(rates) {
+                    let work = times.measure(|at_least| transport.run(verb, *depth as usize, &mut drawn, at_least))?;
+                    rates.push(work.rate());
+                }
+            }
+            for (verb, latencies) in VERBS.into_iter().zip(&mut measured.latencies) {
+                transport.time(verb, &mut drawn, latencies)?;
+            }
+        }
+    }
+    Report::new(arguments, servers.are_apart(), &measured).print(arguments.json)
+}
+
+impl Measured {
+    fn new(name: &'static str, depth_count: usize) -> Measured {
+        let histogram = |_| Histogram::new_with_max(LATENCY_MAX, 3).expect("three digits are possible");
+        Measured { name, rates: vec![Rates::default(); depth_count], latencies: VERBS.map(histogram) }
+    }
+}
+
+impl Drawn {
+    fn new(arguments: &Arguments) -> Drawn {
+        let generator = Generator::new(Distribution::Uniform, arguments.records);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        let keys = (0..DRAWN_COUNT).map(|_| generator.draw(&mut random).to_le_bytes()).collect();
+        Drawn { keys, value: vec![b'v'; arguments.value_size.into()], next: 0 }
+    }
+
+    /// Returns the next operations.
+    fn requests(&mut self, verb: Verb, count: usize) -> impl Iterator<Item = Request<'_>> {
+        let first = self.next;
+        self.next = (first + count) % self.keys.len();
+        let operation = match verb {
+            Verb::Echo | Verb::Get => Operation::Get,
+            Verb::Put => Operation::Put { value: &self.value, condition: PutCondition::Always },
+        };
+        self.keys.iter().cycle().skip(first).take(count).map(move |key| Request { key, operation })
+    }
+}
+
+impl Transport {
+    /// Executes batches of this depth for at least this time. The time excludes the making of requests.
+    fn run(&mut self, verb: Verb, depth: usize, drawn: &mut Drawn, at_least: Duration) -> Result<Work, Failure> {
+        let mut responses = Responses::new();
+        let mut work = Work::default();
+        while work.spent < at_least {
+            let requests: Vec<_> = drawn.requests(verb, depth).collect();
+            let begin = Instant::now();
+            self.execute(verb, &requests, &mut responses)?;
+            work.add(begin.elapsed(), depth);
+        }
+        Ok(work)
+    }
+
+    /// Times single operations.
+    fn time(&mut self, verb: Verb, drawn: &mut Drawn, latencies: &mut Histogram<u64>) -> Result<(), Failure> {
+        let mut responses = Responses::new();
+        for _ in 0..TIMED_COUNT {
+            let requests: Vec<_> = drawn.requests(verb, 1).collect();
+            let begin = Instant::now();
+            self.execute(verb, &requests, &mut responses)?;
+            latencies.saturating_record(begin.elapsed().as_nanos() as u64);
+        }
+        Ok(())
+    }
+
+    /// Executes a batch, and checks the last reply.
+    fn execute(&mut self, verb: Verb, requests: &[Request<'_>], responses: &mut Responses) -> Result<(), Failure> {
+        let client = if verb == Verb::Echo { &mut self.echo } else { &mut self.store };
+        client.execute(requests, responses).map_err(|error| self.failure(verb, &error))?;
+        match (verb, responses.iter().last()) {
+            (Verb::Echo | Verb::Get, Some(Ok(Reply::Value(_)))) | (Verb::Put, Some(Ok(Reply::Done))) => Ok(()),
+            (_, reply) => Err(self.failure(verb, &format!("the reply {reply:?}"))),
+        }
+    }
+
+    fn failure(&self, verb: Verb, reason: &impl std::fmt::Display) -> Failure {
+        Failure::Runtime(format!("{}, {verb:?}: {reason}", self.name))
+    }
+}
+
+/// Puts all records.
+fn load(client: &mut Client, arguments: &Arguments, value: &[u8]) -> Result<(), Failure> {
+    let failure = |reason: String| Failure::Runtime(format!("loading the records: {reason}"));
+    let mut responses = Responses::new();
+    for first in (0..arguments.records).step_by(LOADED_AT_ONCE as usize) {
+        let keys: Vec<_> = (first..arguments.records.min(first + LOADED_AT_ONCE)).map(u64::to_le_bytes).collect();
+        let operation = Operation::Put { value, condition: PutCondition::Always };
+        let requests: Vec<_> = keys.iter().map(|key| Request { key, operation }).collect();
+        client.execute(&requests, &mut responses).map_err(|error| failure(error.to_string()))?;
+        if let Some(reply) = responses.iter().find(|reply| !matches!(reply, Ok(Reply::Done))) {
+            return Err(failure(format!("the reply {reply:?}")));
+        }
+    }
+    Ok(())
+}
