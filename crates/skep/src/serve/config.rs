@@ -29,10 +29,13 @@ pub(crate) struct Configuration {
     pub(crate) listen: Option<ListenAddress>,
     /// Address for Redis clients, or off [default: 127.0.0.1:6379].
     #[arg(long, value_name = "HOST:PORT|off")]
-    pub(crate) resp: Option<RespAddress>,
+    pub(crate) resp: Option<AddressOrOff>,
     /// Port for Redis clients instead of the one in --resp, as redis-server names it; 0 means off.
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
+    /// UDP address for native clients: each shard has a port, and this is the first one; or off [default: off].
+    #[arg(long, value_name = "HOST:PORT|off")]
+    pub(crate) udp: Option<AddressOrOff>,
     /// File whose first line is the password that clients must send [default: no password].
     #[arg(long, value_name = "FILE", conflicts_with = "requirepass")]
     pub(crate) requirepass_file: Option<PathBuf>,
@@ -97,13 +100,13 @@ pub(crate) struct Configuration {
 #[serde(try_from = "toml::Value")]
 pub(crate) struct ListenAddress(SocketAddr);
 
-/// The address for Redis clients, or off.
+/// The address for Redis clients, or for UDP, or off.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
-pub(crate) enum RespAddress {
-    /// There is no RESP port.
+pub(crate) enum AddressOrOff {
+    /// There is no such port.
     Off,
-    /// The RESP port has this address.
+    /// The port has this address.
     At(SocketAddr),
 }
 
@@ -203,6 +206,7 @@ impl Configuration {
             listen: self.listen.or(other.listen),
             resp: self.resp.or(other.resp),
             port: self.port.or(other.port),
+            udp: self.udp.or(other.udp),
             requirepass_file,
             requirepass,
             protected_mode: self.protected_mode.or(other.protected_mode),
@@ -243,10 +247,14 @@ impl Configuration {
         ServerSettings {
             native: complete.listen.expect(given).0,
             resp: match (complete.resp.expect(given), complete.port) {
-                (_, Some(0)) | (RespAddress::Off, None) => None,
-                (RespAddress::Off, Some(port)) => Some(SocketAddr::from(([127, 0, 0, 1], port))),
-                (RespAddress::At(address), None) => Some(address),
-                (RespAddress::At(address), Some(port)) => Some(SocketAddr::new(address.ip(), port)),
+                (_, Some(0)) | (AddressOrOff::Off, None) => None,
+                (AddressOrOff::Off, Some(port)) => Some(SocketAddr::from(([127, 0, 0, 1], port))),
+                (AddressOrOff::At(address), None) => Some(address),
+                (AddressOrOff::At(address), Some(port)) => Some(SocketAddr::new(address.ip(), port)),
+            },
+            udp: match complete.udp.expect(given) {
+                AddressOrOff::Off => None,
+                AddressOrOff::At(address) => Some(address),
             },
             password: None,
             protected_mode: complete.protected_mode.expect(given).0,
@@ -305,14 +313,14 @@ impl FromStr for ListenAddress {
     }
 }
 
-impl FromStr for RespAddress {
+impl FromStr for AddressOrOff {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "off" => Ok(RespAddress::Off),
+            "off" => Ok(AddressOrOff::Off),
             _ => match parse_address(text) {
-                Ok(address) => Ok(RespAddress::At(address)),
+                Ok(address) => Ok(AddressOrOff::At(address)),
                 Err(refusal) => Err(format!("{refusal}, or off")),
             },
         }
@@ -503,7 +511,7 @@ macro_rules! from_file {
 }
 from_file! {
     ListenAddress: Text, "\"127.0.0.1:7379\"";
-    RespAddress: Text, "\"127.0.0.1:6379\" or \"off\"";
+    AddressOrOff: Text, "\"127.0.0.1:6379\" or \"off\"";
     ShardCount: Number, "4, a whole number without quotes";
     ClientCount: Number, "10000, a whole number without quotes";
     KvSize: Number, "64, a whole number of bytes without quotes";

@@ -69,6 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         program: &program,
         native: server.native_address(),
         resp: server.resp_address(),
+        udp: server.udp_address(),
         memory: MemorySize(settings.memory),
         ordered_memory: MemorySize(settings.ordered_memory),
         shard_count: settings.shards,
@@ -127,7 +128,11 @@ fn explain(error: &StartError) -> String {
 
 /// Returns the flag for the address of a front end.
 fn flag_of(front_end: &str) -> &'static str {
-    if front_end.eq_ignore_ascii_case("resp") { "--resp" } else { "--listen" }
+    match front_end {
+        "RESP" => "--resp",
+        "UDP" => "--udp",
+        _ => "--listen",
+    }
 }
 
 /// The instruction if there is no file descriptor left for the signals.

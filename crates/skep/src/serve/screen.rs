@@ -14,6 +14,8 @@ pub(super) struct Screen<'a> {
     pub(super) native: SocketAddr,
     /// The address for Redis clients.
     pub(super) resp: Option<SocketAddr>,
+    /// The first UDP address for native clients.
+    pub(super) udp: Option<SocketAddr>,
     /// Memory of all shards together.
     pub(super) memory: MemorySize,
     /// Memory of the ordered space; 0 if it is disabled.
@@ -81,6 +83,12 @@ impl Screen<'_> {
             Some(address) => line(format_args!("  RESP        {address}")),
             None => line(format_args!("  RESP        off")),
         }
+        if let Some(address) = self.udp {
+            line(format_args!(
+                "  UDP         {address}{}",
+                if self.shard_count > 1 { ", and the ports after it" } else { "" }
+            ));
+        }
         let shards = match self.shard_count {
             1 => "1 shard".to_owned(),
             count => format!("{count} shards"),
@@ -101,7 +109,8 @@ impl Screen<'_> {
             }
         ));
         line(format_args!("  durability  none: nothing survives a restart"));
-        let open = [Some(self.native), self.resp].into_iter().flatten().any(|address| !address.ip().is_loopback());
+        let open =
+            [Some(self.native), self.resp, self.udp].into_iter().flatten().any(|address| !address.ip().is_loopback());
         if open {
             let access = match (self.has_password, self.protected_mode) {
                 (true, _) => "clients send a password",
@@ -166,6 +175,7 @@ mod tests {
             program: "skep",
             native: "127.0.0.1:7379".parse().unwrap(),
             resp: Some("127.0.0.1:6379".parse().unwrap()),
+            udp: None,
             memory: MemorySize(1 << 30),
             ordered_memory: MemorySize(256 << 20),
             shard_count: 2,
@@ -212,6 +222,8 @@ mod tests {
         assert!(open.contains("without a password: any client"), "{open}");
         let closed = Screen { native: "0.0.0.0:7000".parse().unwrap(), has_password: true, ..screen() }.text();
         assert!(closed.contains("clients send a password"), "{closed}");
+        let udp = Screen { udp: Some("127.0.0.1:7380".parse().unwrap()), ..screen() }.text();
+        assert!(udp.contains("  UDP         127.0.0.1:7380, and the ports after it\n"), "{udp}");
         let silent = Screen { resp: None, ordered_memory: MemorySize(0), ..screen() }.text();
         assert!(silent.contains("  ordered     off\n"), "{silent}");
         assert!(!silent.contains("redis-cli"), "{silent}");

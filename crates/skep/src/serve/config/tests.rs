@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use skep::Password;
 
-use super::{Configuration, DelayMax, LeaseTime, ListenAddress, OrderedMemory, RespAddress, ShardCount};
+use super::{AddressOrOff, Configuration, DelayMax, LeaseTime, ListenAddress, OrderedMemory, ShardCount};
 use crate::size::MemorySize;
 
 #[test]
@@ -12,6 +12,7 @@ fn the_embedded_configuration_is_complete() {
     let settings = Configuration::default().into_settings(4);
     assert_eq!(settings.native, "127.0.0.1:7379".parse().unwrap());
     assert_eq!(settings.resp, Some("127.0.0.1:6379".parse().unwrap()));
+    assert_eq!(settings.udp, None);
     assert_eq!(settings.memory, 1 << 30);
     assert_eq!(settings.ordered_memory, skep_server::ServerSettings::default().ordered_memory);
     assert_eq!(settings.lease_time, skep_server::ServerSettings::default().lease_time);
@@ -56,7 +57,7 @@ fn flags_override_the_file() {
     let both = flags.or(file);
     assert_eq!(both.memory, Some(MemorySize(5)));
     assert_eq!(both.shards, Some(ShardCount(2)));
-    assert_eq!(both.resp, Some(RespAddress::Off));
+    assert_eq!(both.resp, Some(AddressOrOff::Off));
     assert_eq!(both.into_settings(1).resp, None);
 }
 
@@ -169,7 +170,7 @@ fn there_is_no_bound_for_delays_by_default() {
 fn addresses_are_read() {
     assert!("[::1]:7379".parse::<ListenAddress>().is_ok());
     assert!("7379".parse::<ListenAddress>().is_err());
-    assert_eq!("off".parse(), Ok(RespAddress::Off));
+    assert_eq!("off".parse(), Ok(AddressOrOff::Off));
     assert_eq!("localhost:7400".parse(), Ok(ListenAddress("127.0.0.1:7400".parse().unwrap())));
     assert!("no\0name:1".parse::<ListenAddress>().unwrap_err().contains("127.0.0.1:7379"));
 }
