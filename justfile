@@ -29,7 +29,8 @@ full:
 
 # Run them ten times as long: a million commands compared with Redis, a minute of transfers, five minutes of load.
 full-long:
-    SKEP_FULL=1 SKEP_LONG=10 cargo test --workspace --test 'full_*' --test transactions --test redis_crate
+    SKEP_FULL=1 SKEP_LONG=10 cargo test --workspace --test 'full_*' --test transactions --test redis_crate \
+        --test datagrams
 
 # Check the lints; warnings are errors.
 lint:

@@ -3,6 +3,7 @@
 //! They do not need libFuzzer. `fuzz/` links each with it, and `tests/corpus.rs` runs each on the inputs in `corpus/`
 //! with the stable toolchain. A fault that fuzzing finds becomes an input there.
 
+pub mod datagram_packets;
 pub mod memcached_request;
 mod operations;
 pub mod ordered_operations;
@@ -16,7 +17,8 @@ pub mod store_operations;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets. Each has a program of the same name in `fuzz/fuzz_targets`.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
+    ("datagram_packets", datagram_packets::run),
     ("memcached_request", memcached_request::run),
     ("ordered_operations", ordered_operations::run),
     ("reply_frame", reply_frame::run),

@@ -297,16 +297,15 @@ pub(crate) const POOLED_ENTRIES_MAX: usize = 1024;
 
 // Datagrams: see [`crate::transport::datagram`].
 
-/// Arrivals that a turn takes. Each has the packets that a client sent together, up to 64 KiB.
-pub(crate) const ARRIVALS_IN_TURN_MAX: usize = 32;
+/// Buffers of packets that a turn takes, if they have less than [`TURN_SIZE_MAX`] bytes. Each has the packets that a
+/// client sent together.
+pub(crate) const ARRIVALS_IN_TURN_MAX: usize = 64;
 /// Control packets that a turn sends: each takes a few microseconds, and a flood of hellos asks for many.
 pub(crate) const CONTROL_PACKETS_IN_TURN_MAX: usize = 64;
-/// Bytes that the kernel is asked to keep for a UDP socket in each direction.
-pub(crate) const SOCKET_BUFFER_SIZE: usize = 4 << 20;
 /// Bytes that the sessions of a shard hold together; beyond, each holds two packets.
 pub(crate) const SESSION_BUFFERS_MAX: usize = 32 << 20;
-/// Bytes that a shard needs for datagrams: the buffers of sessions, and those of the socket.
-pub(crate) const DATAGRAM_MEMORY: u64 = (SESSION_BUFFERS_MAX + ARRIVALS_IN_TURN_MAX * (64 << 10)) as u64;
+/// Bytes that a shard needs for datagrams: the buffers of sessions, and those of the kernel.
+pub(crate) const DATAGRAM_MEMORY: u64 = SESSION_BUFFERS_MAX as u64 + (8 << 20);
 /// Attempts to find as many free ports in succession as there are shards.
 pub(crate) const UDP_PORT_ATTEMPTS: usize = 16;
 

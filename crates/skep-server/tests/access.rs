@@ -4,9 +4,11 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use skep_core::operation::{Operation, Request};
 use skep_server::{Password, Server, ServerSettings};
+use skep_transport::datagram::DatagramStream;
 use skep_wire::native::{Hello, ProtocolError, Refusal, Welcome};
 use support::{Resp, command, connect, server};
 
@@ -169,7 +171,8 @@ fn without_a_password_only_this_machine_is_served() {
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
         let settings =
             ServerSettings { shards: 2, memory: 32 << 20, password, protected_mode, ..ServerSettings::default() };
-        let server = Server::start(&ServerSettings { native: any, resp: Some(any), ..settings }).expect("it starts");
+        let settings = ServerSettings { native: any, resp: Some(any), udp: Some(any), ..settings };
+        let server = Server::start(&settings).expect("it starts");
         let resp = server.resp_address().unwrap();
         for _ in 0..3 {
             let mut stream = connect(SocketAddr::new(outer, resp.port()));
@@ -183,9 +186,16 @@ fn without_a_password_only_this_machine_is_served() {
             stream.write_all(&hello.encode()).unwrap();
             let mut welcome = [0; Welcome::SIZE];
             stream.read_exact(&mut welcome).unwrap();
-            match Welcome::decode(&welcome) {
-                Err(ProtocolError::Refused(Refusal::Protected)) => assert!(is_denied),
-                decoded => assert!(!is_denied && decoded.is_ok(), "{decoded:?}"),
+            let udp = SocketAddr::new(outer, server.udp_address().unwrap().port());
+            let mut stream = DatagramStream::connect(udp, Duration::from_secs(60)).unwrap();
+            stream.send(&hello.encode()).unwrap();
+            let mut over_udp = [0; Welcome::SIZE];
+            assert_eq!(stream.receive_within(&mut over_udp, Duration::from_secs(60)).unwrap(), Some(Welcome::SIZE));
+            for welcome in [welcome, over_udp] {
+                match Welcome::decode(&welcome) {
+                    Err(ProtocolError::Refused(Refusal::Protected)) => assert!(is_denied),
+                    decoded => assert!(!is_denied && decoded.is_ok(), "{decoded:?}"),
+                }
             }
         }
         let mut local = Resp(connect(SocketAddr::from(([127, 0, 0, 1], resp.port()))));

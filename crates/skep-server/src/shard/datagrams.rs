@@ -9,15 +9,17 @@
 //! A turn takes a bounded number of packets and sends a bounded number of control packets. So a flood of hellos takes
 //! no memory, and a bounded part of the time.
 
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use skep_transport::datagram::{Arrival, Control, Data, Dropped, Packet};
+use skep_transport::datagram::{Control, Data, Dropped, Packet, packets};
 
 use super::Shard;
 use crate::connection::Connection;
 use crate::connections::Token;
 use crate::endpoint::Endpoint;
+use crate::limits::{ARRIVALS_IN_TURN_MAX, TURN_SIZE_MAX};
 use crate::parsed_batch::ParsedBatch;
 use crate::transport::datagram::{Datagram, Datagrams};
 use crate::transport::{Event, Transport};
@@ -27,28 +29,39 @@ impl Shard {
     pub(super) fn receive_datagrams(&mut self, now: Instant) {
         let Some(mut datagrams) = self.parts.datagrams.take() else { return };
         datagrams.begin_turn(now);
-        if let Some(arrivals) = datagrams.take_arrivals() {
-            let mut count = 0;
-            for arrival in arrivals.packets() {
+        let mut arrival = datagrams.lend_memory();
+        let (mut count, mut size) = (0, 0);
+        for _ in 0..ARRIVALS_IN_TURN_MAX {
+            let Some((bytes, from)) = datagrams.receive(&mut arrival) else { break };
+            for packet in packets(bytes) {
                 count += 1;
-                if let Err(reason) = self.take_packet(&arrival, &mut datagrams, now) {
+                let taken = packet.and_then(|packet| self.take_packet(packet, from, &mut datagrams, now));
+                if let Err(reason) = taken {
                     self.metrics().datagrams_dropped[reason as usize].add(1);
                 }
             }
-            self.metrics().datagrams_received.add(count);
-            datagrams.recycle(arrivals);
+            size += bytes.len();
+            if size >= TURN_SIZE_MAX {
+                break;
+            }
         }
+        self.metrics().datagrams_received.add(count);
+        datagrams.take_memory(arrival);
         self.parts.datagrams = Some(datagrams);
     }
 
-    fn take_packet(&mut self, arrival: &Arrival<'_>, datagrams: &mut Datagrams, now: Instant) -> Result<(), Dropped> {
-        match Packet::decode(arrival.bytes)? {
-            Packet::Data(data) => self.take_data(&data, arrival, datagrams, now),
-            Packet::Control(Control::Hello { client, cookie }) => {
-                self.take_hello(client, cookie, arrival, datagrams, now)
-            }
+    fn take_packet(
+        &mut self,
+        packet: Packet<'_>,
+        from: SocketAddr,
+        datagrams: &mut Datagrams,
+        now: Instant,
+    ) -> Result<(), Dropped> {
+        match packet {
+            Packet::Data(data) => self.take_data(&data, from, datagrams, now),
+            Packet::Control(Control::Hello { client, cookie }) => self.take_hello(client, cookie, from, datagrams, now),
             Packet::Control(Control::Unknown { session }) => {
-                let token = datagrams.token(arrival.from).ok_or(Dropped::Session)?;
+                let token = datagrams.token(from).ok_or(Dropped::Session)?;
                 let datagram = self.datagram(token).filter(|datagram| datagram.number() == session);
                 datagram.ok_or(Dropped::Session)?.end();
                 self.on_event(token, OVER, now);
@@ -61,13 +74,13 @@ impl Shard {
     fn take_data(
         &mut self,
         data: &Data<'_>,
-        arrival: &Arrival<'_>,
+        from: SocketAddr,
         datagrams: &mut Datagrams,
         now: Instant,
     ) -> Result<(), Dropped> {
-        let session = datagrams.token(arrival.from).and_then(|token| Some((token, self.datagram(token)?)));
+        let session = datagrams.token(from).and_then(|token| Some((token, self.datagram(token)?)));
         let Some((token, datagram)) = session.filter(|(_, datagram)| datagram.number() == data.session) else {
-            datagrams.send_control(Control::Unknown { session: data.session }, arrival.from, arrival.to)?;
+            datagrams.send_control(Control::Unknown { session: data.session }, from)?;
             return Err(Dropped::Session);
         };
         let received = datagram.receive(data, now)?;
@@ -84,18 +97,18 @@ impl Shard {
         &mut self,
         client: u64,
         cookie: u64,
-        arrival: &Arrival<'_>,
+        from: SocketAddr,
         datagrams: &mut Datagrams,
         now: Instant,
     ) -> Result<(), Dropped> {
-        if let Some(challenge) = datagrams.check(arrival.from, client, cookie) {
-            datagrams.send_control(challenge, arrival.from, arrival.to)?;
+        if let Some(challenge) = datagrams.check(from, client, cookie) {
+            datagrams.send_control(challenge, from)?;
             return if cookie == 0 { Ok(()) } else { Err(Dropped::Cookie) };
         }
-        if let Some(token) = datagrams.token(arrival.from) {
+        if let Some(token) = datagrams.token(from) {
             match self.datagram(token).map(|datagram| (datagram.client(), datagram.number())) {
                 Some((known, session)) if known == client => {
-                    return datagrams.send_control(Control::Accept { client, session }, arrival.from, arrival.to);
+                    return datagrams.send_control(Control::Accept { client, session }, from);
                 }
                 // Another client has the address now.
                 Some(_) => self.on_event(token, OVER, now),
@@ -108,7 +121,7 @@ impl Shard {
             self.metrics().connections_refused.add(1);
             return Err(Dropped::Sessions);
         }
-        let datagram = datagrams.begin(arrival.from, arrival.to, client);
+        let datagram = datagrams.begin(from, client);
         let (peer, local) = datagram.addresses();
         let session = datagram.number();
         let number = shared.enter(peer, local, 0);
@@ -118,7 +131,7 @@ impl Shard {
         if let Some(token) = self.take(Box::new(endpoint), now) {
             datagrams.insert(peer, token);
         }
-        datagrams.send_control(Control::Accept { client, session }, arrival.from, arrival.to)
+        datagrams.send_control(Control::Accept { client, session }, from)
     }
 
     fn datagram(&self, token: Token) -> Option<&Datagram> {

@@ -15,22 +15,21 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::RandomState;
 use std::io::{Error, ErrorKind, Result};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 use skep_transport::datagram::{
-    Arrivals, Burst, Control, Cookies, Data, DatagramSocket, Dropped, PAYLOAD_SIZE_MAX, Received, SESSION_TIME, Session,
+    ARRIVAL_SIZE_MAX, Burst, Control, Cookies, Data, DatagramSocket, Dropped, PAYLOAD_SIZE_MAX, Received, SESSION_TIME,
+    Session,
 };
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::poller::{Poller, Source};
 use crate::connections::Token;
-use crate::limits::{
-    ARRIVALS_IN_TURN_MAX, CONTROL_PACKETS_IN_TURN_MAX, SESSION_BUFFERS_MAX, SOCKET_BUFFER_SIZE, UDP_PORT_ATTEMPTS,
-};
+use crate::limits::{CONTROL_PACKETS_IN_TURN_MAX, SESSION_BUFFERS_MAX, UDP_PORT_ATTEMPTS};
 use crate::settings::StartError;
 use crate::start::Steps;
 
@@ -52,8 +51,6 @@ pub(crate) struct Datagram {
     client: u64,
     peer: SocketAddr,
     local: SocketAddr,
-    /// The address to which the client sends.
-    from: Option<IpAddr>,
     held: Arc<Held>,
     /// The part of this session in it.
     counted: Cell<usize>,
@@ -193,7 +190,8 @@ pub(crate) fn bind(
 pub(crate) struct Datagrams {
     socket: DatagramSocket,
     local: SocketAddr,
-    arrivals: Option<Arrivals>,
+    /// Memory for packets that arrive. It is lent while they are worked on.
+    arrival: Box<[u8]>,
     burst: Burst,
     cookies: Cookies,
     held: Arc<Held>,
@@ -215,14 +213,11 @@ const EXPIRY_PASS_TIME: Duration = SESSION_TIME.checked_div(12).expect("the divi
 impl Datagrams {
     /// Takes over a socket.
     pub(crate) fn new(socket: UdpSocket, now: Instant) -> Result<Datagrams> {
-        // As much as the system grants.
-        let _ = SockRef::from(&socket).set_recv_buffer_size(SOCKET_BUFFER_SIZE);
-        let _ = SockRef::from(&socket).set_send_buffer_size(SOCKET_BUFFER_SIZE);
-        let socket = DatagramSocket::new(socket)?;
+        let socket = DatagramSocket::new(socket);
         Ok(Datagrams {
             local: socket.local_address()?,
             socket,
-            arrivals: Some(Arrivals::new(ARRIVALS_IN_TURN_MAX)),
+            arrival: vec![0; ARRIVAL_SIZE_MAX].into(),
             burst: Burst::default(),
             cookies: Cookies::new(RandomState::new(), now),
             held: Arc::default(),
@@ -246,31 +241,29 @@ impl Datagrams {
         self.now = now;
     }
 
-    /// Takes the packets that have arrived, as far as a turn takes them; they are returned with [`Datagrams::recycle`].
-    pub(crate) fn take_arrivals(&mut self) -> Option<Arrivals> {
-        let mut arrivals = self.arrivals.take()?;
-        if let Err(error) = self.socket.receive(&mut arrivals) {
-            tracing::debug!(%error, "cannot receive packets");
-        }
-        Some(arrivals)
+    /// Lends the memory for packets that arrive.
+    pub(crate) fn lend_memory(&mut self) -> Box<[u8]> {
+        std::mem::take(&mut self.arrival)
     }
 
-    /// Returns the memory of arrivals.
-    pub(crate) fn recycle(&mut self, arrivals: Arrivals) {
-        self.arrivals = Some(arrivals);
+    /// Takes the memory back.
+    pub(crate) fn take_memory(&mut self, arrival: Box<[u8]>) {
+        self.arrival = arrival;
+    }
+
+    /// Receives packets that were sent together, and their sender.
+    pub(crate) fn receive<'a>(&self, arrival: &'a mut [u8]) -> Option<(&'a [u8], SocketAddr)> {
+        self.socket.receive_from(arrival).unwrap_or_else(|error| {
+            tracing::debug!(%error, "cannot receive packets");
+            None
+        })
     }
 
     /// Sends a control packet, unless the turn has sent enough of them.
-    pub(crate) fn send_control(
-        &mut self,
-        control: Control,
-        to: SocketAddr,
-        from: Option<IpAddr>,
-    ) -> std::result::Result<(), Dropped> {
+    pub(crate) fn send_control(&mut self, control: Control, to: SocketAddr) -> std::result::Result<(), Dropped> {
         self.control_left = self.control_left.checked_sub(1).ok_or(Dropped::Turn)?;
-        let bytes = control.encode();
         // The client repeats a hello that has no reply.
-        let _ = self.socket.send(to, from, &bytes, bytes.len());
+        let _ = self.socket.send(&control.encode(), Some(to));
         Ok(())
     }
 
@@ -280,15 +273,14 @@ impl Datagrams {
     }
 
     /// Creates a session for a client.
-    pub(crate) fn begin(&mut self, peer: SocketAddr, from: Option<IpAddr>, client: u64) -> Datagram {
+    pub(crate) fn begin(&mut self, peer: SocketAddr, client: u64) -> Datagram {
         let number = self.cookies.session_number();
         let session = Session::new(number, skep_transport::datagram::Side::Server, self.now);
         Datagram {
             session: RefCell::new(session),
             client,
             peer,
-            local: SocketAddr::new(from.unwrap_or(self.local.ip()), self.local.port()),
-            from,
+            local: self.local,
             held: self.held.clone(),
             counted: Cell::new(0),
             is_listed: Cell::new(false),
@@ -314,7 +306,7 @@ impl Datagrams {
         if !datagram.session.borrow().is_over() {
             self.send_packets(datagram);
             let unknown = Control::Unknown { session: datagram.number() }.encode();
-            let _ = self.socket.send(datagram.peer, datagram.from, &unknown, unknown.len());
+            let _ = self.socket.send(&unknown, Some(datagram.peer));
         }
     }
 
@@ -346,7 +338,7 @@ impl Datagrams {
 
     fn send_packets(&mut self, datagram: &Datagram) -> (u64, u64) {
         let mut session = datagram.session.borrow_mut();
-        let sent = self.burst.send(&mut session, &self.socket, datagram.peer, datagram.from, self.now);
+        let sent = self.burst.send(&mut session, &self.socket, Some(datagram.peer), self.now);
         datagram.count(&session);
         // Packets that the socket did not take are lost, as on the network.
         (sent.unwrap_or(0), session.take_repeated())

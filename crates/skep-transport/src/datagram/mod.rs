@@ -35,9 +35,11 @@ mod stream;
 use std::collections::VecDeque;
 
 pub use handshake::{Cookies, Opening};
-pub use packet::{CONTROL_SIZE, Control, Data, Dropped, PACKET_SIZE_MAX, PAYLOAD_SIZE_MAX, Packet, WINDOW_MAX};
+pub use packet::{
+    CONTROL_SIZE, Control, Data, Dropped, PACKET_SIZE_MAX, PAYLOAD_SIZE_MAX, Packet, WINDOW_MAX, packets,
+};
 pub use session::{Received, SESSION_TIME, Session, Side};
-pub use socket::{Arrival, Arrivals, Burst, DatagramSocket};
+pub use socket::{ARRIVAL_SIZE_MAX, Burst, DatagramSocket};
 pub use stream::DatagramStream;
 
 /// Bytes of memory that an empty buffer of a session keeps.

@@ -36,9 +36,8 @@ const MAGIC: [u8; 2] = *b"SK";
 pub const CONTROL_SIZE: usize = 24;
 /// Bytes of a data packet before its payload.
 pub(super) const HEADER_SIZE: usize = 40;
-/// The most bytes of a packet. With the headers of IPv6 and UDP it fits the 1500 bytes of an Ethernet frame, and
-/// leaves room for a tunnel.
-pub const PACKET_SIZE_MAX: usize = 1400;
+/// The most bytes of a packet. With the headers of IPv6 and UDP it has the 1280 bytes that every path carries.
+pub const PACKET_SIZE_MAX: usize = 1280 - 40 - 8;
 /// The most bytes of a payload.
 pub const PAYLOAD_SIZE_MAX: usize = PACKET_SIZE_MAX - HEADER_SIZE;
 /// The most packets after the acknowledged ones that a session takes: the bitmap has a bit for each except the first.
@@ -61,7 +60,7 @@ const _: () = {
     assert!(ACKNOWLEDGEMENT == NUMBER + size_of::<u64>() && BITMAP == ACKNOWLEDGEMENT + size_of::<u64>());
     assert!(HEADER_SIZE == BITMAP + size_of::<u64>() && WINDOW_MAX <= u64::BITS as usize + 1);
     assert!(CONTROL_WORD == CONTROL_NUMBER + size_of::<u64>() && CONTROL_SIZE == CONTROL_WORD + size_of::<u64>());
-    assert!(CONTROL_SIZE <= HEADER_SIZE && PACKET_SIZE_MAX + 8 + 40 <= 1500 && PAYLOAD_SIZE_MAX <= u16::MAX as usize);
+    assert!(CONTROL_SIZE <= HEADER_SIZE && PAYLOAD_SIZE_MAX <= u16::MAX as usize);
 };
 
 const HELLO: u8 = 1;
@@ -286,6 +285,21 @@ impl<'p> Packet<'p> {
     }
 }
 
+/// Decodes packets that arrived as one buffer. After one without a size that can be trusted, the rest counts as one.
+pub fn packets(mut bytes: &[u8]) -> impl Iterator<Item = Result<Packet<'_>, Dropped>> {
+    std::iter::from_fn(move || {
+        let size = match bytes {
+            [] => return None,
+            [_, _, DATA, _, _, _, low, high, ..] => HEADER_SIZE + usize::from(u16::from_le_bytes([*low, *high])),
+            [_, _, HELLO..=UNKNOWN, ..] => CONTROL_SIZE,
+            _ => bytes.len(),
+        };
+        let (packet, rest) = bytes.split_at(size.min(bytes.len()));
+        bytes = rest;
+        Some(Packet::decode(packet))
+    })
+}
+
 /// Returns the number at a position of a header.
 fn u64_at<const N: usize>(header: &[u8; N], at: usize) -> u64 {
     u64::from_le_bytes(header[at..at + size_of::<u64>()].try_into().expect("the range has eight bytes"))
@@ -350,6 +364,10 @@ mod tests {
         control[KIND] = UNKNOWN;
         control[CONTROL_WORD] = 1;
         assert_eq!(Packet::decode(&control), Err(Dropped::Field));
+        let together = [encoded(&DATA_PACKET), Control::Unknown { session: 7 }.encode().to_vec(), vec![7; 99]].concat();
+        let decoded: Vec<_> = packets(&together).collect();
+        let unknown = Packet::Control(Control::Unknown { session: 7 });
+        assert_eq!(decoded, [Ok(Packet::Data(DATA_PACKET)), Ok(unknown), Err(Dropped::Foreign)]);
         let long = [encoded(&DATA_PACKET), vec![0; PACKET_SIZE_MAX]].concat();
         assert_eq!(Packet::decode(&long), Err(Dropped::Size));
         for (index, (reason, _)) in Dropped::ALL.iter().enumerate() {

@@ -1,41 +1,50 @@
 //! A UDP socket, with many packets for each system call.
 //!
-//! - Packets to one address leave as one buffer, which the kernel or the network card divides (generic segmentation
-//!   offload). All but the last one have the same size.
-//! - Packets arrive as such buffers too, from several addresses with one call.
+//! - The packets of a burst leave as one buffer, which the kernel or the network card divides at [`PACKET_SIZE_MAX`]
+//!   (generic segmentation offload). So all but the last one have that size.
+//! - Packets that were sent together arrive as one buffer too. Each states its size, so it is divided without the help of
+//!   the kernel.
 //!
-//! The crate `quinn-udp` makes the calls. Where the kernel has no such offload, it sends and receives single packets.
+//! Where the kernel has no such offload, single packets are sent and received.
 
-use std::fmt;
-use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use nix::sys::socket::{setsockopt, sockopt};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, recvfrom, send, sendto};
+use socket2::SockRef;
 
 use super::packet::PACKET_SIZE_MAX;
 use super::session::Session;
 
-/// Bytes of a buffer that holds one arrival: the largest UDP datagram.
-const ARRIVAL_SIZE_MAX: usize = 64 << 10;
-/// Arrivals that a call takes at most.
-const ARRIVALS_MAX: usize = quinn_udp::BATCH_SIZE;
-/// Bytes that leave with one call at most: the largest datagram over IPv6, less a packet.
-const BURST_SIZE_MAX: usize = (64 << 10) - PACKET_SIZE_MAX;
+/// Bytes of a buffer for packets that arrive together: the largest UDP datagram.
+pub const ARRIVAL_SIZE_MAX: usize = 64 << 10;
+/// Bytes that leave with one call: as many whole packets as the largest datagram has, with the headers of IP and UDP.
+const BURST_SIZE_MAX: usize = (ARRIVAL_SIZE_MAX - 48) / PACKET_SIZE_MAX * PACKET_SIZE_MAX;
+/// Bytes that the kernel is asked to keep for a socket in each direction.
+const SOCKET_BUFFER_SIZE: usize = 4 << 20;
 
-/// A UDP socket that does not block.
+/// A UDP socket. Calls do not wait, unless they say so.
 #[derive(Debug)]
 pub struct DatagramSocket {
     socket: UdpSocket,
-    state: UdpSocketState,
+    /// The kernel divides bursts.
+    divides_bursts: bool,
 }
 
 impl DatagramSocket {
     /// Takes over a socket.
-    pub fn new(socket: UdpSocket) -> io::Result<DatagramSocket> {
-        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        Ok(DatagramSocket { socket, state })
+    pub fn new(socket: UdpSocket) -> DatagramSocket {
+        // As much as the system grants.
+        _ = SockRef::from(&socket).set_recv_buffer_size(SOCKET_BUFFER_SIZE);
+        _ = SockRef::from(&socket).set_send_buffer_size(SOCKET_BUFFER_SIZE);
+        // Without it, packets arrive one by one.
+        _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
+        let divides_bursts = setsockopt(&socket, sockopt::UdpGsoSegment, &(PACKET_SIZE_MAX as i32)).is_ok();
+        DatagramSocket { socket, divides_bursts }
     }
 
     /// Returns the address to which the socket is bound.
@@ -43,86 +52,49 @@ impl DatagramSocket {
         self.socket.local_addr()
     }
 
-    /// Takes the packets that have arrived, as many as there is room for. Returns true if there may be more.
-    pub fn receive(&self, arrivals: &mut Arrivals) -> io::Result<bool> {
-        arrivals.count = 0;
-        let mut buffers = arrivals.bytes.chunks_exact_mut(ARRIVAL_SIZE_MAX);
-        let mut slices: [IoSliceMut<'_>; ARRIVALS_MAX] =
-            std::array::from_fn(|_| IoSliceMut::new(buffers.next().unwrap_or_default()));
-        let max = arrivals.metas.len();
-        match self.state.recv(UdpSockRef::from(&self.socket), &mut slices[..max], &mut arrivals.metas) {
-            Ok(count) => {
-                arrivals.count = count;
-                Ok(count == max)
+    /// Receives packets that were sent together. Returns their bytes and their sender, or `None` if there are none.
+    pub fn receive_from<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<(&'b [u8], SocketAddr)>> {
+        match recvfrom(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((size, _, Some(from))) => {
+                let from = SocketAddr::try_from(from).map_err(|_| ErrorKind::InvalidData)?;
+                Ok(Some((&buffer[..size.min(ARRIVAL_SIZE_MAX)], from)))
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(false),
-            Err(error) => Err(error),
+            Ok((_, _, None)) | Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
-    /// Sends packets of the same size to an address; the last one may be shorter. They leave from the address `from`, if
-    /// it is given.
-    pub fn send(&self, to: SocketAddr, from: Option<IpAddr>, bytes: &[u8], packet_size: usize) -> io::Result<()> {
-        let segment_size = (bytes.len() > packet_size).then_some(packet_size);
-        let transmit = Transmit { destination: to, ecn: None, contents: bytes, segment_size, src_ip: from };
-        self.state.try_send(UdpSockRef::from(&self.socket), &transmit)
+    /// Receives packets that were sent together, from the peer of a connected socket. With `waits`, waits for them until
+    /// the timeout of the socket. Returns their bytes, or `None` if there are none.
+    pub(super) fn receive<'b>(&self, buffer: &'b mut [u8], waits: bool) -> io::Result<Option<&'b [u8]>> {
+        let flags = if waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        match recv(&self.socket, &mut *buffer, flags) {
+            Ok((size, _)) => Ok(Some(&buffer[..size])),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sets the time after which a receive that waits ends.
+    pub(super) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(timeout))
+    }
+
+    /// Sends a packet, or several of which all but the last one have the full size: to an address, or to the peer of a
+    /// connected socket.
+    pub fn send(&self, bytes: &[u8], to: Option<SocketAddr>) -> io::Result<()> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = match to {
+            Some(to) => sendto(&self.socket, bytes, flags, &to),
+            None => send(&self.socket, bytes, flags),
+        };
+        Ok(sent.map(|_| ())?)
     }
 }
 
 impl AsFd for DatagramSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-/// A packet that arrived.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival<'a> {
-    /// Its sender.
-    pub from: SocketAddr,
-    /// The address to which it was sent, if the system tells it.
-    pub to: Option<IpAddr>,
-    /// Its bytes.
-    pub bytes: &'a [u8],
-}
-
-/// Memory for packets that arrive, and the packets of the last call.
-pub struct Arrivals {
-    bytes: Box<[u8]>,
-    metas: Box<[RecvMeta]>,
-    count: usize,
-}
-
-impl fmt::Debug for Arrivals {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Arrivals").field("count", &self.count).finish_non_exhaustive()
-    }
-}
-
-impl Arrivals {
-    /// Makes room for this number of arrivals, 64 KiB each; no more than a system call takes.
-    pub fn new(count: usize) -> Arrivals {
-        let count = count.clamp(1, ARRIVALS_MAX);
-        Arrivals {
-            bytes: vec![0; count * ARRIVAL_SIZE_MAX].into(),
-            metas: vec![RecvMeta::default(); count].into(),
-            count: 0,
-        }
-    }
-
-    /// Returns the packets of the last call.
-    pub fn packets(&self) -> impl Iterator<Item = Arrival<'_>> {
-        let arrivals = self.bytes.chunks_exact(ARRIVAL_SIZE_MAX).zip(&self.metas).take(self.count);
-        arrivals.flat_map(|(buffer, meta)| {
-            let bytes = &buffer[..meta.len.min(buffer.len())];
-            let packets = bytes.chunks(meta.stride.max(1));
-            packets.map(|bytes| Arrival { from: meta.addr, to: meta.dst_ip, bytes })
-        })
-    }
-
-    /// Returns the number of bytes of the last call.
-    pub fn size(&self) -> usize {
-        self.metas[..self.count].iter().map(|meta| meta.len).sum()
     }
 }
 
@@ -134,41 +106,29 @@ pub struct Burst {
 
 impl Burst {
     /// Sends the packets of a session. Returns their number. A packet that the socket does not take is lost, as on the
-    /// network; an error is returned after all were tried.
+    /// network; the error is returned after all were tried.
     pub fn send(
         &mut self,
         session: &mut Session,
         socket: &DatagramSocket,
-        to: SocketAddr,
-        from: Option<IpAddr>,
+        to: Option<SocketAddr>,
         now: Instant,
     ) -> io::Result<u64> {
         let (mut count, mut result) = (0, Ok(()));
-        let (mut in_burst, mut packet_size, mut is_closed) = (0, 0, false);
-        let packets_max = socket.state.max_gso_segments();
         self.bytes.clear();
         loop {
             let start = self.bytes.len();
-            if !session.next_packet(now, &mut self.bytes) {
-                break;
+            let has_packet = session.next_packet(now, &mut self.bytes);
+            // A packet after a short one, or after enough of them, begins a new burst.
+            let is_full = start % PACKET_SIZE_MAX > 0 || start == BURST_SIZE_MAX || !socket.divides_bursts;
+            if start > 0 && (is_full || !has_packet) {
+                result = result.and(socket.send(&self.bytes[..start], to));
+                self.bytes.drain(..start);
+            }
+            if !has_packet {
+                return result.map(|()| count);
             }
             count += 1;
-            let size = self.bytes.len() - start;
-            if in_burst > 0 && (is_closed || size > packet_size || in_burst == packets_max || start > BURST_SIZE_MAX) {
-                result = result.and(socket.send(to, from, &self.bytes[..start], packet_size));
-                self.bytes.copy_within(start.., 0);
-                self.bytes.truncate(size);
-                in_burst = 0;
-            }
-            if in_burst == 0 {
-                packet_size = size;
-            }
-            in_burst += 1;
-            is_closed = size < packet_size;
         }
-        if !self.bytes.is_empty() {
-            result = result.and(socket.send(to, from, &self.bytes, packet_size));
-        }
-        result.map(|()| count)
     }
 }

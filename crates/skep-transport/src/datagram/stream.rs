@@ -6,23 +6,22 @@
 //! 1. [`DatagramStream::prepare_wait`] sends what is due and returns the latest time to wake up.
 //! 2. The thread waits until the socket is readable, or until that time.
 //! 3. [`DatagramStream::on_wake`] takes the packets that arrived, and repeats what was lost.
+//!
+//! A client that waits for this stream alone needs only the `recv` that waits: [`DatagramStream::receive_within`].
 
 use std::hash::{BuildHasher, RandomState};
-use std::io::{Error, ErrorKind, Result};
+use std::io::{ErrorKind, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-
 use super::handshake::Opening;
-use super::packet::{Control, Packet};
+use super::packet::{Control, Packet, packets};
 use super::session::{SESSION_TIME, Session, Side};
-use super::socket::{Arrivals, Burst, DatagramSocket};
+use super::socket::{ARRIVAL_SIZE_MAX, Burst, DatagramSocket};
 
-/// Arrivals that are taken at a time: replies leave the server in bursts of up to 64 KiB.
-const ARRIVALS: usize = 4;
+/// The shortest timeout of a receive that waits.
+const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// A client's end of a session.
 #[derive(Debug)]
@@ -30,8 +29,10 @@ pub struct DatagramStream {
     socket: DatagramSocket,
     address: SocketAddr,
     session: Session,
-    arrivals: Arrivals,
+    arrival: Box<[u8]>,
     burst: Burst,
+    /// The time after which a receive that waits ends.
+    wait_max: Duration,
 }
 
 impl DatagramStream {
@@ -40,8 +41,8 @@ impl DatagramStream {
         let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let socket = UdpSocket::bind((any, 0))?;
         socket.connect(address)?;
-        let socket = DatagramSocket::new(socket)?;
-        let mut arrivals = Arrivals::new(ARRIVALS);
+        let socket = DatagramSocket::new(socket);
+        let mut arrival: Box<[u8]> = vec![0; ARRIVAL_SIZE_MAX].into();
         let begun = Instant::now();
         let mut opening = Opening::new(RandomState::new().hash_one(begun), begun);
         loop {
@@ -50,19 +51,21 @@ impl DatagramStream {
                 return Err(ErrorKind::TimedOut.into());
             }
             if let Some(hello) = opening.hello(now) {
-                let hello = hello.encode();
-                socket.send(address, None, &hello, hello.len())?;
+                socket.send(&hello.encode(), None)?;
             }
-            wait_readable(&socket, opening.deadline().min(begun + timeout))?;
+            let left = opening.deadline().min(begun + timeout).saturating_duration_since(now);
+            socket.set_timeout(left.max(WAIT_MIN))?;
+            let bytes = socket.receive(&mut arrival, true)?.unwrap_or_default();
             let now = Instant::now();
-            socket.receive(&mut arrivals)?;
-            let accepted = arrivals.packets().find_map(|arrival| match Packet::decode(arrival.bytes) {
+            let accepted = packets(bytes).find_map(|packet| match packet {
                 Ok(Packet::Control(control)) => opening.receive(control, now),
                 _ => None,
             });
             if let Some(number) = accepted {
                 let session = Session::new(number, Side::Client, now);
-                return Ok(DatagramStream { socket, address, session, arrivals, burst: Burst::default() });
+                socket.set_timeout(WAIT_MIN)?;
+                let (burst, wait_max) = (Burst::default(), WAIT_MIN);
+                return Ok(DatagramStream { socket, address, session, arrival, burst, wait_max });
             }
         }
     }
@@ -105,25 +108,32 @@ impl DatagramStream {
         Ok(self.session.deadline())
     }
 
-    /// Takes the packets that arrived, and repeats what was lost.
+    /// Takes packets that arrived until there are bytes to read, and repeats what was lost.
     pub fn on_wake(&mut self) -> Result<()> {
+        while self.session.readable() == 0 && self.receive_packets(false)? {}
+        self.act(Instant::now())
+    }
+
+    /// Takes packets that arrived together. With `waits`, waits for them if there are none. Returns true if there were
+    /// some.
+    fn receive_packets(&mut self, waits: bool) -> Result<bool> {
+        let Some(bytes) = self.socket.receive(&mut self.arrival, waits)? else { return Ok(false) };
         let now = Instant::now();
-        loop {
-            let has_more = self.socket.receive(&mut self.arrivals)?;
-            for arrival in self.arrivals.packets() {
-                match Packet::decode(arrival.bytes) {
-                    Ok(Packet::Data(data)) => _ = self.session.receive(&data, true, now),
-                    Ok(Packet::Control(Control::Unknown { session })) if session == self.session.number() => {
-                        self.session.end();
-                    }
-                    // Late replies to a hello, and packets without meaning.
-                    _ => {}
+        for packet in packets(bytes) {
+            match packet {
+                Ok(Packet::Data(data)) => _ = self.session.receive(&data, true, now),
+                Ok(Packet::Control(Control::Unknown { session })) if session == self.session.number() => {
+                    self.session.end();
                 }
-            }
-            if !has_more {
-                break;
+                // Late replies to a hello, and packets without meaning.
+                _ => {}
             }
         }
+        Ok(true)
+    }
+
+    /// Repeats what was lost, and sends what is due.
+    fn act(&mut self, now: Instant) -> Result<()> {
         if self.session.deadline().is_some_and(|deadline| now >= deadline) {
             self.session.on_deadline(now);
         }
@@ -136,8 +146,15 @@ impl DatagramStream {
         let until = Instant::now() + limit;
         while !self.is_readable() {
             let deadline = self.prepare_wait()?.map_or(until, |deadline| deadline.min(until));
-            wait_readable(&self.socket, deadline)?;
-            self.on_wake()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            // In powers of two, so that it seldom changes.
+            let wait_max = Duration::from_millis((left.as_millis() as u64 + 1).next_power_of_two()).max(WAIT_MIN);
+            if wait_max != self.wait_max {
+                self.socket.set_timeout(wait_max)?;
+                self.wait_max = wait_max;
+            }
+            self.receive_packets(true)?;
+            self.act(Instant::now())?;
             if !self.is_readable() && Instant::now() >= until {
                 return Ok(None);
             }
@@ -167,7 +184,7 @@ impl DatagramStream {
         if !self.session.has_packet() {
             return Ok(());
         }
-        match self.burst.send(&mut self.session, &self.socket, self.address, None, now) {
+        match self.burst.send(&mut self.session, &self.socket, None, now) {
             // A full socket loses packets, as a network does.
             Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
             _ => Ok(()),
@@ -180,7 +197,7 @@ impl Drop for DatagramStream {
     fn drop(&mut self) {
         if !self.session.is_over() {
             let unknown = Control::Unknown { session: self.session.number() }.encode();
-            _ = self.socket.send(self.address, None, &unknown, unknown.len());
+            _ = self.socket.send(&unknown, None);
         }
     }
 }
@@ -188,15 +205,5 @@ impl Drop for DatagramStream {
 impl AsFd for DatagramStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-/// Waits until a socket is readable, or until a time.
-fn wait_readable(socket: &DatagramSocket, until: Instant) -> Result<()> {
-    let left = until.saturating_duration_since(Instant::now());
-    let left = Timespec::try_from(left).map_err(|_| Error::from(ErrorKind::InvalidInput))?;
-    match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left)) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }

@@ -43,6 +43,9 @@ pub(crate) struct Configuration {
     /// Largest value that clients of memcached may store, 1 B to 1MiB [default: 1MiB].
     #[arg(long, value_name = "SIZE")]
     pub(crate) memcached_value_max: Option<MemorySize>,
+    /// UDP address for native clients: each shard has a port, and this is the first one; or off [default: off].
+    #[arg(long, value_name = "HOST:PORT|off")]
+    pub(crate) udp: Option<PortAddress>,
     /// File whose first line is the password that clients must send [default: no password].
     #[arg(long, value_name = "FILE", conflicts_with = "requirepass")]
     pub(crate) requirepass_file: Option<PathBuf>,
@@ -219,6 +222,7 @@ impl Configuration {
             port: self.port.or(other.port),
             memcached: self.memcached.or(other.memcached),
             memcached_value_max: self.memcached_value_max.or(other.memcached_value_max),
+            udp: self.udp.or(other.udp),
             requirepass_file,
             requirepass,
             protected_mode: self.protected_mode.or(other.protected_mode),
@@ -265,6 +269,10 @@ impl Configuration {
                 (PortAddress::At(address), None) => Some(address),
                 (PortAddress::At(address), Some(port)) => Some(SocketAddr::new(address.ip(), port)),
             },
+            udp: match complete.udp.expect(given) {
+                PortAddress::Off => None,
+                PortAddress::At(address) => Some(address),
+            },
             shared_memory: complete.shared_memory,
             memcached: match complete.memcached.expect(given) {
                 PortAddress::Off => None,
@@ -291,7 +299,6 @@ impl Configuration {
             delay_max: complete.delay_max.expect(given).0,
             prefault: complete.prefault.expect(given),
             pin_threads: complete.pin_threads.expect(given),
-            udp: None,
             echo: None,
         }
     }

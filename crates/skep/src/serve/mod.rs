@@ -71,6 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         resp: server.resp_address(),
         shared_memory: settings.shared_memory.as_deref(),
         memcached: server.memcached_address(),
+        udp: server.udp_address(),
         memory: MemorySize(settings.memory),
         ordered_memory: MemorySize(settings.ordered_memory),
         cache_memory: MemorySize(settings.cache_memory),
@@ -146,6 +147,7 @@ fn flag_of(front_end: &str) -> &'static str {
     match front_end {
         "RESP" => "--resp",
         "memcached" => "--memcached",
+        "UDP" => "--udp",
         _ => "--listen",
     }
 }

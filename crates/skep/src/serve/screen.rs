@@ -19,6 +19,8 @@ pub(super) struct Screen<'a> {
     pub(super) shared_memory: Option<&'a Path>,
     /// The address for clients of memcached.
     pub(super) memcached: Option<SocketAddr>,
+    /// The first UDP address for native clients.
+    pub(super) udp: Option<SocketAddr>,
     /// Memory of all shards together.
     pub(super) memory: MemorySize,
     /// Memory of the ordered space; 0 if it is disabled.
@@ -94,6 +96,12 @@ impl Screen<'_> {
         if let Some(address) = self.memcached {
             line(format_args!("  memcached   {address}"));
         }
+        if let Some(address) = self.udp {
+            line(format_args!(
+                "  UDP         {address}{}",
+                if self.shard_count > 1 { ", and the ports after it" } else { "" }
+            ));
+        }
         let shards = match self.shard_count {
             1 => "1 shard".to_owned(),
             count => format!("{count} shards"),
@@ -118,7 +126,7 @@ impl Screen<'_> {
             }
         ));
         line(format_args!("  durability  none: nothing survives a restart"));
-        let open = [Some(self.native), self.resp, self.memcached]
+        let open = [Some(self.native), self.resp, self.udp, self.memcached]
             .into_iter()
             .flatten()
             .any(|address| !address.ip().is_loopback());
@@ -188,6 +196,7 @@ mod tests {
             resp: Some("127.0.0.1:6379".parse().unwrap()),
             shared_memory: None,
             memcached: None,
+            udp: None,
             memory: MemorySize(1 << 30),
             ordered_memory: MemorySize(256 << 20),
             cache_memory: MemorySize(0),
@@ -237,6 +246,8 @@ mod tests {
         assert!(closed.contains("clients send a password"), "{closed}");
         let shared = Screen { shared_memory: Some("/run/skep.sock".as_ref()), ..screen() }.text();
         assert!(shared.contains("  shared      shm:/run/skep.sock\n"), "{shared}");
+        let udp = Screen { udp: Some("127.0.0.1:7380".parse().unwrap()), ..screen() }.text();
+        assert!(udp.contains("  UDP         127.0.0.1:7380, and the ports after it\n"), "{udp}");
         let silent = Screen { resp: None, ordered_memory: MemorySize(0), ..screen() }.text();
         assert!(silent.contains("  ordered     off\n"), "{silent}");
         assert!(
