@@ -149,7 +149,7 @@ fn scribble(client: &RawClient, random: &mut Xoshiro256PlusPlus) {
             1 => client.set(TAKEN, client.word_of_server(TAIL)),
             2 => client.set(WAIT, random.next_u64()),
             3 if random.random_range(0..50) == 0 => {
-                client.set([TAIL, TAKEN][random.random_range(0..2)], random.next_u64())
+                client.set([TAIL, TAKEN][random.random_range(0..2)], random.next_u64());
             }
             4 => {
                 // A part of the ring becomes valid again, while the server may read it.

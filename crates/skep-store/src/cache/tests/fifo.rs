@@ -6,7 +6,7 @@ use super::super::{ItemCommand, ItemPut, ItemPutMode, ItemRequest};
 use super::{MEMORY_SIZE, Tested};
 use crate::memory::UNIT_SIZE;
 use crate::naive::{SplitMix64, test_seeds};
-use skep_core::operation::{Expiry, ExpiryChange, KEY_SIZE_MAX, Operation, Reply, Request, VALUE_SIZE_MAX};
+use skep_core::operation::{Expiry, ExpiryChange, KEY_SIZE_MAX, Operation, Reply, VALUE_SIZE_MAX};
 
 /// Ranks of a Zipf distribution with exponent 0.99.
 struct Zipf(Vec<f64>);
