@@ -211,7 +211,7 @@ fn the_last_bytes_arrive_before_the_end() {
         assert_eq!(client.receive(&mut [0; 10]).unwrap(), 3);
         assert!(wait(&[(&client, false)], LIMIT).unwrap());
         assert_eq!(client.receive(&mut [0; 10]).unwrap(), 0);
-        assert_eq!(client.is_silent(), false);
+        assert!(!client.is_silent());
     }
 }
 
