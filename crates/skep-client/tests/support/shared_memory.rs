@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use skep_client::{Client, HASH_SPACE, ServerAddress};
@@ -67,9 +68,15 @@ pub(crate) fn metric(server: &Server, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {name}: {text}")).trim().parse().unwrap()
 }
 
+/// The time after which a test gives up.
+const WATCHDOG: Duration = Duration::from_secs(120);
+
 /// Waits until a condition holds.
+#[track_caller]
 pub(crate) fn wait_until(condition: impl Fn() -> bool) {
+    let begun = Instant::now();
     while !condition() {
+        assert!(begun.elapsed() < WATCHDOG, "the condition does not hold after {WATCHDOG:?}");
         std::thread::yield_now();
     }
 }

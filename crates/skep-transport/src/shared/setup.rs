@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -76,7 +77,12 @@ impl End {
 
 /// Creates a file of a connection.
 fn file(name: &str, seals: SealFlags) -> Result<OwnedFd> {
-    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // A system may demand that files in memory cannot be executed. Linux before 6.3 does not know the flag.
+    let file = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create(name, flags)?,
+        file => file?,
+    };
     ftruncate(&file, FILE_SIZE as u64)?;
     fcntl_add_seals(&file, seals)?;
     Ok(file)
