@@ -120,7 +120,7 @@ impl Burst {
             let start = self.bytes.len();
             let has_packet = session.next_packet(now, &mut self.bytes);
             // A packet after a short one, or after enough of them, begins a new burst.
-            let is_full = start % PACKET_SIZE_MAX > 0 || start == BURST_SIZE_MAX || !socket.divides_bursts;
+            let is_full = !start.is_multiple_of(PACKET_SIZE_MAX) || start == BURST_SIZE_MAX || !socket.divides_bursts;
             if start > 0 && (is_full || !has_packet) {
                 result = result.and(socket.send(&self.bytes[..start], to));
                 self.bytes.drain(..start);
