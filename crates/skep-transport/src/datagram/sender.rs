@@ -232,15 +232,13 @@ impl Sender {
     /// Takes over what a packet says about the packets that arrived. Returns true if there is room for more bytes, or
     /// packets may be sent that had to wait.
     pub(super) fn on_acknowledgement(&mut self, data: &Data<'_>, now: Instant) -> Result<bool, Dropped> {
-        let count = self.flights.len() as u64;
         let Some(acknowledged) = data.acknowledgement.checked_sub(self.first) else {
             // An older packet, which has nothing new.
             return Ok(false);
         };
+        let in_doubt = (self.flights.len() as u64).checked_sub(acknowledged).ok_or(Dropped::Acknowledgement)?;
         // The packet of the acknowledgement is missing, so the bitmap begins with the one after it.
-        let known = count.saturating_sub(acknowledged + 1).min(u64::from(u64::BITS));
-        let beyond = data.bitmap.checked_shr(known as u32).unwrap_or(0);
-        if acknowledged > count || beyond != 0 {
+        if data.bitmap.checked_shr(in_doubt.saturating_sub(1) as u32).is_some_and(|beyond| beyond != 0) {
             return Err(Dropped::Acknowledgement);
         }
         let window_end = self.window_end.max(data.acknowledgement + u64::from(data.window));
@@ -376,5 +374,78 @@ impl Sender {
     /// Returns the bytes of memory held.
     pub(super) fn memory(&self) -> usize {
         self.bytes.capacity() + self.flights.capacity() * size_of::<Flight>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BARE: Data<'_> = Data {
+        session: 7,
+        number: None,
+        is_end: false,
+        is_probe: false,
+        acknowledgement: 0,
+        bitmap: 0,
+        window: WINDOW_MAX as u16,
+        payload: &[],
+    };
+
+    /// Returns a half that has sent this number of packets.
+    fn sender(count: usize, now: Instant) -> Sender {
+        let mut sender = Sender::new(Duration::from_millis(5), u32::MAX, now);
+        sender.write(&vec![7; count * PAYLOAD_SIZE_MAX], usize::MAX);
+        let sent = std::iter::from_fn(|| sender.next(now)).count();
+        assert_eq!(sent, count);
+        sender
+    }
+
+    #[test]
+    fn packets_that_were_not_sent_cannot_be_acknowledged() {
+        let now = Instant::now();
+        let mut sender = sender(3, now);
+        for (acknowledgement, bitmap) in [(4, 0), (u64::MAX, 0), (0, 4), (0, 1 << 63), (2, 1), (3, 1)] {
+            let data = Data { acknowledgement, bitmap, ..BARE };
+            assert_eq!(sender.on_acknowledgement(&data, now), Err(Dropped::Acknowledgement), "{data:?}");
+        }
+        assert_eq!(sender.on_acknowledgement(&Data { bitmap: 3, ..BARE }, now), Ok(true));
+        assert_eq!(sender.on_acknowledgement(&Data { acknowledgement: 3, ..BARE }, now), Ok(true));
+        assert!(sender.is_done());
+    }
+
+    #[test]
+    fn a_packet_is_lost_after_three_later_ones_or_a_timeout() {
+        let now = Instant::now();
+        let mut sender = sender(5, now);
+        sender.on_acknowledgement(&Data { bitmap: 0b11, ..BARE }, now).unwrap();
+        assert_eq!(sender.next(now), None, "two later ones have arrived");
+        sender.on_acknowledgement(&Data { bitmap: 0b111, ..BARE }, now).unwrap();
+        assert_eq!(sender.next(now).map(|next| (next.number, next.size)), Some((0, PAYLOAD_SIZE_MAX)));
+        assert_eq!(sender.next(now), None);
+        let deadline = sender.deadline().unwrap();
+        assert!(!sender.on_timeout(deadline));
+        let repeated: Vec<u64> = std::iter::from_fn(|| sender.next(deadline)).map(|next| next.number).collect();
+        assert_eq!(repeated, [0, 4]);
+        assert!(sender.deadline().unwrap() - deadline > deadline - now, "the timeout doubles");
+    }
+
+    #[test]
+    fn no_more_is_sent_than_the_window_takes() {
+        let now = Instant::now();
+        let mut sender = sender(1, now);
+        sender.write(&vec![7; WINDOW_MAX * PAYLOAD_SIZE_MAX], usize::MAX);
+        let mut acknowledgement = 0;
+        let mut last = None;
+        while last != Some(acknowledgement) {
+            last = Some(acknowledgement);
+            acknowledgement += sender.flights.len() as u64;
+            sender.on_acknowledgement(&Data { acknowledgement, window: 0, ..BARE }, now).unwrap();
+            while sender.next(now).is_some() {}
+        }
+        assert_eq!(acknowledgement, WINDOW_MAX as u64, "the end of the first window does not move back");
+        assert!(sender.on_timeout(sender.deadline().expect("it waits for the window")), "it asks for the window");
+        sender.on_acknowledgement(&Data { acknowledgement, window: 1, ..BARE }, now).unwrap();
+        assert!(sender.next(now).is_some());
     }
 }

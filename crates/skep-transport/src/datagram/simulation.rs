@@ -28,6 +28,9 @@ const MEMORY_MAX: usize = 8 * WINDOW_MAX * PAYLOAD_SIZE_MAX;
 const TIME_MAX: Duration = Duration::from_secs(600);
 const SERVER: usize = usize::MAX;
 
+/// A packet in flight: when it arrives, its number, its sender, its receiver, and its bytes.
+type InFlight = (Instant, u64, usize, usize, Vec<u8>);
+
 /// A network with its faults, in thousandths.
 struct Network {
     loss: u32,
@@ -35,7 +38,7 @@ struct Network {
     reordering: u32,
     random: Xoshiro256PlusPlus,
     /// By time, then in the order in which they were sent.
-    in_flight: BinaryHeap<Reverse<(Instant, u64, usize, usize, Vec<u8>)>>,
+    in_flight: BinaryHeap<Reverse<InFlight>>,
     count: u64,
 }
 
