@@ -131,9 +131,8 @@ fn random_commands_have_the_replies_of_memcached() {
         let mut commands = Commands::new(seed);
         let mut left = count / 2;
         while left > 0 {
-            let size = (1 + commands.below(PIPELINE_MAX)).min(left);
-            left -= size;
-            let pipeline: Vec<Vec<u8>> = (0..size).map(|_| commands.next()).collect();
+            let pipeline = commands.pipeline(PIPELINE_MAX.min(left));
+            left -= pipeline.len() as u64;
             let (expected, found) = (memcached.run(&pipeline), skep.run(&pipeline));
             for (index, command) in pipeline.iter().enumerate() {
                 if !wire::agree(&expected[index], &found[index]) {

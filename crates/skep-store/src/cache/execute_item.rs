@@ -128,8 +128,8 @@ impl<L: ResidentLines> Execution<'_, L> {
     ) -> Progress {
         let mut digits = [0; DIGITS_MAX];
         let (value, attributes) = match &request.command {
-            ItemCommand::Get(ItemGet { create: Some(expiry), .. }) => {
-                let marks = Marks::WON.with(Marks::FETCHED, true);
+            ItemCommand::Get(ItemGet { create: Some(expiry), is_access, .. }) => {
+                let marks = Marks::WON.with(Marks::FETCHED, *is_access);
                 (&[][..], Attributes { expiry: expiry.apply(None), marks, ..Attributes::default() })
             }
             ItemCommand::Arithmetic(ItemArithmetic { create: Some((number, expiry)), .. }) => {

@@ -7,7 +7,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::wire::CAS;
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d:1", "d:2"];
-const NUMBERS: [&str; 7] = ["0", "1", "5", "100", "18446744073709551615", "18446744073709551616", "x"];
+/// No sum of these is 2⁶³ or more: of such a number, memcached reads bytes after its end.
+const NUMBERS: [&str; 7] = ["0", "1", "5", "100", "4294967296", "18446744073709551616", "x"];
 /// Never, at once (twice), in the future (twice).
 const EXPTIMES: [&str; 6] = ["0", "0", "-1", "2592001", "100", "1999999999"];
 const JUNK: [&str; 16] = [
@@ -32,17 +33,48 @@ const JUNK: [&str; 16] = [
 /// A source of commands.
 pub(crate) struct Commands {
     random: Xoshiro256PlusPlus,
+    /// The first command of the next pipeline, if it is chosen.
+    first: Option<Vec<u8>>,
+    /// No expiry has changed since the last `gets` of an earlier pipeline, and since the last one of this pipeline: a new
+    /// expiry gives an item another number in Skep.
+    has_number: bool,
+    has_new_number: Option<bool>,
 }
 
 impl Commands {
     /// Returns the source of this seed.
     pub(crate) fn new(seed: u64) -> Commands {
-        Commands { random: Xoshiro256PlusPlus::seed_from_u64(seed) }
+        Commands {
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            first: None,
+            has_number: false,
+            has_new_number: None,
+        }
     }
 
     /// Returns a number below `end`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
+    fn below(&mut self, end: u64) -> u64 {
         self.random.random_range(0..end)
+    }
+
+    /// Returns commands that are sent together, at most this number. A command on a number is the first one: while a reply is
+    /// not sent, memcached does not change its item in place, and a number that becomes shorter loses its blanks.
+    pub(crate) fn pipeline(&mut self, count_max: u64) -> Vec<Vec<u8>> {
+        let count = 1 + self.below(count_max) as usize;
+        if let Some(has_number) = self.has_new_number.take() {
+            self.has_number = has_number;
+        }
+        let mut commands: Vec<Vec<u8>> = self.first.take().into_iter().collect();
+        while commands.len() < count {
+            let next = self.next();
+            let is_on_number = [&b"incr"[..], b"decr", b"ma "].iter().any(|name| next.starts_with(name));
+            if is_on_number && !commands.is_empty() {
+                self.first = Some(next);
+                break;
+            }
+            commands.push(next);
+        }
+        commands
     }
 
     fn chance(&mut self, part: u64) -> bool {
@@ -67,7 +99,7 @@ impl Commands {
     }
 
     fn value(&mut self) -> String {
-        let numbers = ["", "0", "7", "10", "99", "12 ", " 3", "-1", "+5", "18446744073709551615"];
+        let numbers = ["", "0", "7", "10", "99", "12 ", " 3", "- 1", "+5", "1000"];
         match self.below(8) {
             0 => "x".repeat(self.below(600) as usize),
             1 => "abc".to_owned(),
@@ -76,7 +108,7 @@ impl Commands {
     }
 
     /// Returns the next command, with its value.
-    pub(crate) fn next(&mut self) -> Vec<u8> {
+    fn next(&mut self) -> Vec<u8> {
         let (key, noreply) = (self.key(), self.noreply());
         let command = match self.below(40) {
             0..=5 => format!("get{}", self.keys()),
@@ -90,16 +122,17 @@ impl Commands {
             }
             17..=18 => {
                 let (exptime, value) = (self.choose(&EXPTIMES), self.value());
-                format!("cas {key} 0 {exptime} {} {CAS}{noreply}\r\n{value}", value.len())
+                let number = if self.has_number { CAS } else { "1" };
+                format!("cas {key} 0 {exptime} {} {number}{noreply}\r\n{value}", value.len())
             }
             19..=22 => {
                 let name = self.choose(&["incr", "decr"]);
                 format!("{name} {key} {}{noreply}", self.choose(&NUMBERS))
             }
             23..=24 => format!("delete {key}{noreply}"),
-            // A new expiry changes the number of an item in Skep, so none of this command's have a use of it.
             25 => format!("touch {key} {}{noreply}", self.choose(&EXPTIMES)),
-            26..=29 => format!("mg {key}{}", self.flags("v t f h s k O N R q u")),
+            26..=27 => format!("mg {key}{}", self.flags("v t f h s k O N R q u")),
+            28..=29 => format!("mg {key}{}", self.flags("v t f h s k O T q u")),
             30..=32 => {
                 let (flags, value) = (self.flags("k O T F M q"), self.value());
                 format!("ms {key} {}{flags}\r\n{value}", value.len())
@@ -110,6 +143,13 @@ impl Commands {
             38 if self.chance(8) => format!("flush_all{noreply}"),
             _ => self.choose(&JUNK).to_owned(),
         };
+        let changes_expiry = ["gat ", "touch ", "mg "].iter().any(|name| command.starts_with(name));
+        if command.starts_with("gets ") {
+            self.has_new_number = Some(true);
+        } else if changes_expiry {
+            self.has_number = false;
+            self.has_new_number = self.has_new_number.map(|_| false);
+        }
         (command + "\r\n").into_bytes()
     }
 
@@ -122,7 +162,9 @@ impl Commands {
         let flags = chosen.into_iter().map(|letter| {
             let token = match letter {
                 "O" => "opaque",
-                "T" | "N" | "R" => self.choose(&["0", "30", "100"]),
+                "T" | "N" => self.choose(&["0", "30", "100"]),
+                // Not near these, because the seconds of the two servers do not begin at the same moment.
+                "R" => self.choose(&["0", "60"]),
                 "F" => self.choose(&["0", "5", "x"]),
                 "M" => self.choose(&["E", "A", "P", "R", "S", "I", "D", "+", "-", "x"]),
                 "D" => self.choose(&NUMBERS),

@@ -88,7 +88,6 @@ def expiry():
     client.set("c", "1", noreply=False)
     assert client.get("a") == b"1"
     assert client.touch("b", 1000, noreply=False) and not client.touch("missing", 1, noreply=False)
-    assert client.gat("c", expire=1000) == b"1"
     end = time.monotonic() + WAIT_MAX
     while client.get("a") is not None:
         assert time.monotonic() < end, "the key does not expire"
