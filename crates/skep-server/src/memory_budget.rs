@@ -338,7 +338,7 @@ impl ShardBudget {
         self.overdraft() > SHARD_RESERVE
     }
 
-    /// Returns true if so many bytes of the reserve are left.
+    /// Returns true if this number of bytes of the reserve is left.
     pub(crate) fn reserve_covers(&self, size: usize) -> bool {
         self.overdraft() + size <= SHARD_RESERVE
     }
