@@ -35,8 +35,9 @@ fn killed_clients_leave_nothing_behind() {
     thread::scope(|scope| {
         let mut witness = connect(&server);
         witness.put(b"sum", b"0").unwrap();
-        let connections = metric(&server, "skep_shared_memory_connections");
+        // Counted before the first connection of RESP, which may be open for a moment after its reply.
         let before = [descriptors(), mappings()];
+        let connections = metric(&server, "skep_shared_memory_connections");
         let memory = metric(&server, "skep_connection_memory_used");
         let witness = scope.spawn(|| {
             let mut sum = 0;
@@ -54,7 +55,6 @@ fn killed_clients_leave_nothing_behind() {
         wait_until(|| metric(&server, "skep_shared_memory_connections") == connections);
         stop.store(true, Ordering::Relaxed);
         let _witness = witness.join().unwrap();
-        // Connections of RESP to which the server has replied may be open for a moment longer.
         wait_until(|| [descriptors(), mappings()] == before);
         wait_until(|| metric(&server, "skep_connection_memory_used") <= memory + (64 << 10));
     });
