@@ -143,7 +143,7 @@ fn refusals() {
     );
     resp.expect("ZSCAN k 0\r\n", "-ERR unknown command 'ZSCAN', with args beginning with: 'k' '0' \r\n");
     resp.expect("SELECT 0\r\n", "+OK\r\n");
-    resp.expect("SELECT 2\r\nSELECT -1\r\n", "-ERR DB index is out of range\r\n".repeat(2));
+    resp.expect("SELECT 3\r\nSELECT -1\r\n", "-ERR DB index is out of range\r\n".repeat(2));
     resp.expect("SELECT x\r\n", "-ERR value is not an integer or out of range\r\n");
     resp.expect("CLIENT FOO\r\n", "-ERR unknown subcommand 'FOO'. Try CLIENT HELP.\r\n");
     resp.expect("CLIENT SETNAME\r\n", "-ERR wrong number of arguments for 'client|setname' command\r\n");
