@@ -137,12 +137,6 @@ impl<'o> ReplyWriter<'o> {
         });
     }
 
-    /// Writes the result of `incr` or `decr`.
-    pub fn number(&mut self, number: u64) {
-        self.decimal(number);
-        self.end_line();
-    }
-
     /// Writes a statistic.
     pub fn statistic(&mut self, name: &str, value: &str) {
         for part in ["STAT ", name, " ", value] {
@@ -291,8 +285,6 @@ mod tests {
             (|w| w.status(Status::Touched), "TOUCHED\r\n"),
             (|w| w.status(Status::Ok), "OK\r\n"),
             (|w| w.status(Status::Reset), "RESET\r\n"),
-            (|w| w.number(0), "0\r\n"),
-            (|w| w.number(u64::MAX), "18446744073709551615\r\n"),
             (|w| w.statistic("curr_items", "10"), "STAT curr_items 10\r\n"),
             (|w| w.version("1.6.18"), "VERSION 1.6.18\r\n"),
             (|w| w.error(ErrorReply::TooLarge), "SERVER_ERROR object too large for cache\r\n"),
