@@ -346,6 +346,7 @@ mod tests {
             mode: ItemPutMode::Append,
             flags: 7,
             expiry: ExpiryChange::CLEAR,
+            size_max: 9,
             may_be_stale: true,
             returns_fields: false,
         };

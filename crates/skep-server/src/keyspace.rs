@@ -7,8 +7,8 @@
 //!   reply to a flush  next u64
 //! ```
 //!
-//! `next` is the position of the next step, or [`END`], or [`UNKNOWN`]. In the hash space, a position is a home bucket of the shard. In
-//! the ordered space, it is a cursor of [`Cursors`](crate::cursors::Cursors).
+//! `next` is the position of the next step, or [`END`], or [`UNKNOWN`]. In the hash space, a position is a home
+//! bucket of the shard. In the ordered space, it is a cursor of [`Cursors`](crate::cursors::Cursors).
 //!
 //! A shard executes these operations after the others of its batch, when no operation is in flight. All steps of one batch
 //! together are bounded: the operations that exceed the bound are deferred.
@@ -47,7 +47,7 @@ pub(crate) enum KeyspaceOperation {
         /// Bytes of keys from which on the step ends.
         size: u32,
     },
-    /// Counts the keys. First removes some of those that have expired.
+    /// Counts the keys. First removes some of those that have expired, except in the cache.
     Count,
     /// Removes all keys: those of the hash space and of the cache at one moment, those of the ordered space in steps.
     Flush {

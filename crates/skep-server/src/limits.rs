@@ -159,7 +159,8 @@ pub(crate) const OPERAND_WORK: usize = 16;
 /// Bytes of operations that a connection submits at a time, beside those of the last one. They may have more than has
 /// arrived: the copy flags let a frame name one value tens of thousands of times, and what is forwarded is copied.
 pub(crate) const SUBMISSION_SIZE_MAX: usize = 1 << 20;
-/// Bytes of large values that the replies of a space to a batch may have, and one value more.
+/// Bytes of large values that the replies of a space to a batch may have, and one value more. The cache has two
+/// lists of replies, each with this budget: to operations, and to commands of memcached.
 pub(crate) const REPLY_BUDGET: usize = 1 << 20;
 /// Bytes of replies of a connection that are encoded at a time, and one reply more.
 pub(crate) const ENCODED_MAX: usize = 1 << 20;

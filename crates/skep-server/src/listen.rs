@@ -1,7 +1,7 @@
 //! The listeners of the server. The first shard listens for all shards.
 //!
-//! RESP and memcached connections are distributed over the shards in rotation. A native one stays at the first shard until its hello
-//! has named a shard. Then it is handed over to that shard, with the bytes that have arrived since.
+//! RESP and memcached connections are distributed over the shards in rotation. A native one stays at the first shard
+//! until its hello has named a shard. Then it is handed over to that shard, with the bytes that have arrived since.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};

@@ -95,7 +95,9 @@ impl MemcachedBatch {
                 Parsed::Close => (0, Command::new(Action::Close)),
                 Parsed::Refused { size, error, is_quiet } => (size, Command::new(Action::Refuse { error, is_quiet })),
                 Parsed::Complete { size, request } if is_locked => (size, Command::locked(&request, base)),
-                Parsed::Complete { size, request } => (size, Command::decode(&request, base, self.shard_count, now)),
+                Parsed::Complete { size, request } => {
+                    (size, Command::decode(&request, base, self.shard_count, self.value_size_max, now))
+                }
             };
             if command.is_alone() && !self.commands.is_empty() {
                 // The next batch parses it again.
@@ -171,7 +173,7 @@ impl MemcachedBatch {
 
     /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
     /// output. If it is too late for operations that have not begun, they are refused. A retrieval is refused as a whole or
-    /// not at all, and only if all of its operations are in the queue. A flush is not refused.
+    /// not at all, and only if all of its operations are in the queue. Some commands are never refused.
     pub(crate) fn submit<'a>(
         &'a self,
         input: &'a [u8],
@@ -188,7 +190,7 @@ impl MemcachedBatch {
                 if limit.is_reached() {
                     return;
                 }
-                let Some((index, count, operation)) = operations.next() else { return };
+                let Some((index, command, operation)) = operations.next() else { return };
                 let alike = left;
                 left -= 1;
                 if !range.is_pending() {
@@ -196,7 +198,7 @@ impl MemcachedBatch {
                     continue;
                 }
                 if index == 0 {
-                    is_refused = is_late && count <= alike && matches!(operation, Operation::Item(_));
+                    is_refused = is_late && command.operation_count <= alike && command.may_be_refused();
                 }
                 if is_refused {
                     dispatch.refuse(WireError::Busy, 1);
@@ -225,7 +227,7 @@ impl MemcachedBatch {
         let mut index = self.operation + count;
         for command in &self.commands[self.command..] {
             if index < command.operation_count {
-                return index == 0 && command.operation_count <= pending && !command.is_alone();
+                return index == 0 && command.operation_count <= pending && command.may_be_refused();
             }
             index -= command.operation_count;
         }
@@ -287,22 +289,45 @@ impl<'a> Operations<'a> {
 }
 
 impl<'a> Iterator for Operations<'a> {
-    /// The index of the operation in its command, the number of those that the command has, and the operation.
-    type Item = (usize, usize, Operation<'a>);
+    /// The index of the operation in its command, the command, and the operation.
+    type Item = (usize, &'a Command, Operation<'a>);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let command = self.parsed.commands.get(self.command)?;
-            let (index, count) = (self.index, command.operation_count);
-            if index < count {
+            let index = self.index;
+            if index < command.operation_count {
                 self.index += 1;
-                return Some((index, count, command.operation(index, self.words.next(), self.input)));
+                return Some((index, command, command.operation(index, self.words.next(), self.input)));
             }
             self.command += 1;
             self.index = 0;
             let words = self.parsed.commands.get(self.command).map_or(Span::default(), |command| command.words);
             self.words = Words::new(words.of(self.input));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    /// A client that wants no reply would not learn that its command was refused.
+    #[test]
+    fn quiet_text_commands_are_not_refused() {
+        for (command, expected) in [
+            ("delete k\r\n", true),
+            ("get k\r\n", true),
+            ("md k q\r\n", true),
+            ("delete k noreply\r\n", false),
+            ("set k 0 0 1 noreply\r\nx\r\n", false),
+            ("flush_all\r\n", false),
+        ] {
+            let mut parsed = MemcachedBatch::boxed(&ServerSettings::default());
+            parsed.decode(&mut command.as_bytes().to_vec(), usize::MAX, UnixTime::of(SystemTime::now()), false);
+            assert_eq!(parsed.may_be_refused(0, 1), expected, "{command:?}");
         }
     }
 }

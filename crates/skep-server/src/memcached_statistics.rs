@@ -34,6 +34,7 @@ macro_rules! counts {
 counts! {
     Gets "cmd_get"
     Sets "cmd_set"
+    Items "total_items"
     Flushes "cmd_flush"
     Touches "cmd_touch"
     Metas "cmd_meta"

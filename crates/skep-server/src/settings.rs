@@ -79,8 +79,8 @@ pub struct ServerSettings {
 }
 
 impl Default for ServerSettings {
-    /// Returns one shard of 1 GiB for pairs of 64 bytes, 256 MiB for the ordered space, no cache, 10,000 connections, nothing
-    /// refused, on the loopback ports 7379 and 6379.
+    /// Returns one shard of 1 GiB for pairs of 64 bytes, 256 MiB for the ordered space, no cache, 10,000 connections,
+    /// nothing refused, on the loopback ports 7379 and 6379.
     fn default() -> Self {
         ServerSettings {
             native: SocketAddr::from(([127, 0, 0, 1], 7379)),

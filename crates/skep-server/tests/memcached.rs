@@ -62,6 +62,9 @@ fn text_commands() {
             ("delete n\r\n", "NOT_FOUND\r\n"),
             ("cas n 0 0 1 5\r\nx\r\n", "NOT_FOUND\r\n"),
             ("cas a 0 0 1 5\r\nx\r\n", "EXISTS\r\n"),
+            ("set b 0 0 4\r\n abc\r\nincr b 1\r\n", {
+                "STORED\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
+            }),
             (
                 "set a 0 0 1 noreply\r\n1\r\nincr a 1 noreply\r\ndelete b noreply\r\nget a b\r\n",
                 "VALUE a 0 1\r\n2\r\nEND\r\n",
@@ -99,6 +102,7 @@ fn meta_commands() {
         ("ms a 1 MA\r\nx\r\n", "HD\r\n"),
         ("mg a v\r\n", "VA 3\r\nhox\r\n"),
         ("ms a 1 C1\r\nx\r\n", "EX\r\n"),
+        ("ms a 1 I C0\r\nx\r\n", "EX\r\n"),
         ("ma a\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"),
         ("ma n\r\n", "NF\r\n"),
         ("ma n N0 J13 v\r\n", "VA 2\r\n13\r\n"),
@@ -188,7 +192,8 @@ fn large_values_and_limits() {
     let value = "x".repeat(1 << 20);
     client.expect(format!("set a 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n");
     client.expect("get a\r\n", format!("VALUE a 0 {}\r\n{value}\r\nEND\r\n", value.len()));
-    client.expect("append a 0 0 1\r\nx\r\n", "SERVER_ERROR out of memory storing object\r\n");
+    client.expect("append a 0 0 1\r\nx\r\n", "NOT_STORED\r\n");
+    client.expect("ms a 1 MA Oq k\r\nx\r\n", "NS Oq ka\r\n");
     // The old value is not left where a new one was refused.
     let too_large = format!("{}\r\n{value}x\r\n", value.len() + 1);
     client.expect(format!("add a 0 0 {too_large}"), "SERVER_ERROR object too large for cache\r\n");
@@ -200,7 +205,7 @@ fn large_values_and_limits() {
     client.expect(format!("get {long}\r\n"), "CLIENT_ERROR bad command line format\r\n");
     let small = self::server(ServerSettings { memcached_value_max: 10, ..ServerSettings::default() });
     let mut client = self::client(&small);
-    client.expect("set a 0 0 10\r\n0123456789\r\n", "STORED\r\n");
+    client.expect("set a 0 0 10\r\n0123456789\r\nappend a 0 0 1\r\nx\r\n", "STORED\r\nNOT_STORED\r\n");
     client.expect("set a 0 0 11\r\n0123456789a\r\nmn\r\n", "SERVER_ERROR object too large for cache\r\nMN\r\n");
 }
 
@@ -231,6 +236,9 @@ fn statistics_count_commands_and_outcomes() {
     client.expect("set a 0 0 1\r\n1\r\nget a b\r\nincr a 1\r\ndecr b 1\r\ndelete b\r\n", {
         "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n2\r\nNOT_FOUND\r\nNOT_FOUND\r\n"
     });
+    client.expect("gat 0 a\r\nmg a T0\r\nme z\r\nmd a C1\r\nmd a I\r\n", {
+        "VALUE a 0 1\r\n2\r\nEND\r\nHD\r\nEN\r\nEX\r\nHD\r\n"
+    });
     let mut statistics = |command: &str| {
         client.0.write_all(command.as_bytes()).unwrap();
         let mut lines = String::new();
@@ -245,11 +253,16 @@ fn statistics_count_commands_and_outcomes() {
     for line in [
         "STAT cmd_get 2",
         "STAT cmd_set 1",
+        "STAT total_items 1",
         "STAT get_hits 1",
         "STAT get_misses 1",
         "STAT incr_hits 1",
         "STAT decr_misses 1",
-        "STAT delete_misses 1",
+        "STAT delete_misses 2",
+        "STAT delete_hits 0",
+        "STAT cmd_touch 2",
+        "STAT touch_hits 2",
+        "STAT cmd_meta 1",
         "STAT curr_items 1",
         "STAT evictions 0",
         "STAT limit_maxbytes 16777216",

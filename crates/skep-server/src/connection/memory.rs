@@ -126,7 +126,8 @@ impl Connection {
         is_idle
     }
 
-    /// Gives up the input, and sends a last error unless the connection speaks the native protocol. Counts and logs the reason.
+    /// Gives up the input, and sends a last error unless the connection speaks the native protocol. Counts and logs
+    /// the reason.
     fn end_with_error(&mut self, reason: &str, metrics: &Metrics) {
         metrics.connections_closed_for_memory.add(1);
         tracing::warn!(connection = self.number, bytes = self.held(), "closing a connection: {reason}");

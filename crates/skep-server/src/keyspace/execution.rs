@@ -63,8 +63,8 @@ impl Stores<'_> {
         operations.len() - *deferred
     }
 
-    /// Removes all keys of a shard's part of the hash space or of the cache, or some keys of the ordered space from a position on. Sets the
-    /// flags of connections that watch keys there.
+    /// Removes all keys of a shard's part of the hash space or of the cache, or some keys of the ordered space from
+    /// a position on. Sets the flags of connections that watch keys there.
     fn flush(&mut self, space: Space, shard: u16, from: u64, replies: &mut KeyspaceReplies) {
         self.with_watches(space, shard, WatchTable::touch_all);
         match space {

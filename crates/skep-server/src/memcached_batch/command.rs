@@ -119,9 +119,17 @@ pub(super) struct MetaForm {
 /// A meta command on a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MetaKind {
-    Get,
-    Store { mode: StoreMode, has_cas: bool },
-    Delete,
+    /// `touches` says that the command has an expiry.
+    Get {
+        touches: bool,
+    },
+    Store {
+        mode: StoreMode,
+        has_cas: bool,
+    },
+    Delete {
+        is_invalidation: bool,
+    },
     Arithmetic(Direction),
 }
 
@@ -165,8 +173,15 @@ impl Command {
         }
     }
 
-    /// Decodes a request, whose parts are in the input that begins at `base`. Relative times begin at `now`.
-    pub(super) fn decode(request: &Request<'_>, base: *const u8, shard_count: u16, now: UnixTime) -> Command {
+    /// Decodes a request, whose parts are in the input that begins at `base`. Relative times begin at `now`. No value
+    /// may become longer than `value_size_max`.
+    pub(super) fn decode(
+        request: &Request<'_>,
+        base: *const u8,
+        shard_count: u16,
+        value_size_max: usize,
+        now: UnixTime,
+    ) -> Command {
         // As in memcached, the clock of expiries counts whole seconds.
         let (seconds, _) = now.seconds_and_microseconds();
         let expiry = |exptime: Exptime| exptime.change(1000 * seconds);
@@ -175,13 +190,13 @@ impl Command {
             Command::on_key(key, base, Action::Item(item, Form::Text(form, is_quiet)))
         };
         match *request {
-            Request::Get { keys, with_cas, exptime } => {
+            Request::Get { keys, key_count, with_cas, exptime } => {
                 let get = ItemGet { expiry: exptime.map_or(ExpiryChange::KEEP, expiry), ..ItemGet::PLAIN };
                 let action = Action::Retrieve { get, with_cas };
-                Command { operation_count: keys.count(), words: Span::new(keys.rest(), base), ..Command::new(action) }
+                Command { operation_count: key_count, words: Span::new(keys.rest(), base), ..Command::new(action) }
             }
             Request::Store { ref store, is_quiet } => {
-                let (cas, put) = put(store, expiry(store.exptime));
+                let (cas, put) = put(store, expiry(store.exptime), value_size_max);
                 let form = TextForm::Store { mode: store.mode, has_cas: cas.is_some() };
                 let command = text(store.key, cas, ItemCommand::Put(put), form, is_quiet);
                 Command { value: Span::new(store.value, base), ..command }
@@ -203,7 +218,8 @@ impl Command {
                 text(key, None, ItemCommand::Get(get), TextForm::Touch, is_quiet)
             }
             Request::FlushAll { delay, is_quiet } => {
-                // As in memcached, items of the last second before the time stay.
+                // As in memcached, the flush takes place a second early. memcached also loses what is stored in that
+                // second.
                 let time = expiry(delay).apply(None).map_or(0, |time| time.milliseconds().saturating_sub(1000));
                 let command = Command::new(Action::Flush { time, is_quiet });
                 Command { operation_count: shard_count.into(), ..command }
@@ -227,12 +243,14 @@ impl Command {
                     create: flags.vivify.map(expiry),
                     recache_before: flags.recache.and_then(|time| expiry(time).apply(None)).map(Expiry::milliseconds),
                 };
-                Command::meta(key, base, None, ItemCommand::Get(get), MetaKind::Get, &flags, expiry)
+                let kind = MetaKind::Get { touches: flags.exptime.is_some() };
+                Command::meta(key, base, None, ItemCommand::Get(get), kind, &flags, expiry)
             }
             Request::MetaStore { ref store, flags } => {
-                let (cas, put) = put(store, expiry(store.exptime));
+                let (cas, put) = put(store, expiry(store.exptime), value_size_max);
                 let put = ItemPut {
-                    may_be_stale: flags.is_invalidation,
+                    // As in memcached, 0 is not the number of an older item.
+                    may_be_stale: flags.is_invalidation && flags.cas != Some(0),
                     returns_fields: flags.returned.iter().any(|flag| flag == ReturnFlag::Cas),
                     ..put
                 };
@@ -245,7 +263,8 @@ impl Command {
                     true => ItemCommand::Invalidate { expiry: flags.exptime.map_or(ExpiryChange::KEEP, expiry) },
                     false => ItemCommand::Delete,
                 };
-                Command::meta(key, base, flags.cas.map(CasNumber), command, MetaKind::Delete, &flags, expiry)
+                let kind = MetaKind::Delete { is_invalidation: flags.is_invalidation };
+                Command::meta(key, base, flags.cas.map(CasNumber), command, kind, &flags, expiry)
             }
             Request::MetaArithmetic { key, direction, flags } => {
                 let arithmetic = ItemArithmetic {
@@ -294,6 +313,12 @@ impl Command {
         matches!(self.action, Action::Flush { .. } | Action::Authenticate { .. })
     }
 
+    /// Returns true if the operations may be refused. A client that wants no reply would not learn it, so its commands
+    /// are executed, and so is a flush.
+    pub(super) fn may_be_refused(&self) -> bool {
+        !matches!(self.action, Action::Flush { .. } | Action::Item(_, Form::Text(_, true)))
+    }
+
     /// Returns true if the server replies to nothing that follows on the connection.
     pub(super) fn is_last(&self) -> bool {
         matches!(self.action, Action::Quit | Action::Close)
@@ -321,7 +346,7 @@ impl Command {
 }
 
 /// Returns the number that a store needs, and what it stores, without the value.
-fn put(store: &Store<'_>, expiry: ExpiryChange) -> (Option<CasNumber>, ItemPut<'static>) {
+fn put(store: &Store<'_>, expiry: ExpiryChange, size_max: usize) -> (Option<CasNumber>, ItemPut<'static>) {
     let (mode, cas) = match store.mode {
         StoreMode::Set => (ItemPutMode::Always, store.cas),
         StoreMode::Replace => (ItemPutMode::IfPresent, store.cas),
@@ -330,7 +355,8 @@ fn put(store: &Store<'_>, expiry: ExpiryChange) -> (Option<CasNumber>, ItemPut<'
         StoreMode::Append => (ItemPutMode::Append, store.cas.filter(|cas| *cas != 0)),
         StoreMode::Prepend => (ItemPutMode::Prepend, store.cas.filter(|cas| *cas != 0)),
     };
-    let put = ItemPut { value: &[], mode, flags: store.flags, expiry, may_be_stale: false, returns_fields: false };
+    let put =
+        ItemPut { value: &[], mode, flags: store.flags, expiry, size_max, may_be_stale: false, returns_fields: false };
     (cas.map(CasNumber), put)
 }
 

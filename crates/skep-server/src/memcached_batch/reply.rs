@@ -32,23 +32,17 @@ impl Command {
         match &self.action {
             Action::Retrieve { get, with_cas } => {
                 let touches = get.expiry != ExpiryChange::KEEP;
-                context.count(Count::Gets);
                 match response {
                     Ok(Reply::Value(bytes)) => {
                         let (fields, value) = ItemFields::decode(bytes);
                         let key = word.expect("a retrieval has as many keys as operations");
                         writer.value(key, fields.flags, value, with_cas.then_some(fields.cas.0));
-                        context.count(Count::GetHits);
-                        context.count_if(touches, Count::TouchHits);
+                        context.count_retrieval(touches, true);
                     }
-                    Ok(_) => {
-                        context.count(Count::GetMisses);
-                        context.count_if(touches, Count::TouchMisses);
-                    }
+                    Ok(_) => context.count_retrieval(touches, false),
                     // The line after the last pair says it.
                     Err(_) => {}
                 }
-                context.count_if(touches, Count::Touches);
             }
             Action::Item(_, form) => {
                 let response = match response {
@@ -152,20 +146,15 @@ impl TextForm {
         match (self, reply) {
             (_, Reply::Failed(error)) => writer.error(error_of(error)),
             (TextForm::Store { mode, has_cas }, reply) => {
-                context.count_store(mode, has_cas, reply);
-                writer.status(store_status(mode, has_cas, reply));
+                writer.status(context.count_store(mode, has_cas, reply));
             }
-            (TextForm::TooLarge, _) => {
-                context.count(Count::Sets);
-                writer.error(ErrorReply::TooLarge);
-            }
+            (TextForm::TooLarge, _) => writer.error(ErrorReply::TooLarge),
             (TextForm::Delete, _) => {
                 context.count(if is_found { Count::DeleteHits } else { Count::DeleteMisses });
                 writer.status(if is_found { Status::Deleted } else { Status::NotFound });
             }
             (TextForm::Touch, _) => {
-                context.count(Count::Touches);
-                context.count(if is_found { Count::TouchHits } else { Count::TouchMisses });
+                context.count_retrieval(true, is_found);
                 writer.status(if is_found { Status::Touched } else { Status::NotFound });
             }
             (TextForm::Arithmetic(direction), Reply::Value(bytes)) => {
@@ -193,13 +182,12 @@ impl MetaForm {
     ) {
         let mut writer = ReplyWriter::new(output);
         let mut item = MetaItem { key, is_base64: self.is_base64, ..MetaItem::default() };
-        context.count(Count::Metas);
         let code = match (self.kind, reply) {
             (_, Reply::Failed(error)) => return writer.error(error_of(error)),
-            (MetaKind::Get, Reply::Value(bytes)) => {
+            (MetaKind::Get { touches }, Reply::Value(bytes)) => {
                 let (fields, value) = ItemFields::decode(bytes);
-                context.count(Count::Gets);
-                context.count(Count::GetHits);
+                context.count_retrieval(touches, true);
+                context.count_if(fields.is_created, Count::Items);
                 item = MetaItem {
                     size: Some(fields.size as usize),
                     time_to_live: Some(self.time_to_live(&fields, context)),
@@ -216,15 +204,14 @@ impl MetaForm {
                     false => writer.meta(MetaCode::Done, returned, &item),
                 };
             }
-            (MetaKind::Get, _) => {
-                context.count(Count::Gets);
-                context.count(Count::GetMisses);
+            (MetaKind::Get { .. }, _) => {
+                // As in memcached, even if the command has an expiry.
+                context.count_retrieval(false, false);
                 MetaCode::Miss
             }
             (MetaKind::Store { mode, has_cas }, reply) => {
-                context.count_store(mode, has_cas, reply);
                 item.cas = Some(if let Reply::Value(bytes) = reply { ItemFields::decode(bytes).0.cas.0 } else { 0 });
-                match store_status(mode, has_cas, reply) {
+                match context.count_store(mode, has_cas, reply) {
                     Status::Stored => MetaCode::Done,
                     Status::Exists => MetaCode::Exists,
                     Status::NotFound => MetaCode::NotFound,
@@ -233,7 +220,10 @@ impl MetaForm {
             }
             (MetaKind::Arithmetic(direction), Reply::Value(bytes)) => {
                 let (fields, value) = ItemFields::decode(bytes);
-                context.count_arithmetic(direction, true);
+                match fields.is_created {
+                    true => context.count(Count::Items),
+                    false => context.count_arithmetic(direction, true),
+                }
                 item.cas = Some(fields.cas.0);
                 item.time_to_live = Some(self.time_to_live(&fields, context));
                 // As in memcached, the reply about a new item is not usual.
@@ -246,14 +236,14 @@ impl MetaForm {
                 }
                 MetaCode::Done
             }
-            (MetaKind::Delete, Reply::Done) => {
-                context.count(Count::DeleteHits);
+            (MetaKind::Delete { is_invalidation }, Reply::Done) => {
+                context.count_if(!is_invalidation, Count::DeleteHits);
                 MetaCode::Done
             }
-            (MetaKind::Delete | MetaKind::Arithmetic(_), Reply::Exists) => MetaCode::Exists,
-            (MetaKind::Delete, _) => {
+            (MetaKind::Arithmetic(_), Reply::Exists) => MetaCode::Exists,
+            (MetaKind::Delete { .. }, reply) => {
                 context.count(Count::DeleteMisses);
-                MetaCode::NotFound
+                if reply == Reply::Exists { MetaCode::Exists } else { MetaCode::NotFound }
             }
             (MetaKind::Arithmetic(direction), _) => {
                 context.count_arithmetic(direction, false);
@@ -261,7 +251,7 @@ impl MetaForm {
             }
         };
         let is_usual = match self.kind {
-            MetaKind::Get => code == MetaCode::Miss,
+            MetaKind::Get { .. } => code == MetaCode::Miss,
             _ => code == MetaCode::Done,
         };
         if !(self.is_quiet && is_usual) {
@@ -286,17 +276,6 @@ fn seconds_until(expiry: Expiry, context: &Context<'_>) -> i64 {
     expiry.milliseconds().saturating_sub(now).div_ceil(1000) as i64
 }
 
-/// Returns the outcome of a store.
-fn store_status(mode: StoreMode, has_cas: bool, reply: Reply<'_>) -> Status {
-    let needs_number = has_cas && matches!(mode, StoreMode::Set | StoreMode::Replace);
-    match reply {
-        Reply::Exists if mode != StoreMode::Add => Status::Exists,
-        Reply::NotFound if needs_number => Status::NotFound,
-        Reply::Exists | Reply::NotFound => Status::NotStored,
-        _ => Status::Stored,
-    }
-}
-
 /// Returns the error reply for an error of the cache.
 fn error_of(error: OperationError) -> ErrorReply {
     match error {
@@ -316,6 +295,7 @@ fn write_unserved(error: WireError, output: &mut Vec<u8>) {
 
 /// Writes the reply to `me`.
 fn write_debug(reply: Reply<'_>, key: &[u8], is_base64: bool, output: &mut Vec<u8>, context: &Context<'_>) {
+    context.count(Count::Metas);
     let mut writer = ReplyWriter::new(output);
     let Reply::Value(bytes) = reply else {
         return writer.meta(MetaCode::Miss, ReturnFlags::new(b""), &MetaItem::default());
@@ -346,14 +326,36 @@ impl Context<'_> {
         }
     }
 
-    fn count_store(&self, mode: StoreMode, has_cas: bool, reply: Reply<'_>) {
+    /// Counts one key of a retrieval, which memcached counts in one of two groups.
+    #[inline]
+    fn count_retrieval(&self, touches: bool, is_hit: bool) {
+        let [command, hit, miss] = match touches {
+            true => [Count::Touches, Count::TouchHits, Count::TouchMisses],
+            false => [Count::Gets, Count::GetHits, Count::GetMisses],
+        };
+        self.count(command);
+        self.count(if is_hit { hit } else { miss });
+    }
+
+    /// Counts a store. Returns its outcome.
+    fn count_store(&self, mode: StoreMode, has_cas: bool, reply: Reply<'_>) -> Status {
+        let needs_number = has_cas && matches!(mode, StoreMode::Set | StoreMode::Replace);
         self.count(Count::Sets);
-        if has_cas && mode == StoreMode::Set {
+        if needs_number {
             self.count(match reply {
                 Reply::Exists => Count::CasOthers,
                 Reply::NotFound => Count::CasMisses,
                 _ => Count::CasHits,
             });
+        }
+        match reply {
+            Reply::Exists if mode != StoreMode::Add => Status::Exists,
+            Reply::NotFound if needs_number => Status::NotFound,
+            Reply::Exists | Reply::NotFound => Status::NotStored,
+            _ => {
+                self.count(Count::Items);
+                Status::Stored
+            }
         }
     }
 

@@ -19,8 +19,8 @@
 //! **KEYS** collects the keys that match, encoded as they are sent, in the memory of the connection. If that may not hold
 //! them, the reply is an error. When all keys are collected, the reply is written in parts.
 //!
-//! **DBSIZE** lets each shard remove expired keys before it counts. That is bounded: a large store with many expiries may
-//! count some keys that have expired.
+//! **DBSIZE** lets each shard remove expired keys before it counts, except those of the cache. That is
+//! bounded: a large store with many expiries may count some keys that have expired.
 //!
 //! These commands are barriers: the operations of a connection before them are done when they begin, and those after them
 //! begin when they are done.

@@ -5,8 +5,8 @@
 //!   hello ─▶ handshake ────────┘
 //! ```
 //!
-//! The first shard accepts for all. RESP and memcached connections are distributed over the shards in rotation. A native one is
-//! handed over to the shard that its hello names, with the bytes that arrived after the hello.
+//! The first shard accepts for all. RESP and memcached connections are distributed over the shards in rotation. A native
+//! one is handed over to the shard that its hello names, with the bytes that arrived after the hello.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;

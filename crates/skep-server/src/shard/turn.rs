@@ -181,9 +181,9 @@ impl Shard {
         self.turns.is_multiple_of(2)
     }
 
-    /// Executes the operations of all connections of the batch, and of the inbox, as one batch. Operations of the hash
-    /// space whose keys belong to another shard are forwarded. Operations that would be executed too late are refused,
-    /// unless the server stops: then no connection waits after them.
+    /// Executes the operations of all connections of the batch, and of the inbox, as one batch. Operations of a
+    /// divided space whose keys belong to another shard are forwarded. Operations that would be executed too late are
+    /// refused, unless the server stops: then no connection waits after them.
     pub(super) fn execute(&mut self, stores: &mut Stores<'_>, now: Instant) {
         let inbox_is_first = self.inbox_is_first();
         let operations_max = self.window.limit();

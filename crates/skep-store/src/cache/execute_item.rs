@@ -9,7 +9,8 @@
 //! | arithmetic | its bucket, its item | appends an item, or replies | changes the number in place, if its size stays |
 //!
 //! - A number that becomes shorter keeps its place: blanks follow it, as in memcached.
-//! - An expiry that an item has had no room for is appended, with the rest of the item. The item then has another cas number.
+//! - If an item gets its first expiry, or loses its expiry, its size changes. So it is appended with the change, and
+//!   has another cas number.
 //! - A new item has no marks.
 
 use super::bucket::Home;
@@ -20,7 +21,7 @@ use super::item_request::{
 };
 use crate::memory::{Effect, ResidentLines};
 use crate::processor::Replies;
-use skep_core::operation::{ExpiryChange, OperationError, Reply, VALUE_SIZE_MAX};
+use skep_core::operation::{ExpiryChange, OperationError, Reply};
 
 /// The digits of the largest number.
 const DIGITS_MAX: usize = u64::MAX.ilog10() as usize + 1;
@@ -104,7 +105,7 @@ impl<L: ResidentLines> Execution<'_, L> {
                 let before = self.attributes(item);
                 let marks = Marks::STALE.with(Marks::FETCHED, before.marks.has(Marks::FETCHED));
                 let after = Attributes { expiry: expiry.apply(before.expiry), marks, ..before };
-                if let Some(progress) = self.grant_change(index, item, replies) {
+                if let Some(progress) = grant(index, item.header.value_size(), 0, replies) {
                     return progress;
                 }
                 self.change_attributes(request.key, home, item, after, true);
@@ -200,14 +201,17 @@ impl<L: ResidentLines> Execution<'_, L> {
             is_won,
             ..fields_of(before, size, cas)
         };
-        let value = if get.returns_value { header.value(bytes) } else { &[] };
-        replies.slot(index).set_item(&fields.encode(), value);
-        self.counts.hits += u64::from(get.returns_value);
         let marks = before.marks.with(Marks::FETCHED, get.is_access).with(Marks::WON, is_won);
         let after = Attributes { expiry: get.expiry.apply(before.expiry), marks, ..before };
-        if after != before {
-            self.change_attributes(key, home, item, after, false);
-        }
+        let cas_after = if after == before { cas } else { self.change_attributes(key, home, item, after, false) };
+        let value = match get.returns_value {
+            false => &[],
+            true if cas_after == cas => header.value(item_bytes(&mut self.lines, item.pointer)),
+            // The item was appended, so its old place may have other bytes now.
+            true => &self.scratch[..],
+        };
+        replies.slot(index).set_item(&ItemFields { cas: cas_after, ..fields }.encode(), value);
+        self.counts.hits += u64::from(get.returns_value);
         Progress::Done
     }
 
@@ -252,8 +256,8 @@ impl<L: ResidentLines> Execution<'_, L> {
         replies: &mut Replies,
     ) -> Progress {
         let size = item.header.value_size() + put.value.len();
-        if size > VALUE_SIZE_MAX {
-            replies.set(index, Reply::Failed(OperationError::ValueTooLong));
+        if size > put.size_max {
+            replies.set(index, Reply::NotFound);
             return Progress::Done;
         }
         if let Some(progress) = grant(index, size, 0, replies) {
@@ -325,17 +329,20 @@ impl<L: ResidentLines> Execution<'_, L> {
         item.header.attributes(item_bytes(&mut self.lines, item.pointer))
     }
 
-    /// Counts the work on an item that may be appended again.
-    fn grant_change(&mut self, index: usize, item: Item, replies: &mut Replies) -> Option<Progress> {
-        grant(index, item.header.value_size(), 0, replies)
-    }
-
-    /// Changes the attributes of an item, in place if they need as many bytes. Gives it another number if it
-    /// `has_new_state`. Removes it if it has expired now.
-    fn change_attributes(&mut self, key: &[u8], home: Home, item: Item, attributes: Attributes, has_new_state: bool) {
+    /// Changes the attributes of an item, in place if they need as many bytes, else with its value in the scratch
+    /// buffer. Gives it another number if it `has_new_state`. Removes it if it has expired now. Returns its number.
+    fn change_attributes(
+        &mut self,
+        key: &[u8],
+        home: Home,
+        item: Item,
+        attributes: Attributes,
+        has_new_state: bool,
+    ) -> CasNumber {
+        let at = self.log.virtual_offset(item.offset);
         if self.has_passed(attributes.expiry) {
             self.remove(home, item.slot);
-            return;
+            return item.header.cas(at);
         }
         let bytes = item_bytes(&mut self.lines, item.pointer);
         let header = if has_new_state { item.header.changed() } else { Some(item.header) };
@@ -345,11 +352,11 @@ impl<L: ResidentLines> Execution<'_, L> {
             header.write(bytes);
             header.write_attributes(bytes, attributes);
             self.lines.note(item.pointer.span(header.size()), Effect::Changed);
-            return;
+            return header.cas(at);
         }
         self.scratch.clear();
         self.scratch.extend_from_slice(item.header.value(bytes));
-        self.append_scratch(key, home, item, attributes);
+        self.append_scratch(key, home, item, attributes)
     }
 
     /// Appends an item with the value in the scratch buffer, in place of another one.
@@ -405,8 +412,7 @@ fn number(value: &[u8]) -> Option<u64> {
     };
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     if end == 0 {
-        // A value of blanks counts as 0.
-        return value.first().filter(|byte| is_blank(byte)).map(|_| 0);
+        return None;
     }
     let digits = std::str::from_utf8(&text[..end]).expect("digits are ASCII");
     let number: u64 = digits.parse().ok()?;
@@ -439,9 +445,10 @@ mod tests {
             (" +7\r", Some(7)),
             ("12 abc", Some(12)),
             ("18446744073709551615", Some(u64::MAX)),
-            (" ", Some(0)),
             ("-0", Some(0)),
             ("", None),
+            (" ", None),
+            (" abc", None),
             ("-1", None),
             ("12a", None),
             ("18446744073709551616", None),

@@ -7,9 +7,9 @@
 //! |---|---|---|
 //! | `Value` | get, arithmetic, a put that asks for it | [`ItemFields`], then the value or the number |
 //! | `Done` | put, delete, invalidate | it took place |
-//! | `NotFound` | all | the key is missing, and the command needs one |
+//! | `NotFound` | all | the key is missing, and the command needs one; an append or prepend would be too long |
 //! | `Exists` | all | the item has another cas number, or a put needs a missing key |
-//! | `Failed` | arithmetic, append, prepend | the value is no number, or would be too long |
+//! | `Failed` | all | the request is not valid, or the value is no number |
 //!
 //! ```text
 //! byte 0         4         8               16              24      25
@@ -98,6 +98,8 @@ pub struct ItemPut<'a> {
     pub flags: u32,
     /// The expiry. Append and prepend keep that of the item.
     pub expiry: ExpiryChange,
+    /// The longest value that append and prepend may make.
+    pub size_max: usize,
     /// If the item has a higher number than the one given, stores the value as a stale one, with the item's expiry.
     pub may_be_stale: bool,
     /// The reply has the fields of the new item.

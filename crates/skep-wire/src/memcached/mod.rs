@@ -85,7 +85,7 @@ pub const KEY_SIZE_MAX: usize = 250;
 /// Longest line of a request that is no retrieval, in bytes before its line feed.
 pub const LINE_SIZE_MAX: usize = 2048;
 /// Longest line of a retrieval, in bytes before its line feed. memcached has no limit.
-pub const RETRIEVAL_SIZE_MAX: usize = 16 << 20;
+pub const RETRIEVAL_SIZE_MAX: usize = 2 << 20;
 /// Longest opaque token of a meta command, in bytes, without its letter.
 pub const OPAQUE_SIZE_MAX: usize = 31;
 /// Most words of a meta command, its name and key included.

@@ -9,6 +9,8 @@ pub enum Request<'b> {
     Get {
         /// The keys, each checked. Only `gat` may have none.
         keys: Words<'b>,
+        /// The number of keys.
+        key_count: usize,
         /// The reply states the cas of each pair.
         with_cas: bool,
         /// The new expiry of each pair.

@@ -57,7 +57,12 @@ fn assert_refused(bytes: &[u8], error: ErrorReply, is_quiet: bool) {
 }
 
 fn get(keys: &str) -> Request<'_> {
-    Request::Get { keys: Words::new(keys.as_bytes()), with_cas: false, exptime: None }
+    retrieval(keys, false, None)
+}
+
+fn retrieval(keys: &str, with_cas: bool, exptime: Option<Exptime>) -> Request<'_> {
+    let keys = Words::new(keys.as_bytes());
+    Request::Get { keys, key_count: keys.count(), with_cas, exptime }
 }
 
 #[test]
@@ -68,12 +73,12 @@ fn retrievals() {
     assert_request(b"get a b a\r\n", get("a b a"));
     assert_request(b"get a\tb\r\r\n", get("a\tb\r"));
     assert_request(b"get noreply\r\n", get("noreply"));
-    assert_request(b"gets a\r\n", Request::Get { keys: Words::new(b"a"), with_cas: true, exptime: None });
+    assert_request(b"gets a\r\n", retrieval("a", true, None));
     for (line, keys, with_cas, exptime) in
         [("gat 10 a b\r\n", "a b", false, 10), ("gats -1 a\r\n", "a", true, -1), ("gat 10\r\n", "", false, 10)]
     {
         let exptime = Some(Exptime(exptime));
-        assert_request(line.as_bytes(), Request::Get { keys: Words::new(keys.as_bytes()), with_cas, exptime });
+        assert_request(line.as_bytes(), retrieval(keys, with_cas, exptime));
     }
 }
 

@@ -67,12 +67,14 @@ fn parse_get_and_touch(mut words: Words<'_>, with_cas: bool) -> Line<'_> {
 
 #[inline]
 fn complete_get(keys: Words<'_>, with_cas: bool, exptime: Option<Exptime>) -> Line<'_> {
-    let mut unchecked = keys;
-    if unchecked.all(is_key) {
-        Line::Complete(Request::Get { keys, with_cas, exptime }, 0)
-    } else {
-        refused(ErrorReply::Format, false)
+    let mut key_count = 0;
+    for key in keys {
+        if !is_key(key) {
+            return refused(ErrorReply::Format, false);
+        }
+        key_count += 1;
     }
+    Line::Complete(Request::Get { keys, key_count, with_cas, exptime }, 0)
 }
 
 fn parse_store<'b>(

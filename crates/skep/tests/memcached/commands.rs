@@ -99,7 +99,7 @@ impl Commands {
     }
 
     fn value(&mut self) -> String {
-        let numbers = ["", "0", "7", "10", "99", "12 ", " 3", "- 1", "+5", "1000"];
+        let numbers = ["", "0", "7", "10", "99", "12 ", " 3", " ", " abc", "- 1", "+5", "1000"];
         match self.below(8) {
             0 => "x".repeat(self.below(600) as usize),
             1 => "abc".to_owned(),

@@ -101,7 +101,7 @@ fn the_next_run_deletes_the_inserts_of_a_killed_one() {
 #[test]
 fn workloads_that_a_store_cannot_execute_are_refused() {
     for (arguments, words) in [
-        (&["--workload", "e", "--space", "hash"][..], ["no order", "--space ordered"]),
+        (&["--workload", "e", "--space", "hash"][..], ["an order of keys", "--space ordered"]),
         (&["--workload", "cloud", "--embedded"], ["embedded", "engine --engine ordered"]),
         (&["--space", "ordered", "--embedded"], ["embedded", "engine --engine ordered"]),
         (&["--workload", "d", "--embedded"], ["embedded", "measure a server"]),

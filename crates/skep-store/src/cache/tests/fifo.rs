@@ -123,6 +123,7 @@ fn a_full_log_refuses_no_pair() {
                 mode: ItemPutMode::Always,
                 flags: u32::MAX,
                 expiry: ExpiryChange::set(Expiry::MAX),
+                size_max: VALUE_SIZE_MAX,
                 may_be_stale: false,
                 returns_fields: false,
             };

@@ -12,7 +12,15 @@ use skep_core::operation::{Expiry, ExpiryChange, Operation, Reply, Request, VALU
 const GET: ItemCommand<'static> = ItemCommand::Get(ItemGet::PLAIN);
 
 fn store(value: &[u8], mode: ItemPutMode) -> ItemPut<'_> {
-    ItemPut { value, mode, flags: 0, expiry: ExpiryChange::CLEAR, may_be_stale: false, returns_fields: true }
+    ItemPut {
+        value,
+        mode,
+        flags: 0,
+        expiry: ExpiryChange::CLEAR,
+        size_max: VALUE_SIZE_MAX,
+        may_be_stale: false,
+        returns_fields: true,
+    }
 }
 
 fn set(value: &[u8]) -> ItemCommand<'_> {
@@ -124,6 +132,14 @@ fn a_command_with_a_number_takes_place_on_that_state_only() {
     let touch = ItemCommand::Get(ItemGet { returns_value: false, expiry: expiry(600), ..ItemGet::PLAIN });
     assert_eq!((cas(run(tested, touch)), cas(run(tested, GET))), (sixth, sixth));
     assert_eq!(run(tested, GET).1.unwrap().expiry, Expiry::at(600));
+    // An item that loses its expiry, or gets its first one, has another number. The reply has this one, and the value.
+    for (change, expected) in [(ExpiryChange::CLEAR, None), (expiry(700), Expiry::at(700))] {
+        let before = cas(run(tested, GET));
+        let (text, changed) = run(tested, ItemCommand::Get(ItemGet { expiry: change, ..ItemGet::PLAIN }));
+        let (number, after) = (changed.unwrap().cas, run(tested, GET).1.unwrap());
+        assert_eq!((text.as_str(), number, expected), ("1", after.cas, after.expiry));
+        assert!(number > before);
+    }
 }
 
 /// More changes than an item counts. Each has its own number, and only some of them append an item.
@@ -180,7 +196,11 @@ fn a_value_that_would_be_too_long_is_refused() {
     let mut tested = Tested::new(16, 1);
     let half = vec![b'a'; VALUE_SIZE_MAX / 2 + 1];
     run(&mut tested, set(&half));
-    assert_eq!(run(&mut tested, ItemCommand::Put(store(&half, ItemPutMode::Append))).0, "Failed(ValueTooLong)");
+    assert_eq!(run(&mut tested, ItemCommand::Put(store(&half, ItemPutMode::Append))).0, "NotFound");
+    let bounded = |mode| ItemCommand::Put(ItemPut { size_max: half.len(), ..store(b"b", mode) });
+    for mode in [ItemPutMode::Append, ItemPutMode::Prepend] {
+        assert_eq!(run(&mut tested, bounded(mode)).0, "NotFound");
+    }
     assert_eq!(value(&mut tested).len(), half.len());
     let long = vec![b'a'; VALUE_SIZE_MAX + 1];
     assert_eq!(run(&mut tested, set(&long)).0, "Failed(ValueTooLong)");
