@@ -58,8 +58,10 @@ impl ResolvedAddress {
     pub(crate) fn of_shard(&self, shard: u16) -> ResolvedAddress {
         match self {
             ResolvedAddress::Udp(address) => {
-                let port = address.port().saturating_add(shard);
-                ResolvedAddress::Udp(SocketAddr::new(address.ip(), port))
+                // With the scope of an IPv6 address.
+                let mut of_shard = *address;
+                of_shard.set_port(address.port().saturating_add(shard));
+                ResolvedAddress::Udp(of_shard)
             }
             other => other.clone(),
         }

@@ -7,6 +7,7 @@
 //!   to send and the client has nothing left to send. Then the client needs one blocking `recv`, and no `poll` before
 //!   it.
 //! - Over shared memory, a wait polls the words of the shards for a while, and then sleeps until a doorbell.
+//! - Over UDP, a wait also ends when packets are to be repeated. What arrived is in the session, not in the socket.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -109,10 +110,15 @@ impl Stream {
     }
 
     /// Prepares a wait for the stream. Returns the time at which it has something to do, even if nothing arrives.
-    fn prepare_wait(&mut self) -> io::Result<Option<Instant>> {
+    fn prepare_wait(&mut self, is_sending: bool) -> io::Result<Option<Instant>> {
         match self {
             Stream::Tcp(..) | Stream::SharedMemory(..) => Ok(None),
-            Stream::Datagram(datagram) => datagram.prepare_wait(),
+            Stream::Datagram(datagram) => {
+                let wake_at = datagram.prepare_wait()?;
+                // An earlier wait may have taken more packets than the lane had room for.
+                let is_ready = datagram.is_readable() || is_sending && datagram.is_writable();
+                Ok(if is_ready { Some(Instant::now()) } else { wake_at })
+            }
         }
     }
 
@@ -172,8 +178,8 @@ pub(crate) fn wait(streams: &mut [Stream], waiting: &[Waiting], limit: Duration)
 fn wait_for_sockets(streams: &mut [Stream], waiting: &[Waiting], until: Instant) -> io::Result<Option<Vec<usize>>> {
     loop {
         let mut wake_at = until;
-        for &(index, _) in waiting {
-            wake_at = streams[index].prepare_wait()?.map_or(wake_at, |time| time.min(wake_at));
+        for &(index, is_sending) in waiting {
+            wake_at = streams[index].prepare_wait(is_sending)?.map_or(wake_at, |time| time.min(wake_at));
         }
         let mut polled: Vec<_> =
             waiting.iter().map(|&(index, is_sending)| streams[index].poll_fd(is_sending)).collect();

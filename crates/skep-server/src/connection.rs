@@ -81,7 +81,7 @@ pub(crate) enum Next {
     Wait,
     /// Waits for memory, and perhaps for its transport.
     Starve,
-    /// Has sent everything, and waits for the end of the input.
+    /// Has sent everything, and waits until that is delivered, or for the end of the input.
     Drain,
     /// Is dropped.
     Close,
@@ -111,6 +111,11 @@ impl Connection {
             is_request_done: false,
             progress_at: now,
         }
+    }
+
+    /// Returns true if its client has not yet sent an acceptable hello.
+    pub(crate) fn waits_for_hello(&self) -> bool {
+        matches!(self.parsed, ParsedBatch::Handshake)
     }
 
     /// Ends the connection as if its transport had ended.

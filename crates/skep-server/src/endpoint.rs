@@ -60,7 +60,8 @@ impl Endpoint {
     }
 
     /// Writes the output and then the replies that were just encoded: see [`Connection::write`]. After the last byte of
-    /// a connection that ends, shuts down the write side. Returns the next step.
+    /// a connection that ends, shuts down the write side, and waits until all bytes are delivered. Returns the next
+    /// step.
     pub(crate) fn write(
         &mut self,
         replies: &[u8],
@@ -72,6 +73,9 @@ impl Endpoint {
         let next = self.connection.write(replies, &self.transport, may_write_much, metrics, now, shard_budget);
         next.unwrap_or_else(|| {
             let is_over = self.transport.finish().is_err();
+            if !is_over && !self.transport.is_delivered(now) {
+                return Next::Drain;
+            }
             self.connection.end_output(&self.transport, is_over, now)
         })
     }

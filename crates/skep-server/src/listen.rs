@@ -98,17 +98,11 @@ impl Listeners {
     ) {
         let Some(listener) = &self.shared_memory else { return };
         for _ in 0..ACCEPTED_IN_TURN_MAX {
-            if room == 0 {
-                if !listener.refuse() {
-                    return;
-                }
-                f(None);
-                continue;
-            }
-            match listener.accept() {
+            let accepted = if room == 0 { listener.refuse().map(|()| None) } else { listener.accept().map(Some) };
+            match accepted {
                 Ok(shared) => {
-                    room -= 1;
-                    f(Some(shared));
+                    room -= usize::from(shared.is_some());
+                    f(shared);
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_core::operation::{Operation, Request};
+use skep_core::operation::{Operation, PutCondition, Request};
 use skep_server::{Server, ServerSettings};
 use skep_transport::datagram::{Control, Data, DatagramStream, Dropped, Opening, Packet, WINDOW_MAX};
 use skep_wire::native::{Hello, ReplyFrame, Welcome};
@@ -148,6 +148,7 @@ fn malformed_packets_are_dropped_and_counted_with_their_reason() {
         packet
     };
     for (packet, reason) in [
+        (vec![], Dropped::Short),
         (vec![1, 2, 3], Dropped::Short),
         (changed(0, b'X'), Dropped::Foreign),
         (Control::Accept { client: 7, session: 8 }.encode().to_vec(), Dropped::Kind),
@@ -157,6 +158,8 @@ fn malformed_packets_are_dropped_and_counted_with_their_reason() {
         (data(session + 1, 0, b"bytes"), Dropped::Session),
         (data(session, WINDOW_MAX as u64, b"bytes"), Dropped::Window),
         (with(1), Dropped::Acknowledgement),
+        // Nothing is kept for a client whose hello is missing.
+        (data(session, 1, b"early"), Dropped::Memory),
     ] {
         let before = dropped(&mut resp, reason);
         raw.send(&packet);
@@ -191,6 +194,57 @@ fn a_flood_of_hellos_gets_no_session_and_no_more_bytes_than_it_sent() {
         while raw.receive(Duration::from_millis(1)).is_some() {}
         assert!(raw.received > 0 && raw.received <= raw.sent, "{} bytes for {}", raw.received, raw.sent);
     }
+}
+
+#[test]
+fn a_datagram_of_many_hellos_gets_one_reply_and_one_session() {
+    let (server, address) = start(100);
+    let (mut resp, mut witness, mut raw) = (Resp::connect(&server), Witness::connect(address), Raw::new(address));
+    let (clients, turn) = (statistic(&mut resp, "connected_clients"), dropped(&mut resp, Dropped::Turn));
+    let hellos: Vec<u8> = (1..=50)
+        .flat_map(|client| {
+            raw.send(&Control::Hello { client, cookie: 0 }.encode());
+            let Control::Challenge { cookie, .. } = raw.control() else { panic!("it has no session") };
+            Control::Hello { client, cookie }.encode()
+        })
+        .collect();
+    raw.send(&hellos);
+    assert!(matches!(raw.control(), Control::Accept { client: 1, .. }));
+    witness.check();
+    assert_eq!(raw.receive(Duration::from_millis(1)), None);
+    assert_eq!(statistic(&mut resp, "connected_clients"), clients + 1);
+    assert_eq!(dropped(&mut resp, Dropped::Turn), turn + 49);
+}
+
+#[test]
+fn a_stop_waits_until_the_replies_are_delivered() {
+    let (server, address) = start(100);
+    let (mut witness, mut resp) = (Witness::connect(address), Resp::connect(&server));
+    // More than a session sends before an acknowledgement.
+    let value = vec![7; 100_000];
+    let set = Operation::Put { value: &value, condition: PutCondition::Always };
+    for operation in [set, Operation::Get] {
+        let mut request = &frame(witness.sequence, &[Request { key: b"k", operation }])[..];
+        while !request.is_empty() {
+            let size = witness.stream.send(request).expect("the session has room");
+            request = &request[size..];
+        }
+        witness.sequence += 1;
+    }
+    // When the first packets of the reply have left, both requests are executed.
+    let mut replies = vec![0; 2 * value.len()];
+    let mut size = 0;
+    while size < 1000 {
+        size += witness.stream.receive_within(&mut replies[size..2000], TIMEOUT).unwrap().expect("bytes in time");
+    }
+    _ = resp.text("INFO");
+    let stop = std::thread::spawn(move || drop(server));
+    while size < value.len() {
+        let received = witness.stream.receive_within(&mut replies[size..], TIMEOUT).unwrap().expect("bytes in time");
+        assert!(received > 0, "the stream has ended after {size} bytes");
+        size += received;
+    }
+    stop.join().unwrap();
 }
 
 #[test]

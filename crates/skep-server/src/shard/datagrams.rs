@@ -6,8 +6,9 @@
 //! 3. A data packet goes to its session. If there is more to read or room to write, the connection is queued.
 //! 4. After the turn, the sessions that were read, written or whose time has come send their packets.
 //!
-//! A turn takes a bounded number of packets and sends a bounded number of control packets. So a flood of hellos takes
-//! no memory, and a bounded part of the time.
+//! A turn takes a bounded number of packets, and acts on a bounded number of those that ask for a control packet: on one
+//! of each buffer that was received. So a flood of hellos takes no memory, gets no more than it has sent, and begins a
+//! bounded number of sessions.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -28,11 +29,14 @@ impl Shard {
     /// Takes the packets that have arrived.
     pub(super) fn receive_datagrams(&mut self, now: Instant) {
         let Some(mut datagrams) = self.parts.datagrams.take() else { return };
-        datagrams.begin_turn(now);
+        datagrams.begin_turn();
         let mut arrival = datagrams.lend_memory();
         let (mut count, mut size) = (0, 0);
         for _ in 0..ARRIVALS_IN_TURN_MAX {
             let Some((bytes, from)) = datagrams.receive(&mut arrival) else { break };
+            if bytes.is_empty() {
+                self.metrics().datagrams_dropped[Dropped::Short as usize].add(1);
+            }
             for packet in packets(bytes) {
                 count += 1;
                 let taken = packet.and_then(|packet| self.take_packet(packet, from, &mut datagrams, now));
@@ -80,15 +84,21 @@ impl Shard {
     ) -> Result<(), Dropped> {
         let session = datagrams.token(from).and_then(|token| Some((token, self.datagram(token)?)));
         let Some((token, datagram)) = session.filter(|(_, datagram)| datagram.number() == data.session) else {
-            datagrams.send_control(Control::Unknown { session: data.session }, from)?;
+            datagrams.take_reply()?;
+            datagrams.send_control(Control::Unknown { session: data.session }, from);
             return Err(Dropped::Session);
         };
-        let received = datagram.receive(data, now)?;
+        let is_known = self.connections.connection(token).is_some_and(|connection| !connection.waits_for_hello());
+        let received = datagram.receive(data, is_known, now)?;
         datagrams.list(token, datagram);
         let is_finished = received.is_readable && datagram.has_end();
         if received.is_readable || received.is_writable {
             let (is_readable, is_writable) = (received.is_readable, received.is_writable);
             self.on_event(token, Event { is_readable, is_writable, is_finished, is_over: false }, now);
+            // One that is held has written at once.
+            if let Some(datagram) = self.datagram(token) {
+                datagrams.list(token, datagram);
+            }
         }
         received.dropped.map_or(Ok(()), Err)
     }
@@ -101,14 +111,17 @@ impl Shard {
         datagrams: &mut Datagrams,
         now: Instant,
     ) -> Result<(), Dropped> {
-        if let Some(challenge) = datagrams.check(from, client, cookie) {
-            datagrams.send_control(challenge, from)?;
+        // Before anything else, so that hellos without a reply cost nothing.
+        datagrams.take_reply()?;
+        if let Some(challenge) = datagrams.check(from, client, cookie, now) {
+            datagrams.send_control(challenge, from);
             return if cookie == 0 { Ok(()) } else { Err(Dropped::Cookie) };
         }
         if let Some(token) = datagrams.token(from) {
             match self.datagram(token).map(|datagram| (datagram.client(), datagram.number())) {
                 Some((known, session)) if known == client => {
-                    return datagrams.send_control(Control::Accept { client, session }, from);
+                    datagrams.send_control(Control::Accept { client, session }, from);
+                    return Ok(());
                 }
                 // Another client has the address now.
                 Some(_) => self.on_event(token, OVER, now),
@@ -121,7 +134,7 @@ impl Shard {
             self.metrics().connections_refused.add(1);
             return Err(Dropped::Sessions);
         }
-        let datagram = datagrams.begin(from, client);
+        let datagram = datagrams.begin(from, client, now);
         let (peer, local) = datagram.addresses();
         let session = datagram.number();
         let number = shared.enter(peer, local, 0);
@@ -131,7 +144,8 @@ impl Shard {
         if let Some(token) = self.take(Box::new(endpoint), now) {
             datagrams.insert(peer, token);
         }
-        datagrams.send_control(Control::Accept { client, session }, from)
+        datagrams.send_control(Control::Accept { client, session }, from);
+        Ok(())
     }
 
     fn datagram(&self, token: Token) -> Option<&Datagram> {
@@ -162,7 +176,7 @@ impl Shard {
         let (mut sent, mut repeated) = (0, 0);
         while let Some(token) = datagrams.next_listed() {
             if let Some(datagram) = self.datagram(token) {
-                let counts = datagrams.flush(token, datagram);
+                let counts = datagrams.flush(token, datagram, now);
                 (sent, repeated) = (sent + counts.0, repeated + counts.1);
             }
         }

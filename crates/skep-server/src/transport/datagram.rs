@@ -29,7 +29,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::poller::{Poller, Source};
 use crate::connections::Token;
-use crate::limits::{CONTROL_PACKETS_IN_TURN_MAX, SESSION_BUFFERS_MAX, UDP_PORT_ATTEMPTS};
+use crate::limits::{CONTROL_PACKETS_IN_TURN_MAX, DRAIN_TIME, SESSION_BUFFERS_MAX, UDP_PORT_ATTEMPTS};
 use crate::settings::StartError;
 use crate::start::Steps;
 
@@ -56,6 +56,8 @@ pub(crate) struct Datagram {
     counted: Cell<usize>,
     /// It is in its shard's list of sessions that may have packets to send.
     is_listed: Cell<bool>,
+    /// The time at which this side ended the stream.
+    finished_at: Cell<Option<Instant>>,
     /// The time at which its shard looks at it.
     timer: Cell<Option<Instant>>,
 }
@@ -76,10 +78,16 @@ impl Datagram {
         self.session.borrow().number()
     }
 
-    /// Takes a packet.
-    pub(crate) fn receive(&self, data: &Data<'_>, now: Instant) -> std::result::Result<Received, Dropped> {
+    /// Takes a packet. Of a client that is not yet known, only one that can be read at once is taken: its hello is one
+    /// packet.
+    pub(crate) fn receive(
+        &self,
+        data: &Data<'_>,
+        is_known: bool,
+        now: Instant,
+    ) -> std::result::Result<Received, Dropped> {
         let mut session = self.session.borrow_mut();
-        let received = session.receive(data, self.held.has_room(), now);
+        let received = session.receive(data, is_known && self.held.has_room(), now);
         self.count(&session);
         received
     }
@@ -131,6 +139,15 @@ impl Datagram {
         if session.is_over() { Err(ErrorKind::NotConnected.into()) } else { Ok(()) }
     }
 
+    /// Returns true if the client has everything that was written, and the end, or does not wait for it: a client that
+    /// misses packets asks for them. One that is between two calls acknowledges nothing.
+    pub(super) fn is_delivered(&self, now: Instant) -> bool {
+        let session = self.session.borrow();
+        let finished_at = self.finished_at.get().unwrap_or(now);
+        self.finished_at.set(Some(finished_at));
+        session.is_delivered() || now >= finished_at.max(session.heard_at()) + DRAIN_TIME
+    }
+
     /// Records the memory of the session.
     fn count(&self, session: &Session) {
         let (before, after) = (self.counted.get(), session.memory());
@@ -162,18 +179,19 @@ pub(crate) fn bind(
         socket.bind(&address.into())?;
         Ok::<_, Error>(UdpSocket::from(socket))
     };
-    let bind_all = || {
+    let mut bind_all = || {
         let first = bind_one(wanted)?;
         let bound = first.local_addr()?;
         let mut sockets = vec![first];
         for shard in 1..shards {
-            let port = bound.port().checked_add(shard).ok_or(ErrorKind::InvalidInput)?;
-            sockets.push(bind_one(SocketAddr::new(bound.ip(), port))?);
+            // With the scope of an IPv6 address.
+            let mut of_shard = bound;
+            of_shard.set_port(bound.port().checked_add(shard).ok_or(ErrorKind::InvalidInput)?);
+            sockets.push(bind_one(of_shard)?);
         }
         *address = bound;
         Ok::<_, Error>(sockets)
     };
-    let mut bind_all = bind_all;
     let attempts = || {
         // The ports after a free port may be in use.
         let attempts = if wanted.port() == 0 { UDP_PORT_ATTEMPTS } else { 1 };
@@ -204,7 +222,8 @@ pub(crate) struct Datagrams {
     next_expiry_pass: Instant,
     /// Control packets that may be sent in this turn.
     control_left: usize,
-    now: Instant,
+    /// A packet of the buffer that was received last had a control packet as its reply.
+    has_replied: bool,
 }
 
 /// The time between two passes that look for silent clients.
@@ -226,7 +245,7 @@ impl Datagrams {
             timers: BinaryHeap::new(),
             next_expiry_pass: now,
             control_left: 0,
-            now,
+            has_replied: false,
         })
     }
 
@@ -236,9 +255,8 @@ impl Datagrams {
     }
 
     /// Begins a turn.
-    pub(crate) fn begin_turn(&mut self, now: Instant) {
+    pub(crate) fn begin_turn(&mut self) {
         self.control_left = CONTROL_PACKETS_IN_TURN_MAX;
-        self.now = now;
     }
 
     /// Lends the memory for packets that arrive.
@@ -252,30 +270,40 @@ impl Datagrams {
     }
 
     /// Receives packets that were sent together, and their sender.
-    pub(crate) fn receive<'a>(&self, arrival: &'a mut [u8]) -> Option<(&'a [u8], SocketAddr)> {
+    pub(crate) fn receive<'a>(&mut self, arrival: &'a mut [u8]) -> Option<(&'a [u8], SocketAddr)> {
+        self.has_replied = false;
         self.socket.receive_from(arrival).unwrap_or_else(|error| {
             tracing::debug!(%error, "cannot receive packets");
             None
         })
     }
 
-    /// Sends a control packet, unless the turn has sent enough of them.
-    pub(crate) fn send_control(&mut self, control: Control, to: SocketAddr) -> std::result::Result<(), Dropped> {
+    /// Takes one of the control packets that a turn may send: one for each buffer that was received, so that a forged
+    /// address gets no more packets and bytes than were received from it.
+    pub(crate) fn take_reply(&mut self) -> std::result::Result<(), Dropped> {
+        if self.has_replied {
+            return Err(Dropped::Turn);
+        }
         self.control_left = self.control_left.checked_sub(1).ok_or(Dropped::Turn)?;
-        // The client repeats a hello that has no reply.
-        let _ = self.socket.send(&control.encode(), Some(to));
+        self.has_replied = true;
         Ok(())
     }
 
+    /// Sends a control packet, after [`Datagrams::take_reply`].
+    pub(crate) fn send_control(&self, control: Control, to: SocketAddr) {
+        // The client repeats a hello that has no reply.
+        let _ = self.socket.send(&control.encode(), Some(to));
+    }
+
     /// Checks the cookie of a hello. Returns the challenge for a client without a valid one.
-    pub(crate) fn check(&self, peer: SocketAddr, client: u64, cookie: u64) -> Option<Control> {
-        self.cookies.check(peer, client, cookie, self.now)
+    pub(crate) fn check(&self, peer: SocketAddr, client: u64, cookie: u64, now: Instant) -> Option<Control> {
+        self.cookies.check(peer, client, cookie, now)
     }
 
     /// Creates a session for a client.
-    pub(crate) fn begin(&mut self, peer: SocketAddr, client: u64) -> Datagram {
+    pub(crate) fn begin(&mut self, peer: SocketAddr, client: u64, now: Instant) -> Datagram {
         let number = self.cookies.session_number();
-        let session = Session::new(number, skep_transport::datagram::Side::Server, self.now);
+        let session = Session::new(number, skep_transport::datagram::Side::Server, now);
         Datagram {
             session: RefCell::new(session),
             client,
@@ -284,6 +312,7 @@ impl Datagrams {
             held: self.held.clone(),
             counted: Cell::new(0),
             is_listed: Cell::new(false),
+            finished_at: Cell::new(None),
             timer: Cell::new(None),
         }
     }
@@ -304,7 +333,7 @@ impl Datagrams {
             self.tokens.remove(&datagram.peer);
         }
         if !datagram.session.borrow().is_over() {
-            self.send_packets(datagram);
+            self.send_packets(datagram, Instant::now());
             let unknown = Control::Unknown { session: datagram.number() }.encode();
             let _ = self.socket.send(&unknown, Some(datagram.peer));
         }
@@ -324,9 +353,9 @@ impl Datagrams {
     }
 
     /// Sends the packets of a session. Returns the numbers of packets, and of copies among them.
-    pub(crate) fn flush(&mut self, token: Token, datagram: &Datagram) -> (u64, u64) {
+    pub(crate) fn flush(&mut self, token: Token, datagram: &Datagram, now: Instant) -> (u64, u64) {
         datagram.is_listed.set(false);
-        let sent = self.send_packets(datagram);
+        let sent = self.send_packets(datagram, now);
         if let Some(deadline) = datagram.session.borrow().deadline()
             && datagram.timer.get().is_none_or(|timer| deadline < timer)
         {
@@ -336,9 +365,9 @@ impl Datagrams {
         sent
     }
 
-    fn send_packets(&mut self, datagram: &Datagram) -> (u64, u64) {
+    fn send_packets(&mut self, datagram: &Datagram, now: Instant) -> (u64, u64) {
         let mut session = datagram.session.borrow_mut();
-        let sent = self.burst.send(&mut session, &self.socket, Some(datagram.peer), self.now);
+        let sent = self.burst.send(&mut session, &self.socket, Some(datagram.peer), now);
         datagram.count(&session);
         // Packets that the socket did not take are lost, as on the network.
         (sent.unwrap_or(0), session.take_repeated())

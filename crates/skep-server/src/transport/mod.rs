@@ -20,6 +20,7 @@ pub(crate) mod shared_memory;
 pub(crate) mod tcp;
 
 use std::io::{Read, Result, Write};
+use std::time::Instant;
 
 #[cfg(test)]
 use crate::simulation::pipe::Pipe;
@@ -115,6 +116,17 @@ impl Transport {
             Transport::Datagram(datagram) => datagram.finish(),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.finish(),
+        }
+    }
+
+    /// Returns true if the bytes that were written need this end no more. For one that has finished.
+    pub(crate) fn is_delivered(&self, now: Instant) -> bool {
+        match self {
+            // The kernel or the shared files keep them.
+            Transport::Tcp(_) | Transport::SharedMemory(_) => true,
+            Transport::Datagram(datagram) => datagram.is_delivered(now),
+            #[cfg(test)]
+            Transport::Simulated(_) => true,
         }
     }
 }

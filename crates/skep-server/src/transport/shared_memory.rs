@@ -64,7 +64,8 @@ pub(crate) struct SharedMemoryListener {
 }
 
 impl SharedMemoryListener {
-    /// Listens at a path.
+    /// Listens at a path. A file at which no process listens is replaced: of two servers that start at the same moment,
+    /// with other ports, one may so replace the socket of the other.
     pub(crate) fn bind(path: &Path, steps: &mut Steps) -> std::result::Result<Self, StartError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = steps
@@ -102,9 +103,9 @@ impl SharedMemoryListener {
         Ok(SharedMemory { end, path: self.path.clone() })
     }
 
-    /// Accepts a connection and closes it. Returns false if there was none.
-    pub(crate) fn refuse(&self) -> bool {
-        self.socket.accept().is_ok()
+    /// Accepts a connection and closes it.
+    pub(crate) fn refuse(&self) -> Result<()> {
+        self.socket.accept().map(drop)
     }
 }
 

@@ -42,8 +42,9 @@ pub use session::{Received, SESSION_TIME, Session, Side};
 pub use socket::{ARRIVAL_SIZE_MAX, Burst, DatagramSocket};
 pub use stream::DatagramStream;
 
-/// Bytes of memory that an empty buffer of a session keeps.
-const SPARE_SIZE_MAX: usize = 8 << 10;
+/// Bytes of memory that an empty buffer of a session keeps: those of small requests and replies. Idle sessions count for
+/// the bound of all.
+const SPARE_SIZE_MAX: usize = 2 << 10;
 
 /// Returns the memory of an empty buffer, except `kept` bytes.
 fn shrink(bytes: &mut VecDeque<u8>, kept: usize) {

@@ -8,7 +8,7 @@
 //! Each arrow is under the boundary that the method moves.
 //!
 //! - **Content.** A packet always has the bytes with which it was sent first. So a copy is dropped by its number alone.
-//! - **Loss.** A packet is lost when [`REORDERING_MAX`] packets that were sent after it are acknowledged, or when the
+//! - **Loss.** A packet is lost when one is acknowledged that was sent [`REORDERING_MAX`] or more after it, or when the
 //!   retransmission timeout has passed without an acknowledgement of anything new. The timeout follows the measured round
 //!   trip, as RFC 6298 computes it, and doubles with each expiry.
 //! - **Congestion.** At most `congestion` packets are in flight. It grows as in slow start and congestion avoidance (RFC
@@ -23,7 +23,7 @@ use super::{SPARE_SIZE_MAX, shrink};
 
 /// Bytes that were written and not acknowledged, at most.
 pub(super) const SENT_SIZE_MAX: usize = 2 * WINDOW_MAX * PAYLOAD_SIZE_MAX;
-/// A packet is lost when as many later ones are acknowledged.
+/// A packet is lost when one is acknowledged that was sent as many packets after it.
 const REORDERING_MAX: u64 = 3;
 /// Packets in flight at first, and at least.
 const CONGESTION_START: usize = 32;
@@ -31,6 +31,9 @@ const CONGESTION_MIN: usize = 2;
 /// The timeout before the first measurement, and at most.
 const TIMEOUT_START: Duration = Duration::from_millis(50);
 const TIMEOUT_MAX: Duration = Duration::from_secs(1);
+/// A packet that is older is sent again when the other side waits. The round trips that a server measures have the pauses
+/// of the client in them.
+const RESENT_AGE_MAX: Duration = Duration::from_millis(5);
 /// The timeout doubles this number of times.
 const DOUBLINGS_MAX: u32 = 10;
 
@@ -324,12 +327,13 @@ impl Sender {
         newest
     }
 
-    /// Sends again what was in flight for longer than a round trip: the other side has shown that it waits.
+    /// Sends again what was in flight for longer than a round trip, or [`RESENT_AGE_MAX`]: the other side has shown that it waits.
     pub(super) fn resend(&mut self, now: Instant) {
         self.timeouts = 0;
-        self.timer_from = now;
-        let shortest = self.round_trip.map_or(Duration::ZERO, |trip| trip.shortest);
-        self.mark_lost(|flight| flight.sent_at + shortest <= now);
+        let shortest = self.round_trip.map_or(Duration::ZERO, |trip| trip.shortest.min(RESENT_AGE_MAX));
+        if self.mark_lost(|flight| flight.sent_at + shortest <= now).is_some() {
+            self.timer_from = now;
+        }
     }
 
     /// Records that the other side was heard after a silence.

@@ -82,8 +82,14 @@ impl DatagramStream {
             return Err(ErrorKind::ConnectionReset.into());
         }
         let size = self.session.write(bytes, usize::MAX);
-        self.flush(Instant::now())?;
-        if size > 0 || bytes.is_empty() { Ok(size) } else { Err(ErrorKind::WouldBlock.into()) }
+        let flushed = self.flush(Instant::now());
+        if size > 0 || bytes.is_empty() {
+            // Some of the packets may have left before the error or after it, so the bytes count as sent. An error that
+            // lasts comes again with the wait for the reply.
+            return Ok(size);
+        }
+        flushed?;
+        Err(ErrorKind::WouldBlock.into())
     }
 
     /// Moves bytes that arrived to the buffer. Returns their number, or zero if the server has ended the stream, or
@@ -205,5 +211,39 @@ impl Drop for DatagramStream {
 impl AsFd for DatagramStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_left_beside_an_error_count_as_sent() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(address).unwrap();
+        let mut stream = DatagramStream {
+            socket: DatagramSocket::new(socket),
+            address,
+            session: Session::new(7, Side::Client, Instant::now()),
+            arrival: vec![0; ARRIVAL_SIZE_MAX].into(),
+            burst: Burst::default(),
+            wait_max: WAIT_MIN,
+        };
+        assert_eq!(stream.send(b"short").unwrap(), 5);
+        // The packet is lost, so its copy and the next packet leave with a call each. The first of the calls returns the
+        // error of the packet that nobody takes.
+        stream.session.on_deadline(stream.session.deadline().expect("a packet is in flight"));
+        drop(server);
+        stream.socket.send(b"nobody takes it", None).unwrap();
+        let server = UdpSocket::bind(address).unwrap();
+        assert_eq!(stream.send(b"update").unwrap(), 6);
+        server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut packet = [0; 100];
+        let size = server.recv(&mut packet).expect("the second packet has left");
+        let Ok(Packet::Data(data)) = Packet::decode(&packet[..size]) else { panic!("{packet:?}") };
+        assert_eq!((data.number, data.payload), (Some(1), &b"update"[..]));
     }
 }

@@ -75,7 +75,12 @@ impl End {
         let mut sent = 0;
         loop {
             let mut side = self.side.borrow_mut();
-            let moved = side.send(own, peer, &bytes[sent..]).map_err(|invalid| self.refuse(invalid))?;
+            let moved = match side.send(own, peer, &bytes[sent..]).map_err(|invalid| self.refuse(invalid)) {
+                Ok(moved) => moved,
+                // The other side may take the bytes that were sent before.
+                Err(_) if sent > 0 => break,
+                Err(error) => return Err(error),
+            };
             sent += moved.size;
             if moved.must_ring {
                 self.ring();

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -64,7 +64,7 @@ impl End {
         for timeout in [Timeout::Send, Timeout::Recv] {
             set_socket_timeout(&socket, timeout, Some(limit))?;
         }
-        connect(&socket, &address)?;
+        retry_on_intr(|| connect(&socket, &address))?;
         End::take_offer(UnixStream::from(socket))
     }
 
@@ -93,7 +93,8 @@ pub(crate) fn receive_files(socket: &UnixStream) -> Result<[OwnedFd; 2]> {
     let mut bytes = [0; GREETING_SIZE];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let received =
+        retry_on_intr(|| recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC))?;
     let files: Vec<OwnedFd> = control
         .drain()
         .filter_map(|message| match message {
