@@ -99,7 +99,8 @@ impl Commands {
     }
 
     fn value(&mut self) -> String {
-        let numbers = ["", "0", "7", "10", "99", "12 ", " 3", " ", " abc", "- 1", "+5", "1000"];
+        // Not a value of blanks alone: to find digits, memcached reads bytes after its end.
+        let numbers = ["", "0", "7", "10", "99", "12 ", " 3", " abc", "- 1", "+5", "1000"];
         match self.below(8) {
             0 => "x".repeat(self.below(600) as usize),
             1 => "abc".to_owned(),
