@@ -234,10 +234,10 @@ mod tests {
         };
         assert_eq!(stream.send(b"short").unwrap(), 5);
         // The packet is lost, so its copy and the next packet leave with a call each. The first of the calls returns the
-        // error of the packet that nobody takes.
+        // error of the packet to the closed port.
         stream.session.on_deadline(stream.session.deadline().expect("a packet is in flight"));
         drop(server);
-        stream.socket.send(b"nobody takes it", None).unwrap();
+        stream.socket.send(b"to a closed port", None).unwrap();
         let server = UdpSocket::bind(address).unwrap();
         assert_eq!(stream.send(b"update").unwrap(), 6);
         server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
