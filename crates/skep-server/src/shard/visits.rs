@@ -13,8 +13,8 @@
 //! 3. The owner sends them back with the replies, which the home shard writes. A command that is run in parts comes
 //!    back after each, so its client has to take the replies of a part before the next one.
 //!
-//! A visit has a slot of the rings, and its memory counts as that of a forwarded batch. While there is no
-//! room for large replies, only commands with short ones begin. A connection for which there is no slot waits until there is one; those
+//! A visit has a slot of the rings, and its memory counts as that of a forwarded batch. While there is no room for large
+//! replies, only commands with short ones begin. A connection for which there is no slot waits until there is one; those
 //! that wait get half of the slots that come back, requests the other half. A visit never waits for another shard: if
 //! its owner is held, it is in the queue there, and the hold ends without it. A connection that ends meanwhile is closed
 //! at once. Its commands are dropped when they come back.
