@@ -42,6 +42,9 @@ pub(super) const NO_ITEMS: &[(&str, &str)] = &[
 /// The published statements of all figures.
 const CLAIMS: &str = include_str!("../../../papers/herd-claims.csv");
 
+/// Measures an item. Calls the closure with the share that is done.
+type Run = fn(&Plan, &mut dyn FnMut(f64)) -> Result<Found, Failure>;
+
 /// A figure of HERD, or the statements of its text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
@@ -53,7 +56,7 @@ pub(super) struct Item {
     pub(super) x: Axis,
     /// The axis of all curves.
     pub(super) y: Axis,
-    run: fn(&Plan, &mut dyn FnMut(f64)) -> Result<Found, Failure>,
+    run: Run,
 }
 
 /// The amount of work.
