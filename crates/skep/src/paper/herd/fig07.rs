@@ -190,6 +190,8 @@ impl Rates {
             on.iter().zip(off).map(|(on, off)| on / off).collect()
         };
         let (two, eight) = (gains(2), gains(8));
+        // A gain that is withheld has no gap to the other one.
+        let [_, _, gap] = Figure::row([Figure::of(&two), Figure::of(&eight), Figure::of_ratio(&eight, &two)]);
         let statement = |text: &str, ratio| {
             let shards = self.shards;
             let shards = if shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };
@@ -198,7 +200,7 @@ impl Rates {
         [
             statement("N = 2, prefetching over none", Figure::of(&two)),
             statement("N = 8, prefetching over none", Figure::of(&eight)),
-            statement("the gain at N = 8 over the gain at N = 2", Figure::of_ratio(&eight, &two)),
+            statement("the gain at N = 8 over the gain at N = 2", gap),
         ]
     }
 
