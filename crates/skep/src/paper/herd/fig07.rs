@@ -236,8 +236,9 @@ fn measure(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Found, Failure>
             "Shared memory, batches of {DEPTH}, values of {VALUE_SIZE} B. {} MiB of populated lines for each number of \
              accesses, with and without prefetching; the address of each line follows from the content of the one \
              before. {}. The most shards are {}: each needs a core, and so does its client. Medians of {} rounds, in \
-             which all take turns. No curve of the paper could be read, only its text: prefetching lets fewer cores \
-             reach a rate.",
+             which all take turns. The store itself has no such switch: it always prefetches. The client repeats \
+             {DRAWN_COUNT} requests, that of herd-fig05 a million: rates are comparable only within a figure. No \
+             curve of the paper could be read, only its text: prefetching lets fewer cores reach a rate.",
             memory >> 20,
             if apart { "Each shard and each client has a core" } else { "Shard and client share a core" },
             all.len(),

@@ -74,8 +74,7 @@ pub(in crate::paper) fn csv(item: &Item, found: &Found) -> String {
     );
     for Published { row, verdict, reason } in &found.published {
         let (series, x) = (quoted(&row.series), quoted(&row.x));
-        let paper = format!("{} {}", row.number(), row.unit);
-        text += &format!("published,{series},{x},{},,,,{},{}\n", paper.trim(), verdict.words(), quoted(reason));
+        text += &format!("published,{series},{x},{},,,,{},{}\n", row.number(), verdict.words(), quoted(reason));
     }
     let median = |figure: &Figure| figure.text(|median| median.to_string());
     for Curve { name, points } in &found.curves {
@@ -141,7 +140,7 @@ fn tables(item: &Item, found: &Found) -> Vec<Table> {
     let spread = |figure: &Figure| format!("±{:.0}%", 50.0 * figure.spread());
     let published = found.published.iter().map(|Published { row, verdict, reason }| {
         let name = format!("{}: {}", row.series, row.x);
-        [name, format!("{} {}", row.number(), row.unit).trim().to_owned(), verdict.words().to_owned(), reason.clone()]
+        [name, row.number(), verdict.words().to_owned(), reason.clone()]
     });
     let measured = found.curves.iter().flat_map(|Curve { name, points }| {
         points.iter().map(move |(x, figure)| [name.clone(), x.to_string(), figure.text(number), spread(figure)])
