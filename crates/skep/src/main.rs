@@ -7,6 +7,7 @@
 mod bench;
 mod cli;
 mod failure;
+mod local_server;
 mod paper;
 mod password;
 mod serve;
@@ -40,7 +41,7 @@ enum Command {
     Cli(cli::Arguments),
     /// Measure a server, or a store alone, under a YCSB workload.
     Bench(bench::Arguments),
-    /// Reproduce figures and tables of the KV-Direct paper on a model of its NIC.
+    /// Reproduce figures and tables: KV-Direct's on a model of its NIC, HERD's on this machine.
     Paper(paper::Arguments),
     /// Print what a programmable NIC reaches with a load, what limits it, and how to tune the store for it.
     Size(sizing::Arguments),

@@ -19,7 +19,7 @@ mod offer;
 mod report;
 mod server_delays;
 mod target;
-mod transport;
+pub(crate) mod transport;
 mod workload;
 
 use std::io::{self, Write};

@@ -1,9 +1,11 @@
 //! `skep paper`: figures and tables of KV-Direct's evaluation, measured on the model of its NIC and compared with the
-//! paper.
+//! paper. Items whose names begin with `herd-` are those of HERD, measured on this machine, see [`herd`].
 //!
 //! With `--out`, the command writes the points of each item as a CSV and an SVG, and one page for all items,
-//! `index.html`. The same seed writes the same bytes. `skep paper trace` shows one operation instead, see [`trace`].
+//! `index.html`. HERD's items are also in `herd.md`. The same seed writes the same bytes, except for HERD's.
+//! `skep paper trace` shows one operation instead, see [`trace`].
 
+mod herd;
 mod page;
 mod plot;
 mod trace;
@@ -15,17 +17,20 @@ use std::path::{Path, PathBuf};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressStyle};
+use skep_measure::Figure;
 use skep_nic::paper::{Findings, ITEMS, Item, Tolerance, source};
 
 use crate::failure::{Failure, reason};
+use plot::{Picture, Series, SeriesPoint};
 
-/// Reproduces the paper's figures and tables.
+/// Reproduces figures and tables of KV-Direct and HERD.
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Items to measure, such as fig03a; `all` for all of them.
+    /// Items to measure: KV-Direct's, such as fig03a, run on a model; HERD's, such as herd-fig07, on this machine. `all`
+    /// for all of them.
     #[arg(value_name = "ITEM", required_unless_present = "list")]
     items: Vec<String>,
     /// List the items.
@@ -34,7 +39,7 @@ pub(crate) struct Arguments {
     /// Write data, plots and a page into this directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Seed of everything that is random.
+    /// Seed of everything that is random on the model.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print one line of JSON instead of tables.
@@ -54,10 +59,21 @@ struct Measured {
     findings: Findings,
 }
 
-/// The points of all items.
+/// An item of HERD and its findings.
+type HerdMeasured = (&'static herd::Item, herd::Found);
+
+/// The chosen items.
+struct Chosen {
+    kv_direct: Vec<&'static Item>,
+    herd: Vec<&'static herd::Item>,
+}
+
+/// The points of all items of KV-Direct, and the findings of those of HERD.
 #[derive(serde::Serialize)]
-struct Report {
+struct Report<'a> {
     points: Vec<ReportPoint>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    herd: Vec<herd::HerdReport<'a>>,
 }
 
 #[derive(serde::Serialize)]
@@ -83,11 +99,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(directory) = &arguments.out {
         fs::create_dir_all(directory).map_err(|error| cannot_write(directory, &error))?;
     }
-    let measured = measure(&items, arguments.seed);
+    let (measured, herd) = measure(&items, arguments.seed, &herd::Plan::FULL)?;
     if let Some(directory) = &arguments.out {
-        write_all(directory, &measured, arguments.seed)?;
+        write_all(directory, &measured, &herd, arguments.seed)?;
     }
-    let text = if arguments.json { json(&measured) } else { tables(&measured) };
+    let text = if arguments.json { json(&measured, &herd) } else { tables(&measured, &herd) };
     writeln!(io::stdout(), "{text}")?;
     if let (Some(directory), false) = (&arguments.out, arguments.json) {
         writeln!(io::stdout(), "written to {}", directory.join("index.html").display())?;
@@ -97,38 +113,56 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn list() -> Result<(), Failure> {
     let mut out = io::stdout();
-    for item in ITEMS {
-        writeln!(out, "{:8} {}", item.name, item.title)?;
+    for (name, title) in known() {
+        writeln!(out, "{name:11} {title}")?;
     }
     Ok(())
 }
 
-/// Returns the items with these names, each once, in the order of the paper.
-fn chosen(names: &[String]) -> Result<Vec<&'static Item>, Failure> {
-    if let Some(name) = names.iter().find(|name| *name != "all" && Item::named(name).is_none()) {
-        let known: Vec<_> = ITEMS.iter().map(|item| item.name).collect();
+/// Returns the names and titles of all items: those of KV-Direct, then those of HERD.
+fn known() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let kv_direct = ITEMS.iter().map(|item| (item.name, item.title));
+    kv_direct.chain(herd::ITEMS.iter().map(|item| (item.name, item.title)))
+}
+
+/// Returns the items with these names, each once, in the order of their paper.
+fn chosen(names: &[String]) -> Result<Chosen, Failure> {
+    let is_known = |name: &String| name == "all" || known().any(|(known, _)| known == name);
+    if let Some(name) = names.iter().find(|name| !is_known(name)) {
+        let known: Vec<_> = known().map(|(name, _)| name).collect();
         return Err(Failure::Usage(format!("no item `{name}`: write all, {}", known.join(", "))));
     }
-    let wanted = |item: &&Item| names.iter().any(|name| name == "all" || name == item.name);
-    Ok(ITEMS.iter().filter(wanted).collect())
+    let is_wanted = |item: &str| names.iter().any(|name| name == "all" || name == item);
+    Ok(Chosen {
+        kv_direct: ITEMS.iter().filter(|item| is_wanted(item.name)).collect(),
+        herd: herd::ITEMS.iter().filter(|item| is_wanted(item.name)).collect(),
+    })
 }
 
-fn measure(items: &[&'static Item], seed: u64) -> Vec<Measured> {
+fn measure(items: &Chosen, seed: u64, plan: &herd::Plan) -> Result<(Vec<Measured>, Vec<HerdMeasured>), Failure> {
     const STEPS: u64 = 1000;
-    let style = ProgressStyle::with_template("{msg:8} {wide_bar} {percent}% {eta}").expect("the template is valid");
-    let bar = ProgressBar::new(STEPS * items.len() as u64).with_style(style);
-    let measured = items.iter().zip(0..).map(|(item, number)| {
-        bar.set_message(item.name);
-        let mut progress = |share: f64| bar.set_position(number * STEPS + (share * STEPS as f64) as u64);
-        progress(0.0);
-        Measured { item, findings: item.measure(seed, &mut progress) }
-    });
-    let measured = measured.collect();
+    let style = ProgressStyle::with_template("{msg:11} {wide_bar} {percent}% {eta}").expect("the template is valid");
+    let bar = ProgressBar::new(STEPS * (items.kv_direct.len() + items.herd.len()) as u64).with_style(style);
+    let mut number = 0;
+    let mut begin = |name: &'static str| {
+        bar.set_message(name);
+        bar.set_position(number * STEPS);
+        let (bar, before) = (&bar, number * STEPS);
+        number += 1;
+        move |share: f64| bar.set_position(before + (share * STEPS as f64) as u64)
+    };
+    let of_kv_direct = |item: &&'static Item| {
+        let findings = item.measure(seed, &mut begin(item.name));
+        Measured { item, findings }
+    };
+    let kv_direct = items.kv_direct.iter().map(of_kv_direct).collect();
+    let of_herd = |item: &&'static herd::Item| Ok((*item, item.measure(plan, &mut begin(item.name))?));
+    let herd: Result<_, Failure> = items.herd.iter().map(of_herd).collect();
     bar.finish_and_clear();
-    measured
+    Ok((kv_direct, herd?))
 }
 
-fn json(measured: &[Measured]) -> String {
+fn json(measured: &[Measured], herd: &[HerdMeasured]) -> String {
     let points = measured.iter().flat_map(|Measured { item, findings }| {
         findings.points.iter().map(|point| ReportPoint {
             item: item.name,
@@ -139,10 +173,12 @@ fn json(measured: &[Measured]) -> String {
             within: point.is_within(item.tolerance),
         })
     });
-    serde_json::to_string(&Report { points: points.collect() }).expect("numbers and text are always valid JSON")
+    let herd = herd.iter().map(|(item, found)| herd::HerdReport::new(item, found));
+    let report = Report { points: points.collect(), herd: herd.collect() };
+    serde_json::to_string(&report).expect("numbers and text are always valid JSON")
 }
 
-fn tables(measured: &[Measured]) -> String {
+fn tables(measured: &[Measured], herd: &[HerdMeasured]) -> String {
     let mut text = String::new();
     for Measured { item, findings } in measured {
         let mut table = Table::new();
@@ -164,22 +200,43 @@ fn tables(measured: &[Measured]) -> String {
         }
         text.push('\n');
     }
+    text.extend(herd.iter().map(|(item, found)| herd::text(item, found)));
     text.trim_end().to_owned()
 }
 
-fn write_all(directory: &Path, measured: &[Measured], seed: u64) -> Result<(), Failure> {
+fn write_all(directory: &Path, measured: &[Measured], herd: &[HerdMeasured], seed: u64) -> Result<(), Failure> {
     let write = |name: &str, text: &str| {
         let path = directory.join(name);
         fs::write(&path, text).map_err(|error| cannot_write(&path, &error))
     };
-    let mut plots = Vec::new();
-    for one in measured {
-        let svg = plot::svg(one.item, &one.findings).map_err(Failure::Runtime)?;
-        write(&format!("{}.csv", one.item.name), &csv(one))?;
-        write(&format!("{}.svg", one.item.name), &svg)?;
-        plots.push(svg);
+    let write_item = |name: &str, csv: String, picture: &Picture<'_>| {
+        let svg = picture.svg().map_err(Failure::Runtime)?;
+        write(&format!("{name}.csv"), &csv)?;
+        write(&format!("{name}.svg"), &svg)?;
+        Ok::<_, Failure>(svg)
+    };
+    let mut parts = Vec::new();
+    if !measured.is_empty() {
+        let written =
+            measured.iter().map(|one| write_item(one.item.name, csv(one), &Picture::of(one.item, &one.findings)));
+        parts.push(page::kv_direct(measured, &written.collect::<Result<Vec<_>, _>>()?, seed));
     }
-    write("index.html", &page::html(measured, &plots, seed))
+    if !herd.is_empty() {
+        let written =
+            herd.iter().map(|(item, found)| write_item(item.name, herd::csv(item, found), &picture(item, found)));
+        parts.push(herd::html(herd, &written.collect::<Result<Vec<_>, _>>()?));
+        write("herd.md", &herd::markdown(herd))?;
+    }
+    write("index.html", &page::html(&parts))
+}
+
+/// Returns the plot of an item of HERD. Withheld figures are left out.
+fn picture<'a>(item: &'a herd::Item, found: &'a herd::Found) -> Picture<'a> {
+    let point = |(x, figure): &(f64, Figure)| Some(SeriesPoint { x: *x, paper: None, ours: figure.median()? });
+    let series =
+        |curve: &'a herd::Curve| Series { name: &curve.name, points: curve.points.iter().filter_map(point).collect() };
+    let series = found.curves.iter().map(series).collect();
+    Picture { name: item.name, title: item.title, x: item.x, y: item.y, series, curves: &[] }
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
@@ -227,7 +284,45 @@ fn tolerance(tolerance: Tolerance) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{number, percent, quoted};
+    use std::fs;
+
+    use super::{chosen, herd, json, measure, number, percent, quoted, tables, write_all};
+
+    /// Measures HERD's items with tiny settings, and writes all files. Checks their structure, not their times.
+    #[test]
+    fn the_items_of_herd_are_written_and_printed() {
+        let names = ["herd-fig05", "herd-fig07", "herd-claims"];
+        let items = chosen(&names.map(str::to_owned)).unwrap();
+        let (measured, herd) = measure(&items, 1, &herd::Plan::TINY).unwrap();
+        let directory = std::env::temp_dir().join(format!("skep-herd-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        write_all(&directory, &measured, &herd, 1).unwrap();
+        let file = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
+        let pages = [file("index.html"), file("herd.md"), tables(&measured, &herd)];
+        for name in names {
+            assert!(pages.iter().all(|page| page.contains(name)), "{name}: {pages:?}");
+            assert!(file(&format!("{name}.svg")).contains("<svg"));
+        }
+        let report: serde_json::Value = serde_json::from_str(&json(&measured, &herd)).unwrap();
+        let published: Vec<_> = herd.iter().map(|(_, found)| found.published.len()).collect();
+        assert_eq!(published, [3, 1, 14]);
+        for (item, found) in &herd {
+            assert!(found.published.iter().all(|published| !published.reason.is_empty()), "{}", item.name);
+            for herd::Curve { name, points } in &found.curves {
+                assert!(!points.is_empty(), "{name}");
+                // No measured figure has a published name.
+                assert!(found.published.iter().all(|one| one.row.x != *name && one.row.series != *name), "{name}");
+            }
+        }
+        for (number, name) in names.iter().enumerate() {
+            let one = &report["herd"][number];
+            let count = |key: &str| one[key].as_array().unwrap().len();
+            assert_eq!((one["item"].as_str(), count("published")), (Some(*name), published[number]));
+            let rows = file(&format!("{name}.csv")).lines().filter(|line| !line.starts_with('#')).count();
+            assert_eq!(rows, 1 + count("published") + count("measured") + count("statements"), "{name}");
+        }
+        fs::remove_dir_all(&directory).unwrap();
+    }
 
     #[test]
     fn figures_are_short() {

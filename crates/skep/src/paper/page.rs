@@ -1,4 +1,4 @@
-//! One page with all items: plot, figures, deviations and sources. It needs no other file.
+//! One page with all items of both papers: plot, figures, deviations and sources. It needs no other file.
 
 use skep_nic::paper::{NO_ITEMS, Point, source};
 
@@ -6,11 +6,21 @@ use super::{Measured, number, percent, tolerance};
 
 const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}\
 table{border-collapse:collapse;margin:1rem 0}td,th{padding:.15rem .8rem;text-align:right;border-bottom:1px solid #ddd}\
-td:first-child,th:first-child{text-align:left}tr.beyond td{background:#fbe9d0}svg{max-width:100%;height:auto}\
+td:first-child,th:first-child,table.words td,table.words th{text-align:left}tr.beyond td{background:#fbe9d0}svg{max-width:100%;height:auto}\
 h2{margin-top:3rem}";
 
-/// Returns the page.
-pub(super) fn html(measured: &[Measured], plots: &[String], seed: u64) -> String {
+/// Returns the page of these parts.
+pub(super) fn html(parts: &[String]) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Papers, reproduced</title>\n\
+         <style>{STYLE}</style>\n{}</html>\n",
+        parts.concat()
+    )
+}
+
+/// Returns the part of the page about KV-Direct.
+pub(super) fn kv_direct(measured: &[Measured], plots: &[String], seed: u64) -> String {
     let mut body = format!(
         "<h1>KV-Direct's evaluation, reproduced</h1>\n<p>The paper's figures and tables (SOSP 2017), measured by skep {} on \
          its model of the programmable NIC, seed {seed}. Rings are the paper's points, discs are ours; dashed curves are \
@@ -41,12 +51,7 @@ pub(super) fn html(measured: &[Measured], plots: &[String], seed: u64) -> String
     for (name, reason) in NO_ITEMS {
         body += &format!("<li>{}: {}.</li>\n", escaped(name), escaped(reason));
     }
-    body += "</ul>\n";
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>KV-Direct, reproduced</title>\n\
-         <style>{STYLE}</style>\n{body}</html>\n"
-    )
+    body + "</ul>\n"
 }
 
 fn section(measured: &Measured, plot: &str) -> String {
@@ -75,13 +80,13 @@ fn section(measured: &Measured, plot: &str) -> String {
     text + "</table>\n"
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Measured, html};
+    use super::{Measured, html, kv_direct};
     use skep_nic::paper::{Findings, Item, Point};
 
     #[test]
@@ -92,7 +97,8 @@ mod tests {
             explanation: "Because.".to_owned(),
             ..Findings::default()
         };
-        let page = html(&[Measured { item: Item::named("fig03a").unwrap(), findings }], &["<svg/>".to_owned()], 5);
+        let part = kv_direct(&[Measured { item: Item::named("fig03a").unwrap(), findings }], &["<svg/>".to_owned()], 5);
+        let page = html(&[part]);
         assert_eq!(page.matches("class=\"beyond\"").count(), 2, "the point and its item: {page}");
         for part in
             ["thesis, congestion avoidance: its", "a&lt;b 2", "+100.0 %", "Because.", "<svg/>", "seed 5", "fig03a.csv"]

@@ -1,5 +1,6 @@
 //! An item as an SVG. The paper's points are rings on thin lines, ours are discs on thick lines. Other curves are
-//! dashed: the first curve of a series has long dashes, the next ones have short dashes.
+//! dashed: the first curve of a series has long dashes, the next ones have short dashes. A series without points of the
+//! paper has only discs.
 //!
 //! ```text
 //! title
@@ -14,7 +15,7 @@ use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, IntoDrawingArea};
 use plotters::element::{Circle, DashedPathElement, PathElement, Text};
 use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TextStyle};
-use skep_nic::paper::{Axis, Findings, Item};
+use skep_nic::paper::{Axis, Curve, Findings, Item};
 
 type Pixel = (i32, i32);
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -42,11 +43,57 @@ const SERIES: [RGBColor; 8] = [
 /// Colours of curves that belong to no series.
 const OTHERS: [RGBColor; 3] = [RGBColor(0x33, 0x33, 0x33), RGBColor(0x8a, 0x9a, 0xa8), RGBColor(0xb0, 0x80, 0x80)];
 
-/// Draws the item. Fails only if the drawing library fails.
-pub(super) fn svg(item: &Item, findings: &Findings) -> Result<String, String> {
-    let mut text = String::new();
-    draw(&mut text, item, findings).map_err(|error| format!("cannot draw {}: {error}", item.name))?;
-    Ok(text)
+/// The content of a plot.
+pub(super) struct Picture<'a> {
+    pub(super) name: &'a str,
+    pub(super) title: &'a str,
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    pub(super) series: Vec<Series<'a>>,
+    pub(super) curves: &'a [Curve],
+}
+
+/// Points of one colour.
+pub(super) struct Series<'a> {
+    pub(super) name: &'a str,
+    pub(super) points: Vec<SeriesPoint>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct SeriesPoint {
+    pub(super) x: f64,
+    pub(super) paper: Option<f64>,
+    pub(super) ours: f64,
+}
+
+impl Series<'_> {
+    fn has_paper(&self) -> bool {
+        self.points.iter().any(|point| point.paper.is_some())
+    }
+}
+
+impl<'a> Picture<'a> {
+    /// Returns the content of an item.
+    pub(super) fn of(item: &'a Item, findings: &'a Findings) -> Self {
+        let mut series: Vec<Series<'a>> = Vec::new();
+        for point in &findings.points {
+            let known = series.iter().position(|series| series.name == point.series);
+            let index = known.unwrap_or_else(|| {
+                series.push(Series { name: &point.series, points: Vec::new() });
+                series.len() - 1
+            });
+            series[index].points.push(SeriesPoint { x: point.x, paper: Some(point.paper), ours: point.ours });
+        }
+        series.iter_mut().for_each(|series| series.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
+        Picture { name: item.name, title: item.title, x: item.x, y: item.y, series, curves: &findings.curves }
+    }
+
+    /// Draws the plot. Fails only if the drawing library fails.
+    pub(super) fn svg(&self) -> Result<String, String> {
+        let mut text = String::new();
+        draw(&mut text, self).map_err(|error| format!("cannot draw {}: {error}", self.name))?;
+        Ok(text)
+    }
 }
 
 /// An axis and the range of its figures.
@@ -93,56 +140,59 @@ impl Scale {
     }
 }
 
-fn draw(text: &mut String, item: &Item, findings: &Findings) -> Result<(), Box<dyn std::error::Error>> {
-    let mut series: Vec<&str> = Vec::new();
-    for point in &findings.points {
-        if !series.contains(&point.series.as_str()) {
-            series.push(&point.series);
-        }
-    }
-    let legend_lines = series.len() + findings.curves.len();
+fn draw(text: &mut String, picture: &Picture<'_>) -> Result<(), Box<dyn std::error::Error>> {
+    let Picture { series, curves, .. } = picture;
+    let legend_lines = series.len() + curves.len();
     let height = TOP + PLOT_HEIGHT + BELOW_PLOT + legend_lines as i32 * LEGEND_LINE + 12;
     let area = SVGBackend::with_string(text, (WIDTH as u32, height as u32)).into_drawing_area();
     area.fill(&RGBColor(0xff, 0xff, 0xff))?;
 
-    let others = || findings.curves.iter().flat_map(|curve| curve.points.iter());
-    let xs = findings.points.iter().map(|point| point.x).chain(others().map(|point| point.0));
-    let ys = findings.points.iter().flat_map(|point| [point.paper, point.ours]).chain(others().map(|point| point.1));
-    let (x, y) = (Scale::new(item.x, xs, false), Scale::new(item.y, ys, true));
+    let points = || series.iter().flat_map(|series| series.points.iter());
+    let others = || curves.iter().flat_map(|curve| curve.points.iter());
+    let xs = points().map(|point| point.x).chain(others().map(|point| point.0));
+    let ys =
+        points().flat_map(|point| point.paper.into_iter().chain([point.ours])).chain(others().map(|point| point.1));
+    let (x, y) = (Scale::new(picture.x, xs, false), Scale::new(picture.y, ys, true));
     let pixel = |figures: (f64, f64)| -> Pixel {
         let across = x.share(figures.0) * f64::from(WIDTH - LEFT - RIGHT - 24);
         let up = y.share(figures.1) * f64::from(PLOT_HEIGHT - 12);
         (LEFT + 12 + across.round() as i32, TOP + PLOT_HEIGHT - up.round() as i32)
     };
-    frame(&area, item, &x, &y, &pixel)?;
+    frame(&area, picture, &x, &y, &pixel)?;
 
-    let looks = curve_styles(findings, &series);
-    for (curve, (colour, dash)) in findings.curves.iter().zip(&looks) {
+    let looks = curve_styles(picture);
+    for (curve, (colour, dash)) in curves.iter().zip(&looks) {
         let path: Vec<Pixel> = curve.points.iter().map(|point| pixel(*point)).collect();
         area.draw(&DashedPathElement::new(path, *dash, 4, colour.stroke_width(2)))?;
     }
-    for (name, colour) in series.iter().zip(SERIES.iter().cycle()) {
-        let mut points: Vec<_> = findings.points.iter().filter(|point| point.series == *name).collect();
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        let paper: Vec<Pixel> = points.iter().map(|point| pixel((point.x, point.paper))).collect();
-        let ours: Vec<Pixel> = points.iter().map(|point| pixel((point.x, point.ours))).collect();
-        area.draw(&PathElement::new(paper.clone(), colour.mix(0.5).stroke_width(1)))?;
-        area.draw(&PathElement::new(ours.clone(), colour.stroke_width(2)))?;
+    for (Series { points, .. }, colour) in series.iter().zip(SERIES.iter().cycle()) {
+        let of_paper = |point: &SeriesPoint| point.paper.map(|paper| pixel((point.x, paper)));
+        let of_ours = |point: &SeriesPoint| pixel((point.x, point.ours));
+        let paper: Vec<Pixel> = points.iter().filter_map(of_paper).collect();
+        let ours: Vec<Pixel> = points.iter().map(of_ours).collect();
+        area.draw(&PathElement::new(paper, colour.mix(0.5).stroke_width(1)))?;
+        area.draw(&PathElement::new(ours, colour.stroke_width(2)))?;
         let size = if points.len() > 40 { 2 } else { 4 };
-        for (paper, ours) in paper.into_iter().zip(ours) {
-            area.draw(&Circle::new(ours, size, colour.filled()))?;
-            area.draw(&Circle::new(paper, size + 2, colour.stroke_width(1)))?;
+        for point in points {
+            area.draw(&Circle::new(of_ours(point), size, colour.filled()))?;
+            if let Some(paper) = of_paper(point) {
+                area.draw(&Circle::new(paper, size + 2, colour.stroke_width(1)))?;
+            }
         }
     }
 
     let mut line = TOP + PLOT_HEIGHT + BELOW_PLOT;
-    for (name, colour) in series.iter().zip(SERIES.iter().cycle()) {
-        area.draw(&Circle::new((LEFT + 6, line + 7), 6, colour.stroke_width(1)))?;
+    for (series, colour) in series.iter().zip(SERIES.iter().cycle()) {
+        let has_paper = series.has_paper();
+        if has_paper {
+            area.draw(&Circle::new((LEFT + 6, line + 7), 6, colour.stroke_width(1)))?;
+        }
         area.draw(&Circle::new((LEFT + 28, line + 7), 4, colour.filled()))?;
-        area.draw(&Text::new(format!("{name}: paper, ours"), (LEFT + 44, line), style(15)))?;
+        let name = if has_paper { format!("{}: paper, ours", series.name) } else { series.name.to_owned() };
+        area.draw(&Text::new(name, (LEFT + 44, line), style(15)))?;
         line += LEGEND_LINE;
     }
-    for (curve, (colour, dash)) in findings.curves.iter().zip(&looks) {
+    for (curve, (colour, dash)) in curves.iter().zip(&looks) {
         let path = [(LEFT, line + 7), (LEFT + 34, line + 7)];
         area.draw(&DashedPathElement::new(path, *dash, 4, colour.stroke_width(2)))?;
         area.draw(&Text::new(curve.name.clone(), (LEFT + 44, line), style(15)))?;
@@ -153,30 +203,31 @@ fn draw(text: &mut String, item: &Item, findings: &Findings) -> Result<(), Box<d
 }
 
 /// Returns the colour and the dash length of each curve.
-fn curve_styles(findings: &Findings, series: &[&str]) -> Vec<(RGBColor, u32)> {
+fn curve_styles(picture: &Picture<'_>) -> Vec<(RGBColor, u32)> {
+    let Picture { series, curves, .. } = picture;
     let curve_style = |index: usize| {
-        let of = &findings.curves[index].series;
-        let before = findings.curves[..index].iter().filter(|curve| curve.series == *of).count();
-        match of.as_deref().and_then(|of| series.iter().position(|series| *series == of)) {
+        let of = &curves[index].series;
+        let before = curves[..index].iter().filter(|curve| curve.series == *of).count();
+        match of.as_deref().and_then(|of| series.iter().position(|series| series.name == of)) {
             Some(series) => (SERIES[series % SERIES.len()], if before == 0 { 8 } else { 2 }),
             None => (OTHERS[before % OTHERS.len()], 8),
         }
     };
-    (0..findings.curves.len()).map(curve_style).collect()
+    (0..curves.len()).map(curve_style).collect()
 }
 
 /// Draws title, grid, ticks and names of the axes.
 fn frame(
     area: &Area<'_>,
-    item: &Item,
+    picture: &Picture<'_>,
     x: &Scale,
     y: &Scale,
     pixel: &impl Fn((f64, f64)) -> Pixel,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let line = |from: Pixel, to: Pixel, style: ShapeStyle| PathElement::new([from, to], style);
     let (bottom, right) = (TOP + PLOT_HEIGHT, WIDTH - RIGHT);
-    area.draw(&Text::new(format!("{}: {}", item.name, item.title), (LEFT - 60, 12), style(19)))?;
-    area.draw(&Text::new(item.y.label, (LEFT - 60, TOP - 18), style(14)))?;
+    area.draw(&Text::new(format!("{}: {}", picture.name, picture.title), (LEFT - 60, 12), style(19)))?;
+    area.draw(&Text::new(picture.y.label, (LEFT - 60, TOP - 18), style(14)))?;
     for tick in &y.ticks {
         let (_, height) = pixel((x.from, *tick));
         area.draw(&line((LEFT, height), (right, height), GRID.into()))?;
@@ -190,7 +241,7 @@ fn frame(
     }
     area.draw(&line((LEFT, bottom), (right, bottom), INK.into()))?;
     area.draw(&line((LEFT, TOP), (LEFT, bottom), INK.into()))?;
-    area.draw(&Text::new(item.x.label, (LEFT + (right - LEFT) / 2 - 60, bottom + 30), style(14)))?;
+    area.draw(&Text::new(picture.x.label, (LEFT + (right - LEFT) / 2 - 60, bottom + 30), style(14)))?;
     Ok(())
 }
 
@@ -210,7 +261,7 @@ fn style(size: i32) -> TextStyle<'static> {
 
 #[cfg(test)]
 mod tests {
-    use super::{OTHERS, SERIES, Scale, svg, tick_text};
+    use super::{OTHERS, Picture, SERIES, Scale, Series, SeriesPoint, tick_text};
     use skep_nic::paper::{Axis, Curve, Findings, Item, Point};
 
     #[test]
@@ -226,13 +277,25 @@ mod tests {
             ..Findings::default()
         };
         let item = Item::named("fig03a").unwrap();
-        let svg = svg(item, &findings).unwrap();
+        let picture = Picture::of(item, &findings);
+        let svg = picture.svg().unwrap();
         // A ring and a disc for each point, and for each series in the legend.
         assert_eq!(svg.matches("<circle").count(), 2 * 3 + 2 * 2, "{svg}");
-        assert_eq!(super::curve_styles(&findings, &["a & b", "c"]), [(OTHERS[0], 8), (SERIES[1], 8), (SERIES[1], 2)]);
+        assert_eq!(super::curve_styles(&picture), [(OTHERS[0], 8), (SERIES[1], 8), (SERIES[1], 2)]);
         for text in [item.title, item.x.label, item.y.label, "a &amp; b: paper, ours", "closed form", "c, second"] {
             assert!(svg.contains(text), "{text}: {svg}");
         }
+    }
+
+    #[test]
+    fn a_series_without_points_of_the_paper_has_only_discs() {
+        let axis = Axis::linear("axis");
+        let points = vec![SeriesPoint { x: 1.0, paper: None, ours: 2.0 }];
+        let series = vec![Series { name: "alone", points }];
+        let picture = Picture { name: "a", title: "b", x: axis, y: axis, series, curves: &[] };
+        let svg = picture.svg().unwrap();
+        assert_eq!(svg.matches("<circle").count(), 2, "{svg}");
+        assert!(svg.contains("alone") && !svg.contains("paper"), "{svg}");
     }
 
     #[test]

@@ -8,7 +8,6 @@
 //! round by round. A depth is the number of operations in a batch; the client waits for all replies of a batch.
 
 mod report;
-mod servers;
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +17,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use skep::{Client, Operation, PutCondition, Reply, Request, Responses};
 use skep_measure::distribution::{Distribution, Generator};
 use skep_measure::{Times, Work};
+use skep_server::EchoSettings;
 
 use self::report::Report;
-use self::servers::Servers;
 use crate::failure::Failure;
+use crate::local_server::{Cores, LocalServer, LocalServerSettings, TRANSPORTS};
 
 /// Measures the transports of a server on one core, with one client on another.
 #[derive(clap::Args, Debug)]
@@ -46,9 +46,21 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// What is measured of all transports.
+pub(crate) struct Plan<'a> {
+    pub(crate) records: u64,
+    pub(crate) value_size: u16,
+    pub(crate) verbs: &'a [Verb],
+    pub(crate) depths: &'a [u32],
+    pub(crate) rounds: u64,
+    pub(crate) slice: Duration,
+    /// Single operations that are timed in a round.
+    pub(crate) timed_count: usize,
+}
+
 /// What the client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verb {
+pub(crate) enum Verb {
     /// A GET that the server answers without its store.
     Echo,
     Get,
@@ -57,8 +69,8 @@ enum Verb {
 
 const VERBS: [Verb; 3] = [Verb::Echo, Verb::Get, Verb::Put];
 
-/// The rates of all rounds for each verb.
-type Rates = [Vec<f64>; VERBS.len()];
+/// The rates of all rounds for each verb, by its number.
+pub(crate) type Rates = [Vec<f64>; VERBS.len()];
 
 /// The latencies of single operations for each verb, in nanoseconds.
 type Latencies = [Histogram<u64>; VERBS.len()];
@@ -71,10 +83,10 @@ struct Transport {
 }
 
 /// What was measured of a transport.
-struct Measured {
-    name: &'static str,
+pub(crate) struct Measured {
+    pub(crate) name: &'static str,
     /// For each depth.
-    rates: Vec<Rates>,
+    pub(crate) rates: Vec<Rates>,
     latencies: Latencies,
 }
 
@@ -94,34 +106,63 @@ const TIMED_COUNT: usize = 5000;
 const LATENCY_MAX: u64 = 10_000_000_000;
 /// Records that are put in a batch before the measurement.
 const LOADED_AT_ONCE: u64 = 4096;
+/// Bytes of the store for each record, besides its value: the hash index with room for all keys.
+const MEMORY_PER_RECORD: u64 = 64;
+/// Bytes of the smallest store.
+const MEMORY_MIN: u64 = 64 << 20;
 
-/// Starts both servers, loads the store, measures and prints.
+/// Measures and prints.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let servers = Servers::start(arguments.records, arguments.value_size.into())?;
-    let mut transports = servers.connect()?;
-    let keys = draw(arguments.records);
-    let values: Vec<&[u8]> =
-        keys.as_flattened().windows(arguments.value_size.into()).step_by(size_of::<u64>()).collect();
-    load(&mut transports[0].store, arguments, values[0])?;
+    let plan = Plan {
+        records: arguments.records,
+        value_size: arguments.value_size,
+        verbs: &VERBS,
+        depths: &arguments.depths,
+        rounds: arguments.rounds,
+        slice: Duration::from_millis(arguments.milliseconds),
+        timed_count: TIMED_COUNT,
+    };
+    let cores = Cores::divide(1)?;
+    let measured = measure(&plan, &cores, &mut |_| ())?;
+    Report::new(arguments, cores.are_apart(), &measured).print(arguments.json)
+}
+
+/// Starts both servers, loads the store and measures all transports. Calls `progress` with the share that is done.
+/// Pins this thread to the core of the client.
+pub(crate) fn measure(plan: &Plan<'_>, cores: &Cores, progress: &mut dyn FnMut(f64)) -> Result<Vec<Measured>, Failure> {
+    let value_size = usize::from(plan.value_size);
+    let memory = (2 * plan.records * (MEMORY_PER_RECORD + u64::from(plan.value_size))).max(MEMORY_MIN);
+    let settings = LocalServerSettings { shards: 1, memory, value_size, echo: None };
+    let store = LocalServer::start(cores, settings)?;
+    let echo = Some(EchoSettings { size: value_size, accesses: 0, prefetches: false });
+    let echo = LocalServer::start(cores, LocalServerSettings { memory: MEMORY_MIN, echo, ..settings })?;
+    cores.pin_client(0)?;
+    let connect = |name| Ok(Transport { name, echo: echo.connect(name)?, store: store.connect(name)? });
+    let mut transports = TRANSPORTS.map(connect).into_iter().collect::<Result<Vec<_>, Failure>>()?;
+    let keys = draw(plan.records);
+    let values: Vec<&[u8]> = keys.as_flattened().windows(value_size).step_by(size_of::<u64>()).collect();
+    load(&mut transports[0].store, plan.records, values[0])?;
     let mut requests = Requests::new(&keys, &values);
-    let times = Times::for_slice(Duration::from_millis(arguments.milliseconds));
+    let times = Times::for_slice(plan.slice);
     let mut measured: Vec<Measured> =
-        transports.iter().map(|transport| Measured::new(transport.name, arguments.depths.len())).collect();
-    for _ in 0..arguments.rounds {
+        transports.iter().map(|transport| Measured::new(transport.name, plan.depths.len())).collect();
+    for round in 0..plan.rounds {
+        progress(round as f64 / plan.rounds as f64);
         for (transport, measured) in transports.iter_mut().zip(&mut measured) {
-            for (depth, rates) in arguments.depths.iter().zip(&mut measured.rates) {
-                for (verb, rates) in VERBS.into_iter().zip(rates) {
+            for (depth, rates) in plan.depths.iter().zip(&mut measured.rates) {
+                for verb in plan.verbs {
                     let work =
-                        times.measure(|at_least| transport.run(verb, *depth as usize, &mut requests, at_least))?;
-                    rates.push(work.rate());
+                        times.measure(|at_least| transport.run(*verb, *depth as usize, &mut requests, at_least))?;
+                    rates[*verb as usize].push(work.rate());
                 }
             }
-            for (verb, latencies) in VERBS.into_iter().zip(&mut measured.latencies) {
-                transport.time(verb, &mut requests, latencies)?;
+            for verb in plan.verbs {
+                let latencies = &mut measured.latencies[*verb as usize];
+                transport.time(*verb, plan.timed_count, &mut requests, latencies)?;
             }
         }
     }
-    Report::new(arguments, servers.are_apart(), &measured).print(arguments.json)
+    Ok(measured)
 }
 
 impl Measured {
@@ -174,9 +215,15 @@ impl Transport {
     }
 
     /// Times single operations.
-    fn time(&mut self, verb: Verb, requests: &mut Requests<'_>, latencies: &mut Histogram<u64>) -> Result<(), Failure> {
+    fn time(
+        &mut self,
+        verb: Verb,
+        count: usize,
+        requests: &mut Requests<'_>,
+        latencies: &mut Histogram<u64>,
+    ) -> Result<(), Failure> {
         let mut responses = Responses::new();
-        for _ in 0..TIMED_COUNT {
+        for _ in 0..count {
             let begin = Instant::now();
             self.execute(verb, requests.take(verb, 1), &mut responses)?;
             latencies.saturating_record(begin.elapsed().as_nanos() as u64);
@@ -207,11 +254,11 @@ fn draw(records: u64) -> Vec<[u8; 8]> {
 }
 
 /// Puts all records.
-fn load(client: &mut Client, arguments: &Arguments, value: &[u8]) -> Result<(), Failure> {
+fn load(client: &mut Client, records: u64, value: &[u8]) -> Result<(), Failure> {
     let failure = |reason: String| Failure::Runtime(format!("loading the records: {reason}"));
     let mut responses = Responses::new();
-    for first in (0..arguments.records).step_by(LOADED_AT_ONCE as usize) {
-        let keys: Vec<_> = (first..arguments.records.min(first + LOADED_AT_ONCE)).map(u64::to_le_bytes).collect();
+    for first in (0..records).step_by(LOADED_AT_ONCE as usize) {
+        let keys: Vec<_> = (first..records.min(first + LOADED_AT_ONCE)).map(u64::to_le_bytes).collect();
         let operation = Operation::Put { value, condition: PutCondition::Always };
         let requests: Vec<_> = keys.iter().map(|key| Request { key, operation }).collect();
         client.execute(&requests, &mut responses).map_err(|error| failure(error.to_string()))?;
