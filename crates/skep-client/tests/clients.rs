@@ -498,3 +498,15 @@ fn a_server_with_a_password_serves_clients_that_send_it() {
     }
     server.stop();
 }
+
+#[test]
+fn a_full_server_says_so() {
+    let native = SocketAddr::from(([127, 0, 0, 1], 0));
+    let settings = ServerSettings { native, resp: None, connections_max: 1, memory: 64 << 20, ..Default::default() };
+    let server = Server::start(&settings).unwrap();
+    let address = format!("tcp:{}", server.native_address());
+    let _first = Client::connect(address.as_str(), 0).unwrap();
+    let error = Client::connect(address.as_str(), 0).unwrap_err();
+    assert!(matches!(error, ClientError::Refused { reason: Refusal::Full, .. }), "{error:?}");
+    assert!(error.to_string().contains("--max-clients"), "{error}");
+}

@@ -231,3 +231,12 @@ fn a_client_that_takes_no_replies_harms_no_other() {
     wait_until(|| metric(&server, "skep_shared_memory_connections") == 1);
     assert_eq!(client.get(b"large").unwrap().unwrap(), value);
 }
+
+#[test]
+fn a_full_server_says_so_over_shared_memory_too() {
+    let server = start(&ServerSettings { connections_max: 1, ..settings(1) });
+    let _first = connect(&server);
+    let address = ServerAddress::SharedMemory(path_of(&server).to_owned());
+    let error = Client::connect(address, HASH_SPACE).unwrap_err();
+    assert!(matches!(error, ClientError::Refused { reason: Refusal::Full, .. }), "{error:?}");
+}

@@ -182,7 +182,11 @@ impl Shard {
         }
         self.metrics().datagrams_sent.add(sent);
         self.metrics().datagrams_repeated.add(repeated);
-        for token in datagrams.expire(now, |token| self.datagram(token)) {
+        let session = |token| {
+            let waits_for_hello = self.connections.connection(token).is_some_and(Connection::waits_for_hello);
+            Some((self.datagram(token)?, waits_for_hello))
+        };
+        for token in datagrams.expire(now, session) {
             self.on_event(token, OVER, now);
         }
         self.parts.datagrams = Some(datagrams);

@@ -8,10 +8,11 @@
 //! The first shard accepts for all. RESP and memcached connections are distributed over the shards in rotation. A native
 //! one is handed over to the shard that its hello names, with the bytes that arrived after the hello.
 
+use std::io::Read;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, Refusal, Welcome};
+use skep_wire::native::{Hello, PASSWORD_SIZE_MAX, REQUEST_FRAME_SIZE_MAX, Refusal, Welcome};
 
 use super::{Message, Shard};
 use crate::connection::Connection;
@@ -57,10 +58,12 @@ impl Shard {
             self.metrics().connections_refused.add(1);
             // The socket is new: its buffer has room for this, or the peer has closed it.
             let _ = match front_end {
-                FrontEnd::Native => Ok(0),
+                FrontEnd::Native => tcp.write(&Refusal::Full.encode()),
                 FrontEnd::Resp => tcp.write(b"-ERR max number of clients reached\r\n"),
                 FrontEnd::Memcached => tcp.write(b"ERROR Too many open connections\r\n"),
             };
+            // A close with a hello that was not read would destroy the reply.
+            let _ = (&Transport::Tcp(tcp)).read(&mut [0; Hello::SIZE + PASSWORD_SIZE_MAX]);
             return;
         }
         let Ok((address, local_address)) = tcp.addresses() else { return };
@@ -91,6 +94,8 @@ impl Shard {
         let shared = &self.parts.shared;
         if shared.connection_count.load(Ordering::Relaxed) >= shared.settings.connections_max {
             self.metrics().connections_refused.add(1);
+            // The files of the client keep it after the end.
+            let _ = memory.end().send(&Refusal::Full.encode());
             return;
         }
         let number = shared.enter(memory.address(), memory.address(), 0);
@@ -177,6 +182,7 @@ impl Shard {
         if let Err(refusal) = shared.access.check_hello(address.ip(), hello) {
             match refusal {
                 Refusal::Protected => self.metrics().connections_denied.add(1),
+                Refusal::Full => self.metrics().connections_refused.add(1),
                 Refusal::PasswordNeeded | Refusal::PasswordWrong => self.metrics().passwords_refused.add(1),
             }
             if let Some(connection) = self.connections.connection_mut(token) {

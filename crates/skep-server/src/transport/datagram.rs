@@ -29,7 +29,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::poller::{Poller, Source};
 use crate::connections::Token;
-use crate::limits::{CONTROL_PACKETS_IN_TURN_MAX, DRAIN_TIME, SESSION_BUFFERS_MAX, UDP_PORT_ATTEMPTS};
+use crate::limits::{
+    CONTROL_PACKETS_IN_TURN_MAX, DRAIN_TIME, SESSION_BUFFERS_MAX, SESSION_HELLO_TIME, UDP_PORT_ATTEMPTS,
+};
 use crate::settings::StartError;
 use crate::start::Steps;
 
@@ -49,6 +51,7 @@ pub(crate) struct Datagram {
     session: RefCell<Session>,
     /// The number that the client chose for itself.
     client: u64,
+    begun: Instant,
     peer: SocketAddr,
     local: SocketAddr,
     held: Arc<Held>,
@@ -307,6 +310,7 @@ impl Datagrams {
         Datagram {
             session: RefCell::new(session),
             client,
+            begun: now,
             peer,
             local: self.local,
             held: self.held.clone(),
@@ -404,15 +408,20 @@ impl Datagrams {
         }
     }
 
-    /// Looks for silent clients, if it is time for that: `datagram` returns the session of a token. Returns the sessions
-    /// that have ended.
-    pub(crate) fn expire<'d>(&mut self, now: Instant, datagram: impl Fn(Token) -> Option<&'d Datagram>) -> Vec<Token> {
+    /// Looks for silent clients, if it is time for that: `datagram` returns the session of a token, and true if its client
+    /// has not sent its hello. Returns the sessions that have ended.
+    pub(crate) fn expire<'d>(
+        &mut self,
+        now: Instant,
+        datagram: impl Fn(Token) -> Option<(&'d Datagram, bool)>,
+    ) -> Vec<Token> {
         let mut expired = Vec::new();
         if now >= self.next_expiry_pass && !self.tokens.is_empty() {
             self.next_expiry_pass = now + EXPIRY_PASS_TIME;
             self.tokens.retain(|_, token| match datagram(*token) {
-                Some(datagram) => {
-                    expired.extend(datagram.expire(now).then_some(*token));
+                Some((datagram, waits_for_hello)) => {
+                    let is_late = waits_for_hello && now >= datagram.begun + SESSION_HELLO_TIME;
+                    expired.extend((datagram.expire(now) || is_late).then_some(*token));
                     true
                 }
                 // It was closed while packets were taken.
@@ -428,5 +437,28 @@ impl Datagrams {
         let pass = (!self.tokens.is_empty()).then_some(self.next_expiry_pass);
         let due = timer.into_iter().chain(pass).min()?;
         Some(due.saturating_duration_since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_without_a_hello_ends_early() {
+        let now = Instant::now();
+        let mut datagrams = Datagrams::new(UdpSocket::bind("127.0.0.1:0").unwrap(), now).unwrap();
+        let peer = SocketAddr::from(([127, 0, 0, 1], 9));
+        let datagram = datagrams.begin(peer, 7, now);
+        datagrams.insert(peer, Token::from_u64(1));
+        let mut expired = |after, waits_for_hello| {
+            datagrams.next_expiry_pass = now;
+            datagrams.expire(now + after, |_| Some((&datagram, waits_for_hello))).len()
+        };
+        let moment = Duration::from_millis(1);
+        assert_eq!(expired(SESSION_HELLO_TIME - moment, true), 0);
+        assert_eq!(expired(SESSION_HELLO_TIME, true), 1);
+        assert_eq!(expired(SESSION_TIME - moment, false), 0);
+        assert_eq!(expired(SESSION_TIME, false), 1);
     }
 }

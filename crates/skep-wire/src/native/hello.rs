@@ -67,11 +67,14 @@ pub enum Refusal {
     /// The server has no password, so it serves only clients of its own machine.
     #[error("it has no password, so it serves only clients on its own machine")]
     Protected = 3,
+    /// The server has as many connections as it may have.
+    #[error("it takes no more connections (--max-clients); close others, or try again later")]
+    Full = 4,
 }
 
 impl Refusal {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Refusal; 3] = [Refusal::PasswordNeeded, Refusal::PasswordWrong, Refusal::Protected];
+    pub const ALL: [Refusal; 4] = [Refusal::PasswordNeeded, Refusal::PasswordWrong, Refusal::Protected, Refusal::Full];
 
     /// Returns the bytes to send in place of a welcome.
     pub fn encode(self) -> [u8; Welcome::SIZE] {
