@@ -74,6 +74,11 @@ servers *arguments:
     cargo build --release -p skep -p skep-benches
     target/release/servers {{arguments}}
 
+# Compare the cache with memcached (which must be installed) over memcached's protocol: just memcached --save
+memcached *arguments:
+    cargo build --release -p skep -p skep-benches
+    target/release/memcached {{arguments}}
+
 # Measure one and two shards in one process: just shards --save
 shards *arguments:
     cargo build --release -p skep-benches

@@ -47,13 +47,15 @@ pub enum PairForm {
     RedisBenchmark,
     /// Random keys of 8 bytes, values of ten digits.
     Counter,
+    /// Random keys of 8 bytes, values of 8 printable bytes.
+    Item,
 }
 
 impl PairForm {
     /// Returns the bytes of a key.
     pub fn key_size(self) -> usize {
         match self {
-            PairForm::Random | PairForm::Counter => 8,
+            PairForm::Random | PairForm::Counter | PairForm::Item => 8,
             PairForm::RedisBenchmark => KEY_SIZE_MAX,
         }
     }
@@ -64,6 +66,7 @@ impl PairForm {
             PairForm::Random => 2,
             PairForm::RedisBenchmark => 3,
             PairForm::Counter => COUNTER.len(),
+            PairForm::Item => 8,
         }
     }
 
@@ -71,7 +74,7 @@ impl PairForm {
     #[inline]
     pub fn write_key(self, record: u64, key: &mut [u8]) {
         match self {
-            PairForm::Random | PairForm::Counter => key.copy_from_slice(&random_key(record)),
+            PairForm::Random | PairForm::Counter | PairForm::Item => key.copy_from_slice(&random_key(record)),
             PairForm::RedisBenchmark => {
                 key[..4].copy_from_slice(b"key:");
                 let mut rest = record;
@@ -90,6 +93,7 @@ impl PairForm {
             PairForm::Random => value.copy_from_slice(&random_value(record)),
             PairForm::RedisBenchmark => value.fill(b'x'),
             PairForm::Counter => value.copy_from_slice(COUNTER),
+            PairForm::Item => value.copy_from_slice(&random_key(RECORD_COUNT_MAX - 1 - record)),
         }
     }
 }

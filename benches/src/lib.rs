@@ -7,6 +7,7 @@
 //! | `cargo run --release -p skep-benches --bin ordered` | the ordered store and Rust's ordered maps, on one thread and on two |
 //! | `cargo run --release -p skep-benches --bin honeycomb -- fig17` | a figure of Honeycomb's evaluation on the ordered store |
 //! | `cargo run --release -p skep-benches --bin servers` | both front ends of the server, redis-server, memcached and a bare echo |
+//! | `cargo run --release -p skep-benches --bin memcached` | the cache and memcached, over memcached's protocol: speed, and memory for each pair |
 //! | `cargo run --release -p skep-benches --bin shards` | one and two shards in one process, and the load of the hottest shard |
 //! | `cargo run --release -p skep-benches --bin soak` | nothing: it attacks a server in all ways at once and watches two clients |
 //! | `cargo run --release -p skep-benches --bin connections` | a thousand connections, half of them slow or silent: latencies of the others alone and beside them |

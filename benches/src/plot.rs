@@ -106,6 +106,23 @@ impl Plot {
         Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
     }
 
+    /// Returns the picture of a comparison over memcached's protocol.
+    pub fn of_memcached(report: &servers::MemcachedReport) -> Self {
+        let group = |pair: &[servers::Row]| Group {
+            name: format!("{:?} (million/s)", pair[0].verb),
+            bars: pair.iter().map(|row| (row.server.clone(), in_millions(&row.depths[0].ops_per_s))).collect(),
+        };
+        let mut groups: Vec<Group> = report.memcached_rows.chunks_exact(2).map(group).collect();
+        let bars = report.memcached_rows.iter().take(2).map(|row| (row.server.clone(), Some(row.bytes_per_pair)));
+        groups.push(Group { name: "memory (bytes for each pair)".to_owned(), bars: bars.collect() });
+        let title = format!(
+            "{} million pairs of 8 + 8 B over memcached's protocol, one core a server, {} connections",
+            millions(usize::try_from(report.keys).unwrap_or(usize::MAX)),
+            report.connections
+        );
+        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
+    }
+
     /// Returns the picture of the store and the limit.
     pub fn of_engine(report: &engine::Report) -> Self {
         let engine = &report.engine;

@@ -57,6 +57,7 @@ enum Saved {
     Ordered(ordered::Report),
     Honeycomb(honeycomb::Report),
     Servers(servers::Report),
+    Memcached(servers::MemcachedReport),
     Shards(shards::Report),
 }
 
@@ -75,7 +76,8 @@ impl Saved {
                 (4, format!("Honeycomb's Figure {}: {}", report.figure.trim_start_matches("fig"), report.title))
             }
             Saved::Servers(_) => (5, "The server and other servers".to_owned()),
-            Saved::Shards(_) => (6, "Several shards".to_owned()),
+            Saved::Memcached(_) => (6, "memcached's protocol".to_owned()),
+            Saved::Shards(_) => (7, "Several shards".to_owned()),
         }
     }
 
@@ -86,6 +88,7 @@ impl Saved {
             Saved::Ordered(report) => &report.origin,
             Saved::Honeycomb(report) => &report.origin,
             Saved::Servers(report) => &report.origin,
+            Saved::Memcached(report) => &report.origin,
             Saved::Shards(report) => &report.origin,
         }
     }
@@ -97,6 +100,7 @@ impl Saved {
             Saved::Ordered(report) => report.tables(),
             Saved::Honeycomb(report) => report.tables(),
             Saved::Servers(report) => report.tables(),
+            Saved::Memcached(report) => report.tables(),
             Saved::Shards(report) => report.tables(),
         }
     }
@@ -108,6 +112,7 @@ impl Saved {
             Saved::Ordered(report) => Plot::of_ordered(report).write(path),
             Saved::Honeycomb(report) => report.write_picture(path),
             Saved::Servers(report) => Plot::of_servers(report).write(path),
+            Saved::Memcached(report) => Plot::of_memcached(report).write(path),
             Saved::Shards(report) => Plot::of_shards(report).write(path),
         }
     }

@@ -38,6 +38,8 @@ enum Source {
     Engine(&'static str),
     /// A ratio of the comparison of servers.
     Servers(&'static str),
+    /// A ratio of the comparison over memcached's protocol.
+    Memcached(&'static str),
 }
 
 const fn goal(what: &'static str, at_least: f64, source: Source) -> Goal {
@@ -45,7 +47,7 @@ const fn goal(what: &'static str, at_least: f64, source: Source) -> Goal {
 }
 
 /// The goals that the project has set itself.
-const GOALS: [Goal; 22] = [
+const GOALS: [Goal; 25] = [
     goal("hash store, get / limit", 0.55, Source::Engine("get_uniform")),
     goal("hash store, put / limit", 0.50, Source::Engine("put_existing")),
     goal("hash store, fetch-add / limit", 0.50, Source::Engine("fetch_add_uniform")),
@@ -92,6 +94,13 @@ const GOALS: [Goal; 22] = [
         1.0,
         Source::Servers("mset by redis-benchmark, default settings, 2 shards, depth 32: skep / redis"),
     ),
+    goal("memcached's protocol, GET, depth 64 / memcached", 5.0, Source::Memcached("Get: skep / memcached")),
+    goal("memcached's protocol, SET, depth 64 / memcached", 5.0, Source::Memcached("Set: skep / memcached")),
+    goal(
+        "bytes for 8 + 8 B: memcached / skep's cache",
+        2.0,
+        Source::Memcached("bytes for each pair: memcached / skep"),
+    ),
 ];
 
 /// The latest result of each kind that the summary shows.
@@ -102,6 +111,7 @@ pub(super) struct Summary<'a> {
     maps: Option<&'a crate::maps::Report>,
     ordered: Option<&'a crate::ordered::Report>,
     servers: Option<&'a crate::servers::Report>,
+    memcached: Option<&'a crate::servers::MemcachedReport>,
 }
 
 impl<'a> Summary<'a> {
@@ -115,6 +125,7 @@ impl<'a> Summary<'a> {
                 Saved::Maps(report) => summary.maps = Some(report),
                 Saved::Ordered(report) => summary.ordered = Some(report),
                 Saved::Servers(report) => summary.servers = Some(report),
+                Saved::Memcached(report) => summary.memcached = Some(report),
                 Saved::Engine(_) | Saved::Honeycomb(_) | Saved::Shards(_) => {}
             }
         }
@@ -189,6 +200,7 @@ impl<'a> Summary<'a> {
             let figure = match goal.source {
                 Source::Engine(case) => share(self.hash, case),
                 Source::Servers(name) => self.servers.and_then(|servers| servers.ratio(name)),
+                Source::Memcached(name) => self.memcached.and_then(|memcached| memcached.ratio(name)),
             };
             let figure = figure?;
             let verdict = match figure.median() {

@@ -16,12 +16,16 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::run::Plan;
 use super::template::Protocol;
 use crate::keys::PairForm;
-use crate::process::{pin_to_some, processor_seconds_of, resident_size_of};
+use crate::process::{cores, pin_to_some, processor_seconds_of, resident_size_of};
 
 /// The longest time that a server may take to start.
 const START_MAX: Duration = Duration::from_secs(60);
+/// The longest time that a server may work after its load, and the time in which it is then idle.
+const IDLE_MAX: Duration = Duration::from_secs(120);
+const IDLE_TIME: Duration = Duration::from_millis(500);
 /// Bytes of memory per pair for memcached. It uses about 64 and evicts when it has no more.
 const MEMCACHED_PAIR_SIZE: u64 = 160;
 /// Share of Skep's memory that holds pairs, for each form: the random one, that of redis-benchmark, counters. Pairs of
@@ -54,8 +58,21 @@ pub(super) struct Server {
 }
 
 impl Setting {
+    /// Gives the servers the first core and the client the second one, and checks that all programs exist.
+    pub(super) fn new(plan: &Plan) -> Result<Setting, String> {
+        let cores = cores()?;
+        let setting = Setting {
+            skep: plan.skep.clone(),
+            server_cores: vec![cores[0]],
+            client_cores: vec![*cores.get(1).unwrap_or(&cores[0])],
+            keys: plan.keys,
+        };
+        setting.check()?;
+        Ok(setting)
+    }
+
     /// Checks that all programs exist. The error names the missing ones.
-    pub(super) fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         let mut missing = Vec::new();
         if !self.skep.is_file() {
             missing
@@ -85,6 +102,23 @@ impl Setting {
         command.arg("--memory").arg(format!("{}MiB", (memory >> 20).max(MEMORY_MIN)));
         command.arg("--kv-size").arg(kv_size.to_string());
         self.start("skep", command, vec![(Protocol::Native, native), (Protocol::Resp, resp)])
+    }
+
+    /// Starts Skep with a cache of this many bytes for pairs of 8 + 8 bytes, for clients of memcached. With `--prefault`
+    /// all of its memory is resident from the start, as that of a cache that was full once.
+    pub(super) fn skep_cache(&self, memory: u64, prefault: bool) -> Result<Server, String> {
+        let (native, memcached) = (free_address()?, free_address()?);
+        let mut command = Command::new(&self.skep);
+        command.args(["serve", "--shards", "1", "--resp", "off", "--listen", &native.to_string()]);
+        command.args(["--memory", "64MiB", "--ordered-memory", "off", "--kv-size", "16"]);
+        command.args([
+            "--cache-memory",
+            &format!("{}MiB", (memory >> 20).max(MEMORY_MIN)),
+            "--memcached",
+            &memcached.to_string(),
+        ]);
+        command.args(prefault.then_some("--prefault"));
+        self.start("skep", command, vec![(Protocol::Memcached, memcached)])
     }
 
     /// Starts Skep as a user does who sets nothing but the ports, and perhaps the number of shards.
@@ -169,6 +203,19 @@ impl Server {
     /// Returns the seconds of processor time that it has used.
     pub(super) fn processor_seconds(&self) -> f64 {
         processor_seconds_of(&self.child.id().to_string())
+    }
+
+    /// Waits until it uses no more than a tenth of a core.
+    pub(super) fn wait_until_idle(&self) -> Result<(), String> {
+        let begun = Instant::now();
+        while begun.elapsed() < IDLE_MAX {
+            let used = self.processor_seconds();
+            thread::sleep(IDLE_TIME);
+            if self.processor_seconds() - used <= IDLE_TIME.as_secs_f64() / 10.0 {
+                return Ok(());
+            }
+        }
+        Err(format!("{} is still busy {} s after its load", self.name, IDLE_MAX.as_secs()))
     }
 
     /// Returns the bytes of its resident memory.

@@ -54,6 +54,8 @@ pub(super) struct Tally {
     pub(super) client_cpu: f64,
     /// Share of the time in which no reply was available.
     pub(super) waiting: f64,
+    /// Number of gets whose key was missing. Only a cache may miss any.
+    pub(super) misses: u64,
 }
 
 /// Connections to one server.
@@ -62,6 +64,7 @@ pub(super) struct Client {
     connections: Vec<Connection>,
     template: Template,
     records: Vec<u64>,
+    misses: u64,
 }
 
 struct Connection {
@@ -75,6 +78,8 @@ struct Connection {
     frames: Vec<u8>,
     /// For a batch that is compared: the expected replies, and the bytes that have arrived.
     sample: Option<(Vec<u8>, Vec<u8>)>,
+    /// The last bytes that arrived, if the replies have an [end](Template::end), and the line end before them.
+    tail: Vec<u8>,
     /// The first bytes that arrived, for error messages.
     head: Vec<u8>,
 }
@@ -90,16 +95,18 @@ impl Client {
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&epoll, &stream, data, epoll::EventFlags::IN).map_err(|error| failed(&error))?;
             let head = Vec::with_capacity(SHOWN);
-            let (is_waiting, received, batches, frames, sample) = (false, 0, 0, Vec::new(), None);
-            connections.push(Connection { stream, is_waiting, received, batches, frames, sample, head });
+            let (is_waiting, received, batches, sample) = (false, 0, 0, None);
+            let (frames, tail) = (Vec::new(), Vec::new());
+            connections.push(Connection { stream, is_waiting, received, batches, frames, sample, tail, head });
         }
-        Ok(Client { epoll, connections, template, records: Vec::new() })
+        Ok(Client { epoll, connections, template, records: Vec::new(), misses: 0 })
     }
 
     /// Sends batches until the limit or the end of the source, and waits for all replies.
     pub(super) fn run(&mut self, source: &mut Source, limit: Limit) -> Result<Tally, String> {
         let begun = Instant::now();
         let processor_begun = processor_seconds_of_thread();
+        self.misses = 0;
         let mut operations = 0;
         let mut in_flight = 0;
         for index in 0..self.connections.len() {
@@ -143,6 +150,7 @@ impl Client {
             seconds,
             client_cpu: (processor_seconds_of_thread() - processor_begun) / seconds,
             waiting: waited.as_secs_f64() / seconds,
+            misses: self.misses,
         })
     }
 
@@ -163,6 +171,8 @@ impl Client {
         }
         connection.batches += 1;
         connection.received = 0;
+        connection.tail.clear();
+        connection.tail.extend_from_slice(b"\r\n");
         connection.is_waiting = true;
         write_all(&mut connection.stream, self.template.fill(&self.records))
             .map_err(|error| format!("cannot send: {error}"))?;
@@ -196,12 +206,19 @@ impl Client {
             connection.frames.clear();
             is_right
         } else {
-            if connection.received < self.template.reply_size {
+            let is_end = self.template.end().is_some_and(|end| {
+                connection.tail.extend_from_slice(&buffer[size.saturating_sub(end.len())..size]);
+                connection.tail.drain(..connection.tail.len().saturating_sub(end.len()));
+                connection.tail == end
+            });
+            if connection.received < self.template.reply_size && !is_end {
                 return Ok(false);
             }
             let sample = connection.sample.take();
             let is_same = sample.is_none_or(|(expected, arrived)| self.template.is_same(&expected, &arrived));
-            connection.received == self.template.reply_size && is_same
+            let misses = self.template.misses(connection.received);
+            self.misses += misses.unwrap_or(0);
+            misses.is_some() && is_same
         };
         if !is_right {
             return Err(self.describe("wrong replies"));
@@ -315,6 +332,36 @@ mod tests {
                 let tally = run(address, protocol, verb, depth, drawn()).unwrap();
                 assert!(tally.operations >= depth as u64 && tally.operations.is_multiple_of(depth as u64));
             }
+        }
+        server.stop();
+    }
+
+    /// A cache that is too small for all pairs: gets of lost ones are counted.
+    #[test]
+    fn a_cache_may_miss_keys() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let settings = ServerSettings {
+            native: any,
+            resp: None,
+            memcached: Some(any),
+            memory: 16 << 20,
+            cache_memory: 2 << 20,
+            shards: 1,
+            ..ServerSettings::default()
+        };
+        let server = Server::start(&settings).unwrap();
+        let address = server.memcached_address().unwrap();
+        const KEYS: u64 = 100_000;
+        let run = |verb, depth| {
+            let template = Template::new(Protocol::Memcached, verb, PairForm::Item, depth);
+            Client::connect(address, template, 3)?.run(&mut Source::Each(0..KEYS), None)
+        };
+        assert_eq!(run(Verb::Set, 64).unwrap().misses, 0);
+        let misses = run(Verb::Get, 64).unwrap().misses;
+        assert!(misses > KEYS / 4 && misses < KEYS, "{misses}");
+        for (verb, depth) in [(Verb::Get, 1), (Verb::GetEach, 1), (Verb::GetEach, 100)] {
+            let tally = run(verb, depth).unwrap();
+            assert!(tally.misses >= misses - 64 && tally.misses <= misses + 64, "{verb:?}: {} misses", tally.misses);
         }
         server.stop();
     }

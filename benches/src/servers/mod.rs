@@ -21,6 +21,7 @@ mod client;
 mod commands;
 mod defaults;
 mod echo;
+mod memcached;
 mod redis_benchmark;
 mod report;
 mod run;
@@ -28,6 +29,7 @@ mod template;
 
 pub use defaults::DefaultRow;
 pub use echo::serve as serve_echo;
+pub use memcached::{MemcachedReport, compare_memcached};
 pub use redis_benchmark::BenchmarkRow;
 pub use report::{Report, Row};
 pub use run::{Plan, run};

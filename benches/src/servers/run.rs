@@ -22,7 +22,7 @@ use crate::results::Origin;
 /// Rounds for each case.
 pub(super) const ROUNDS: usize = 9;
 /// Depth of the batches that load the pairs.
-const LOAD_DEPTH: usize = 256;
+pub(super) const LOAD_DEPTH: usize = 256;
 /// Requests of redis-benchmark for each second of a case: with pipelines, and without.
 const BENCHMARK_REQUESTS: [u64; 2] = [1_000_000, 100_000];
 
@@ -63,20 +63,13 @@ const TARGETS: [Target; 5] = [
 
 /// The result of one round of a case.
 pub(super) struct Sample {
-    tally: Tally,
+    pub(super) tally: Tally,
     server_cpu: f64,
 }
 
 /// Measures all servers. `progress` gets a line of text for each step.
 pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
-    let cores = cores()?;
-    let setting = Setting {
-        skep: plan.skep.clone(),
-        server_cores: vec![cores[0]],
-        client_cores: vec![*cores.get(1).unwrap_or(&cores[0])],
-        keys: plan.keys,
-    };
-    setting.check()?;
+    let setting = Setting::new(plan)?;
     progress("starting the servers");
     let servers = [setting.skep(PairForm::Random)?, setting.redis()?, setting.memcached()?, setting.echo()?];
     let mut bytes_per_pair = Vec::new();
@@ -111,7 +104,7 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
     let (mut benchmark, mut default) = (Vec::new(), Vec::new());
     if redis_benchmark::is_installed() {
         benchmark = run_redis_benchmark(&setting, plan, &progress)?;
-        default = defaults::run(&setting, cores, plan, &progress)?;
+        default = defaults::run(&setting, cores()?, plan, &progress)?;
     }
 
     let mut rows = Vec::new();
@@ -143,13 +136,13 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
     })
 }
 
-/// Puts all pairs.
+/// Puts all pairs, and waits until the server is idle: memcached goes on to enlarge its table in a thread of its own.
 pub(super) fn load(server: &Server, plan: &Plan, form: PairForm) -> Result<(), String> {
     let (protocol, address) = server.front_ends[0];
     let template = Template::new(protocol, Verb::Set, form, LOAD_DEPTH);
     let mut client = Client::connect(address, template, plan.connections)?;
     client.run(&mut Source::Each(0..plan.keys), None).map_err(|error| format!("loading {}: {error}", server.name))?;
-    Ok(())
+    server.wait_until_idle()
 }
 
 /// Returns the figures of the rounds of a case.

@@ -41,6 +41,8 @@ pub enum Verb {
     SetExpiring,
     /// Transactions of five increments, each of which counts as a request; RESP only.
     Transaction,
+    /// Gets in commands of their own, and a command that does nothing after them; memcached's protocol only.
+    GetEach,
 }
 
 /// Increments in a transaction.
@@ -123,9 +125,47 @@ impl Template {
         &self.bytes
     }
 
-    /// Returns true if these replies to whole batches are equal. Counters may differ in their digits: their values are
-    /// not known.
+    /// Returns the last line of the replies, after the end of the line before, if some keys may be missing: the replies
+    /// are then shorter. No value is such a line.
+    pub(super) fn end(&self) -> Option<&'static [u8]> {
+        match (self.form, self.verb) {
+            (PairForm::Item, Verb::Get) => Some(b"\r\nEND\r\n"),
+            (PairForm::Item, Verb::GetEach) => Some(b"\r\nMN\r\n"),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of missing keys in replies of this size, or `None` if they have another size.
+    pub(super) fn misses(&self, size: usize) -> Option<u64> {
+        let missing = self.reply_size.checked_sub(size)?;
+        match self.end() {
+            _ if missing == 0 => Some(0),
+            Some(_) if missing.is_multiple_of(self.hit_size()) => Some((missing / self.hit_size()) as u64),
+            _ => None,
+        }
+    }
+
+    /// Returns the bytes of a pair that `get` of memcached's protocol returns.
+    fn hit_size(&self) -> usize {
+        let (key_size, value_size) = (self.form.key_size(), self.form.value_size());
+        b"VALUE  0 \r\n\r\n".len() + key_size + value_size.to_string().len() + value_size
+    }
+
+    /// Returns true if these replies to whole batches are equal. Keys of a cache may be missing. Counters may differ in
+    /// their digits: their values are not known.
     pub(super) fn is_same(&self, expected: &[u8], arrived: &[u8]) -> bool {
+        if self.end().is_some() && expected.len() > arrived.len() {
+            let (mut expected, mut arrived) = (expected, arrived);
+            while let (Some((hit, after)), true) = (expected.split_at_checked(self.hit_size()), expected != arrived) {
+                arrived = arrived.strip_prefix(hit).unwrap_or(arrived);
+                expected = after;
+                if self.verb == Verb::GetEach {
+                    let Some(rest) = arrived.strip_prefix(b"END\r\n") else { return false };
+                    (arrived, expected) = (rest, &expected[b"END\r\n".len()..]);
+                }
+            }
+            return expected == arrived;
+        }
         let is_same = |(expected, arrived): (&u8, &u8)| {
             expected == arrived || expected.is_ascii_digit() && arrived.is_ascii_digit()
         };
@@ -169,14 +209,19 @@ impl Template {
                             &[b":", value, b"\r\n"]
                         }
                         (_, Verb::Get) => &[b"VALUE ", key, b" 0 ", size.as_bytes(), b"\r\n", value, b"\r\n"],
+                        (_, Verb::GetEach) => {
+                            &[b"VALUE ", key, b" 0 ", size.as_bytes(), b"\r\n", value, b"\r\nEND\r\n"]
+                        }
                         (_, Verb::Set) => &[b"STORED\r\n"],
                         (_, Verb::SetExpiring | Verb::Transaction) => unreachable!("RESP only"),
                     };
                     parts.iter().for_each(|part| out.extend_from_slice(part));
                 }
-                if self.protocol == Protocol::Memcached && self.verb == Verb::Get {
-                    out.extend_from_slice(b"END\r\n");
-                }
+                out.extend_from_slice(match (self.protocol, self.verb) {
+                    (Protocol::Memcached, Verb::Get) => b"END\r\n",
+                    (Protocol::Memcached, Verb::GetEach) => b"MN\r\n",
+                    _ => b"",
+                });
             }
         }
         out
@@ -190,7 +235,7 @@ fn native_request(verb: Verb, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
         let operation = match verb {
             Verb::Get => Operation::Get,
             Verb::Set => Operation::Put { value, condition: PutCondition::Always },
-            Verb::SetExpiring | Verb::Transaction => unreachable!("RESP only"),
+            _ => unreachable!("other protocols only"),
         };
         assert!(writer.push(&Request { key, operation }), "a batch fits into a frame");
     }
@@ -213,6 +258,7 @@ fn resp_request(verb: Verb, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
             Verb::Get => push(&[b"GET", key]),
             Verb::Set => push(&[b"SET", key, value]),
             Verb::SetExpiring => push(&[b"SET", key, value, b"EX", b"1000"]),
+            Verb::GetEach => unreachable!("memcached's protocol only"),
             Verb::Transaction => {
                 if index.is_multiple_of(INCREMENTS) {
                     push(&[b"MULTI"]);
@@ -244,6 +290,12 @@ fn memcached_request(verb: Verb, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
                 let parts: [&[u8]; 7] = [b"set ", key, b" 0 0 ", size.as_bytes(), b"\r\n", value, b"\r\n"];
                 parts.iter().for_each(|part| bytes.extend_from_slice(part));
             }
+        }
+        Verb::GetEach => {
+            for (key, _) in pairs {
+                [b"get ", &key[..], b"\r\n"].iter().for_each(|part| bytes.extend_from_slice(part));
+            }
+            bytes.extend_from_slice(b"mn\r\n");
         }
         Verb::SetExpiring | Verb::Transaction => unreachable!("RESP only"),
     }
@@ -310,6 +362,39 @@ mod tests {
         assert!(template.is_same(&expected, arrived.as_bytes()));
         for wrong in [arrived.replacen("+QUEUED", "-REFUSE", 1), arrived.replacen(":1", "$1", 1)] {
             assert!(!template.is_same(&expected, wrong.as_bytes()));
+        }
+    }
+
+    /// A cache may have lost keys: the first, the last, all or none of a batch.
+    #[test]
+    fn keys_of_a_cache_may_be_missing() {
+        for verb in [Verb::Get, Verb::GetEach] {
+            let template = Template::new(Protocol::Memcached, verb, PairForm::Item, 3);
+            let expected = template.reply(&[5, 6, 7]);
+            let hits: Vec<Vec<u8>> = [5, 6, 7, 8]
+                .map(|record| {
+                    let (mut key, mut value) = ([0; 8], [0; 8]);
+                    PairForm::Item.write_key(record, &mut key);
+                    PairForm::Item.write_value(record, &mut value);
+                    [b"VALUE ", &key[..], b" 0 8\r\n", &value, b"\r\n"].concat()
+                })
+                .into();
+            for present in 0..8_usize {
+                let mut arrived = Vec::new();
+                for (index, hit) in hits[..3].iter().enumerate() {
+                    arrived.extend_from_slice(if present >> index & 1 == 1 { hit } else { b"" });
+                    arrived.extend_from_slice(if verb == Verb::GetEach { b"END\r\n" } else { b"" });
+                }
+                arrived.extend_from_slice(if verb == Verb::GetEach { b"MN\r\n" } else { b"END\r\n" });
+                assert!(template.is_same(&expected, &arrived), "{present:b}");
+                assert_eq!(template.misses(arrived.len()), Some(3 - u64::from(present.count_ones())));
+                let end = [b"\r\n", &arrived[..]].concat();
+                assert!(end.ends_with(template.end().unwrap()));
+                assert_eq!(template.misses(arrived.len() - 1), None);
+                assert!(!template.is_same(&expected, &arrived[1..]));
+                let wrong = [&hits[3][..], &arrived].concat();
+                assert!(!template.is_same(&expected, &wrong), "{present:b}");
+            }
         }
     }
 

@@ -86,6 +86,7 @@ use shared::Shared;
 use start::Steps;
 use threads::Threads;
 use transport::datagram::{self, Datagrams};
+use transport::memcached_datagram::MemcachedSocket;
 
 /// A running server. It stops when it is dropped.
 #[derive(Debug)]
@@ -116,6 +117,10 @@ impl Server {
             None => Vec::new(),
         }
         .into_iter();
+        let mut memcached_socket = match &mut settings.memcached_udp {
+            Some(address) => Some(MemcachedSocket::bind(address, &mut steps)?),
+            None => None,
+        };
         let cores = cores_for_shards(&settings, &mut steps)?;
         let mut stores = Vec::new();
         for _ in 0..settings.shards {
@@ -160,6 +165,7 @@ impl Server {
                 partition: Partition::new(shared.partition_seed, shared.settings.shards),
                 listeners: listeners.take(),
                 datagrams,
+                memcached_socket: memcached_socket.take(),
                 waker,
                 peers,
                 incoming,
@@ -212,6 +218,11 @@ impl Server {
     /// Returns the address of the memcached port, if there is one.
     pub fn memcached_address(&self) -> Option<SocketAddr> {
         self.shared.settings.memcached
+    }
+
+    /// Returns the address of the UDP port for clients of memcached, if there is one.
+    pub fn memcached_udp_address(&self) -> Option<SocketAddr> {
+        self.shared.settings.memcached_udp
     }
 
     /// Lets the command `SHUTDOWN` call this function once, from a thread of the server. The function must return soon,

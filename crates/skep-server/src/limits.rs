@@ -310,6 +310,10 @@ pub(crate) const CONTROL_PACKETS_IN_TURN_MAX: usize = 64;
 pub(crate) const SESSION_BUFFERS_MAX: usize = 32 << 20;
 /// Bytes that a shard needs for datagrams: the buffers of sessions, and those of the kernel.
 pub(crate) const DATAGRAM_MEMORY: u64 = SESSION_BUFFERS_MAX as u64 + (8 << 20);
+/// Datagrams of memcached's protocol that are in work at the same time.
+pub(crate) const MEMCACHED_DATAGRAMS_MAX: usize = 256;
+/// Bytes of a reply to one of them: about what the socket of a client takes that has not asked for more memory.
+pub(crate) const MEMCACHED_REPLY_SIZE_MAX: usize = 64 << 10;
 /// Attempts to find as many free ports in succession as there are shards.
 pub(crate) const UDP_PORT_ATTEMPTS: usize = 16;
 

@@ -51,6 +51,10 @@ counts! {
     CasOthers "cas_badval"
     TouchHits "touch_hits"
     TouchMisses "touch_misses"
+    Datagrams "udp_requests"
+    DatagramsShort "udp_dropped_short"
+    DatagramsInParts "udp_dropped_in_parts"
+    DatagramsRefused "udp_dropped_refused"
 }
 
 /// The counts of one shard.
@@ -130,7 +134,7 @@ fn write_settings(shared: &Shared, writer: &mut ReplyWriter<'_>) {
         "maxbytes" shared.settings.cache_memory
         "maxconns" shared.settings.connections_max
         "tcpport" address.map_or(0, |address| address.port())
-        "udpport" 0
+        "udpport" shared.settings.memcached_udp.map_or(0, |address| address.port())
         "inter" address.map_or_else(String::new, |address| address.ip().to_string())
         "verbosity" 0
         "evictions" "on"

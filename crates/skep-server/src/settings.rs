@@ -34,6 +34,8 @@ pub struct ServerSettings {
     pub udp: Option<SocketAddr>,
     /// Where clients of memcached connect, if they may. Port 0: any free port. It needs a cache.
     pub memcached: Option<SocketAddr>,
+    /// The UDP address for clients of memcached on this machine, if there is one: a loopback address. It needs a cache.
+    pub memcached_udp: Option<SocketAddr>,
     /// Bytes of the largest value that clients of memcached may store, up to a mebibyte.
     pub memcached_value_max: usize,
     /// Memory of the hash space, of all shards together, in bytes.
@@ -88,6 +90,7 @@ impl Default for ServerSettings {
             shared_memory: None,
             udp: None,
             memcached: None,
+            memcached_udp: None,
             memcached_value_max: VALUE_SIZE_MAX,
             memory: 1 << 30,
             ordered_memory: 256 << 20,
@@ -147,6 +150,12 @@ pub enum StartError {
     /// Clients of memcached, and no cache for them.
     #[error("a memcached port needs a cache: choose a cache memory, such as --cache-memory 1GiB, or no memcached port")]
     MemcachedWithoutCache,
+    /// A UDP port for clients of memcached on other machines.
+    #[error(
+        "UDP for clients of memcached at {0}: it serves only this machine, because the address of a datagram can be forged: \
+         choose a loopback address, such as 127.0.0.1:{port}", port = .0.port()
+    )]
+    MemcachedUdp(SocketAddr),
     /// Values of memcached's clients that the cache does not store.
     #[error("values of up to {0} bytes from memcached's clients: choose 1 to {VALUE_SIZE_MAX}")]
     MemcachedValue(usize),
@@ -282,8 +291,11 @@ impl ServerSettings {
             return Err(StartError::Lease(self.lease_time));
         }
         let ServerSettings { memory, ordered_memory, cache_memory, connection_memory, connections_max, .. } = *self;
-        if self.memcached.is_some() && cache_memory == 0 {
+        if self.memcached.or(self.memcached_udp).is_some() && cache_memory == 0 {
             return Err(StartError::MemcachedWithoutCache);
+        }
+        if let Some(address) = self.memcached_udp.filter(|address| !address.ip().is_loopback()) {
+            return Err(StartError::MemcachedUdp(address));
         }
         if !(1..=VALUE_SIZE_MAX).contains(&self.memcached_value_max) {
             return Err(StartError::MemcachedValue(self.memcached_value_max));

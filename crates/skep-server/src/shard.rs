@@ -60,6 +60,7 @@ use crate::shared::Shared;
 use crate::spaces::{ShardPart, SpaceReplies, SpaceRequests, Stores};
 use crate::start::Steps;
 use crate::transport::datagram::Datagrams;
+use crate::transport::memcached_datagram::MemcachedSocket;
 use crate::transport::poller::{Poller, Source};
 use crate::transport::{Event, Transport};
 use crate::unix_time::UnixTime;
@@ -130,6 +131,8 @@ pub(crate) struct Parts {
     pub(crate) listeners: Option<Listeners>,
     /// The UDP socket, if there is one.
     pub(crate) datagrams: Option<Box<Datagrams>>,
+    /// The UDP socket of memcached's clients; only for the shard that listens.
+    pub(crate) memcached_socket: Option<MemcachedSocket>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) peers: Vec<Option<Peer>>,
     pub(crate) incoming: Incoming,
@@ -237,6 +240,9 @@ impl Shard {
             }
             if let Some(datagrams) = &parts.datagrams {
                 datagrams.register(&poller)?;
+            }
+            if let Some(socket) = &parts.memcached_socket {
+                socket.register(&poller)?;
             }
             Ok::<_, rustix::io::Errno>(poller)
         })?;
@@ -420,6 +426,7 @@ impl Shard {
                     self.on_event(token, event, now);
                 }
                 Source::Datagrams => self.receive_datagrams(now),
+                Source::MemcachedDatagrams => self.receive_memcached_datagrams(now),
             }
         }
     }
@@ -503,6 +510,7 @@ impl Shard {
         let Some(until) = self.stop_until else {
             self.stop_until = Some(now + FLUSH_TIME);
             self.parts.listeners = None;
+            self.parts.memcached_socket = None;
             let tokens: Vec<Token> = self.connections.tokens().collect();
             for token in tokens {
                 // One whose commands visit another shard reads when they are back.

@@ -48,6 +48,7 @@ pub(crate) fn driven_shards<'s>(
                 partition: Partition::new(shared.partition_seed, shared.settings.shards),
                 listeners: None,
                 datagrams: None,
+                memcached_socket: None,
                 waker,
                 peers,
                 incoming,

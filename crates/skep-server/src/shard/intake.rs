@@ -19,14 +19,17 @@ use crate::connection::Connection;
 use crate::connections::Token;
 use crate::endpoint::Endpoint;
 use crate::front_end::FrontEnd;
+use crate::limits::ARRIVALS_IN_TURN_MAX;
 use crate::memcached_batch::MemcachedBatch;
+use crate::memcached_statistics::Count;
 use crate::parsed_batch::ParsedBatch;
 use crate::resp_batch::RespBatch;
 use crate::resp_command::Session;
-use crate::transport::Transport;
+use crate::transport::memcached_datagram::MemcachedSocket;
 use crate::transport::poller::Source;
 use crate::transport::shared_memory::SharedMemory;
 use crate::transport::tcp::Tcp;
+use crate::transport::{Event, Transport};
 
 /// The reply to a RESP client on another machine in protected mode. Clients know its prefix.
 const DENIED: &[u8] =
@@ -87,6 +90,31 @@ impl Shard {
         }
         let endpoint = Endpoint::new(connection, Transport::Tcp(tcp));
         self.hand_over(Box::new(endpoint), shard, now);
+    }
+
+    /// Begins a connection for each datagram of a memcached client that has arrived, up to a bound.
+    pub(super) fn receive_memcached_datagrams(&mut self, now: Instant) {
+        for _ in 0..ARRIVALS_IN_TURN_MAX {
+            let Some(received) = self.parts.memcached_socket.as_mut().and_then(MemcachedSocket::receive) else {
+                return;
+            };
+            let shared = &self.parts.shared;
+            let has_room = shared.connection_count.load(Ordering::Relaxed) < shared.settings.connections_max;
+            match received.and_then(|datagram| if has_room { Ok(datagram) } else { Err(Count::DatagramsRefused) }) {
+                Ok(datagram) => {
+                    let (peer, local) = datagram.addresses();
+                    let number = shared.enter(peer, local, 0);
+                    let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(&shared.settings));
+                    self.metrics().memcached.add(Count::Datagrams);
+                    let mut connection = Connection::new(number, parsed, now);
+                    // No more than the datagram arrives. If it would have to wait for memory or a pause, it is dropped.
+                    connection.on_event(Event { is_finished: true, ..Event::default() });
+                    let endpoint = Endpoint::new(connection, Transport::MemcachedDatagram(Box::new(datagram)));
+                    self.take(Box::new(endpoint), now);
+                }
+                Err(reason) => self.metrics().memcached.add(reason),
+            }
+        }
     }
 
     /// Begins a connection over shared memory: it is native, and waits for its hello.

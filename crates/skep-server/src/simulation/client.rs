@@ -11,7 +11,7 @@ use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::naive::{
     EXPIRIES_END, Generator, GeneratorSettings, Mix, NaiveReply, NaiveStore, OwnedRequest, SizeWeights,
 };
-use skep_wire::native::{HASH_SPACE, Hello, ORDERED_SPACE, ReplyFrame, RequestFrameWriter, Welcome, WireError};
+use skep_wire::native::{Hello, ORDERED_SPACE, ReplyFrame, RequestFrameWriter, Welcome, WireError};
 
 use super::pipe::ClientEnd;
 
@@ -164,8 +164,7 @@ impl Client {
             self.state = State::Vanished;
             return Ok(());
         }
-        let may_ask = self.protocol != (Protocol::Native { space: HASH_SPACE, is_welcome: false })
-            && self.protocol != (Protocol::Native { space: ORDERED_SPACE, is_welcome: false });
+        let may_ask = !matches!(self.protocol, Protocol::Native { is_welcome: false, .. });
         if may_ask && self.left > 0 && self.outstanding.len() < OUTSTANDING_MAX && random.random_ratio(1, 2) {
             self.ask(random.random_range(1..=150));
         }

@@ -33,7 +33,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_store::naive::seeds;
 use skep_store::ordered::OrderedStore;
-use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
+use skep_wire::native::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE};
 
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
@@ -87,6 +87,8 @@ impl Plan {
             shards,
             memory: u64::from(shards) * (16 << 20),
             ordered_memory: 8 << 20,
+            // So much that no pair is evicted: then the replies are those of a store that does not forget.
+            cache_memory: u64::from(shards) * (32 << 20),
             connections_max: 100,
             connection_memory: if random.random_ratio(1, 2) { 8 << 20 } else { 256 << 20 },
             delay_max: is_overloaded.then_some(Duration::from_millis(10)),
@@ -95,8 +97,8 @@ impl Plan {
         Plan {
             settings,
             client_count: random.random_range(4..=24),
-            // For each shard its waker, its store and its events.
-            failing_step: random.random_range(1..=3 * usize::from(shards)),
+            // For each shard its waker, its two stores and its events.
+            failing_step: random.random_range(1..=4 * usize::from(shards)),
             cost: Duration::from_micros(if is_overloaded { 300 } else { 1 }),
             delay_max: random.random_range(1..=300),
             stops_at: random.random_ratio(1, 4).then(|| random.random_range(0..2000)),
@@ -131,8 +133,11 @@ impl<'s> World<'s> {
         let number = self.clients.len();
         let protocol = match number {
             0 => Protocol::Native { space: ORDERED_SPACE, is_welcome: false },
-            _ if self.random.random_ratio(1, 2) => Protocol::Native { space: HASH_SPACE, is_welcome: false },
-            _ => Protocol::Resp,
+            _ => match self.random.random_range(0..4) {
+                0 => Protocol::Native { space: HASH_SPACE, is_welcome: false },
+                1 => Protocol::Native { space: CACHE_SPACE, is_welcome: false },
+                _ => Protocol::Resp,
+            },
         };
         let (parsed, shard) = match protocol {
             Protocol::Native { .. } => (ParsedBatch::Handshake, 0),

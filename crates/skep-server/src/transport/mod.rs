@@ -10,11 +10,12 @@
 //! A transport is one end of two streams of bytes. No call waits: a read or write that cannot continue returns
 //! [`std::io::ErrorKind::WouldBlock`], and an [`Event`] says later that it can.
 //!
-//! The product has TCP, shared memory and datagrams, the simulation a transport in its own memory. Each is a variant of
+//! The product has TCP, shared memory, sessions over datagrams and datagrams of memcached, the simulation a transport in its own memory. Each is a variant of
 //! [`Transport`] with the same functions in the same order.
 
 pub(crate) mod address;
 pub(crate) mod datagram;
+pub(crate) mod memcached_datagram;
 pub(crate) mod poller;
 pub(crate) mod shared_memory;
 pub(crate) mod tcp;
@@ -26,6 +27,7 @@ use std::time::Instant;
 use crate::simulation::pipe::Pipe;
 use address::Address;
 use datagram::Datagram;
+use memcached_datagram::MemcachedDatagram;
 use poller::{Poller, Source};
 use shared_memory::SharedMemory;
 use tcp::Tcp;
@@ -49,6 +51,7 @@ pub(crate) enum Transport {
     Tcp(Tcp),
     SharedMemory(SharedMemory),
     Datagram(Box<Datagram>),
+    MemcachedDatagram(Box<MemcachedDatagram>),
     #[cfg(test)]
     Simulated(Pipe),
 }
@@ -60,7 +63,7 @@ impl Transport {
             Transport::Tcp(tcp) => tcp.register(poller, source),
             Transport::SharedMemory(shared) => shared.register(poller, source),
             // The shard's socket is registered.
-            Transport::Datagram(_) => Ok(()),
+            Transport::Datagram(_) | Transport::MemcachedDatagram(_) => Ok(()),
             #[cfg(test)]
             Transport::Simulated(_) => Ok(()),
         }
@@ -76,7 +79,7 @@ impl Transport {
         match self {
             Transport::Tcp(tcp) => tcp.deregister(poller),
             Transport::SharedMemory(shared) => shared.deregister(poller),
-            Transport::Datagram(_) => {}
+            Transport::Datagram(_) | Transport::MemcachedDatagram(_) => {}
             #[cfg(test)]
             Transport::Simulated(_) => {}
         }
@@ -86,8 +89,8 @@ impl Transport {
     #[cfg(test)]
     pub(crate) fn take_event(&self) -> Option<Event> {
         match self {
-            Transport::Tcp(_) | Transport::SharedMemory(_) | Transport::Datagram(_) => None,
             Transport::Simulated(pipe) => pipe.take_event(),
+            _ => None,
         }
     }
 
@@ -97,6 +100,10 @@ impl Transport {
             Transport::Tcp(tcp) => tcp.addresses().map(|(peer, own)| (peer.into(), own.into())),
             Transport::SharedMemory(shared) => Ok((shared.address(), shared.address())),
             Transport::Datagram(datagram) => {
+                let (peer, own) = datagram.addresses();
+                Ok((peer.into(), own.into()))
+            }
+            Transport::MemcachedDatagram(datagram) => {
                 let (peer, own) = datagram.addresses();
                 Ok((peer.into(), own.into()))
             }
@@ -114,6 +121,10 @@ impl Transport {
             Transport::Tcp(tcp) => tcp.finish(),
             Transport::SharedMemory(shared) => shared.end().finish(),
             Transport::Datagram(datagram) => datagram.finish(),
+            Transport::MemcachedDatagram(datagram) => {
+                datagram.finish();
+                Ok(())
+            }
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.finish(),
         }
@@ -123,7 +134,7 @@ impl Transport {
     pub(crate) fn is_delivered(&self, now: Instant) -> bool {
         match self {
             // The kernel or the shared files keep them.
-            Transport::Tcp(_) | Transport::SharedMemory(_) => true,
+            Transport::Tcp(_) | Transport::SharedMemory(_) | Transport::MemcachedDatagram(_) => true,
             Transport::Datagram(datagram) => datagram.is_delivered(now),
             #[cfg(test)]
             Transport::Simulated(_) => true,
@@ -138,6 +149,7 @@ impl Read for &Transport {
             Transport::Tcp(tcp) => tcp.read(buffer),
             Transport::SharedMemory(shared) => shared.end().receive(buffer),
             Transport::Datagram(datagram) => datagram.read(buffer),
+            Transport::MemcachedDatagram(datagram) => Ok(datagram.read(buffer)),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.read(buffer),
         }
@@ -151,6 +163,7 @@ impl Write for &Transport {
             Transport::Tcp(tcp) => tcp.write(bytes),
             Transport::SharedMemory(shared) => shared.end().send(bytes),
             Transport::Datagram(datagram) => datagram.write(bytes),
+            Transport::MemcachedDatagram(datagram) => datagram.write(bytes),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.write(bytes),
         }

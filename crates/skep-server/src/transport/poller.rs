@@ -19,6 +19,7 @@ const RESP_WORD: u64 = u64::MAX - 2;
 const SHARED_MEMORY_WORD: u64 = u64::MAX - 3;
 const DATAGRAMS_WORD: u64 = u64::MAX - 4;
 const MEMCACHED_WORD: u64 = u64::MAX - 5;
+const MEMCACHED_DATAGRAMS_WORD: u64 = u64::MAX - 6;
 
 /// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(crate) enum Source {
     SharedMemoryListener,
     /// The UDP socket of this shard has packets.
     Datagrams,
+    /// The UDP socket of memcached's clients has datagrams.
+    MemcachedDatagrams,
     /// A connection of this shard.
     Connection(Token),
 }
@@ -44,6 +47,7 @@ impl Source {
             Source::SharedMemoryListener => SHARED_MEMORY_WORD,
             Source::Datagrams => DATAGRAMS_WORD,
             Source::Listener(FrontEnd::Memcached) => MEMCACHED_WORD,
+            Source::MemcachedDatagrams => MEMCACHED_DATAGRAMS_WORD,
             Source::Connection(token) => token.to_u64(),
         }
     }
@@ -56,6 +60,7 @@ impl Source {
             SHARED_MEMORY_WORD => Source::SharedMemoryListener,
             DATAGRAMS_WORD => Source::Datagrams,
             MEMCACHED_WORD => Source::Listener(FrontEnd::Memcached),
+            MEMCACHED_DATAGRAMS_WORD => Source::MemcachedDatagrams,
             word => Source::Connection(Token::from_u64(word)),
         }
     }

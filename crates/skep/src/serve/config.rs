@@ -40,6 +40,10 @@ pub(crate) struct Configuration {
     /// Address for clients of memcached, or off; needs --cache-memory [default: off].
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) memcached: Option<PortAddress>,
+    /// UDP address for clients of memcached on this machine, a loopback address, or off; needs --cache-memory
+    /// [default: off].
+    #[arg(long, value_name = "HOST:PORT|off")]
+    pub(crate) memcached_udp: Option<PortAddress>,
     /// Largest value that clients of memcached may store, 1 B to 1MiB [default: 1MiB].
     #[arg(long, value_name = "SIZE")]
     pub(crate) memcached_value_max: Option<MemorySize>,
@@ -221,6 +225,7 @@ impl Configuration {
             shared_memory: self.shared_memory.or(other.shared_memory),
             port: self.port.or(other.port),
             memcached: self.memcached.or(other.memcached),
+            memcached_udp: self.memcached_udp.or(other.memcached_udp),
             memcached_value_max: self.memcached_value_max.or(other.memcached_value_max),
             udp: self.udp.or(other.udp),
             requirepass_file,
@@ -275,6 +280,10 @@ impl Configuration {
             },
             shared_memory: complete.shared_memory,
             memcached: match complete.memcached.expect(given) {
+                PortAddress::Off => None,
+                PortAddress::At(address) => Some(address),
+            },
+            memcached_udp: match complete.memcached_udp.expect(given) {
                 PortAddress::Off => None,
                 PortAddress::At(address) => Some(address),
             },

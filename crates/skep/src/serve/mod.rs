@@ -71,6 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         resp: server.resp_address(),
         shared_memory: settings.shared_memory.as_deref(),
         memcached: server.memcached_address(),
+        memcached_udp: server.memcached_udp_address(),
         udp: server.udp_address(),
         memory: MemorySize(settings.memory),
         ordered_memory: MemorySize(settings.ordered_memory),
@@ -133,7 +134,7 @@ fn explain(error: &StartError) -> String {
              or leave --pin-threads out"
         ),
         StartError::MemcachedWithoutCache => {
-            "--memcached needs a cache: add --cache-memory SIZE, such as --cache-memory 1GiB".to_owned()
+            "a memcached port needs a cache: add --cache-memory SIZE, such as --cache-memory 1GiB".to_owned()
         }
         StartError::MemcachedValue(size) => {
             format!("--memcached-value-max {}: choose 1 B to 1 MiB", MemorySize(*size as u64))
@@ -147,6 +148,7 @@ fn flag_of(front_end: &str) -> &'static str {
     match front_end {
         "RESP" => "--resp",
         "memcached" => "--memcached",
+        "memcached UDP" => "--memcached-udp",
         "UDP" => "--udp",
         _ => "--listen",
     }

@@ -19,6 +19,8 @@ pub(super) struct Screen<'a> {
     pub(super) shared_memory: Option<&'a Path>,
     /// The address for clients of memcached.
     pub(super) memcached: Option<SocketAddr>,
+    /// Their UDP address.
+    pub(super) memcached_udp: Option<SocketAddr>,
     /// The first UDP address for native clients.
     pub(super) udp: Option<SocketAddr>,
     /// Memory of all shards together.
@@ -95,6 +97,9 @@ impl Screen<'_> {
         }
         if let Some(address) = self.memcached {
             line(format_args!("  memcached   {address}"));
+        }
+        if let Some(address) = self.memcached_udp {
+            line(format_args!("  memcached   {address}, UDP"));
         }
         if let Some(address) = self.udp {
             line(format_args!(
@@ -196,6 +201,7 @@ mod tests {
             resp: Some("127.0.0.1:6379".parse().unwrap()),
             shared_memory: None,
             memcached: None,
+            memcached_udp: None,
             udp: None,
             memory: MemorySize(1 << 30),
             ordered_memory: MemorySize(256 << 20),
