@@ -51,7 +51,7 @@ pub use settings::Settings;
 use std::collections::HashSet;
 use std::hint::cold_path;
 
-use self::bucket::{Bucket, Home, Locator};
+use self::bucket::{Bucket, KeyHash, Locator};
 use self::counts::Counts;
 use self::execute::{Execution, Progress};
 use self::item::ITEM_SIZE_MAX;
@@ -82,12 +82,12 @@ pub struct Cache<M = LocalMemory> {
     now: u64,
     /// The time of the flush that was asked for, if it has not come.
     flush_at: Option<u64>,
-    /// The homes of the requests of a part.
-    homes: Box<[Home; PART_MAX]>,
+    /// The hashes of the keys of a part.
+    key_hashes: Box<[KeyHash; PART_MAX]>,
     /// The items that a part may read.
     items: Box<[Pointer; PART_MAX]>,
-    /// Keys of a batch whose requests are deferred, by their homes.
-    deferred: HashSet<Home>,
+    /// Keys of a batch whose requests are deferred, by their hashes.
+    deferred: HashSet<KeyHash>,
     /// Values that were computed for a batch.
     arena: Arena,
     scratch: Vec<u8>,
@@ -112,7 +112,7 @@ impl<M: Memory> Cache<M> {
             counts: Counts::default(),
             now: 0,
             flush_at: None,
-            homes: Box::new([Home::default(); PART_MAX]),
+            key_hashes: Box::new([KeyHash::default(); PART_MAX]),
             items: Box::new([Pointer::to_line(0); PART_MAX]),
             deferred: HashSet::new(),
             arena: Arena::default(),
@@ -210,15 +210,15 @@ impl<M: Memory> Cache<M> {
     #[inline(always)]
     fn execute_part<R: CacheRequest>(&mut self, requests: &[R], first_reply: usize, replies: &mut Replies) -> bool {
         let all_valid = self.prefetch_buckets(requests);
-        let Cache { memory, log, sweep, counts, homes, items, deferred, arena, scratch, .. } = self;
-        let homes = &homes[..requests.len()];
+        let Cache { memory, log, sweep, counts, key_hashes, items, deferred, arena, scratch, .. } = self;
+        let key_hashes = &key_hashes[..requests.len()];
         let mut item_count = 0;
         let mut lines = memory.resident().expect("a cache needs a memory whose lines are resident");
-        for (request, home) in requests.iter().zip(homes) {
+        for (request, hash) in requests.iter().zip(key_hashes) {
             if !request.reads_item() {
                 continue;
             }
-            let entry = Bucket::from_line_mut(lines.line(home.pointer())).find(*home);
+            let entry = Bucket::from_line_mut(lines.line(hash.pointer())).find(*hash);
             if let Some(entry) = entry.filter(|entry| entry.has_check)
                 && let Some(at) = log.locate(entry.offset)
             {
@@ -233,22 +233,22 @@ impl<M: Memory> Cache<M> {
         let mut execution = Execution { lines, log, counts, now, arena, scratch };
         let mut is_complete = true;
         let mut done = requests.len() as u64;
-        for (index, (request, home)) in requests.iter().zip(homes).enumerate() {
+        for (index, (request, hash)) in requests.iter().zip(key_hashes).enumerate() {
             let reply = first_reply + index;
             if !all_valid && let Err(error) = request.validate() {
                 replies.set(reply, Reply::Failed(error));
                 continue;
             }
-            let progress = if !deferred.is_empty() && deferred.contains(home) {
+            let progress = if !deferred.is_empty() && deferred.contains(hash) {
                 Progress::Deferred
             } else {
-                request.execute(&mut execution, reply, *home, replies)
+                request.execute(&mut execution, reply, *hash, replies)
             };
             match progress {
                 Progress::Done => {}
                 Progress::Deferred => {
                     cold_path();
-                    deferred.insert(*home);
+                    deferred.insert(*hash);
                     done -= 1;
                 }
                 Progress::Stopped => {
@@ -269,13 +269,13 @@ impl<M: Memory> Cache<M> {
     #[inline(always)]
     fn prefetch_buckets<R: CacheRequest>(&mut self, requests: &[R]) -> bool {
         let mut all_valid = true;
-        for (request, home) in requests.iter().zip(self.homes.iter_mut()) {
+        for (request, hash) in requests.iter().zip(self.key_hashes.iter_mut()) {
             all_valid &= request.is_valid();
-            *home = self.locator.home(request.key());
+            *hash = self.locator.hash(request.key());
         }
         // This loop only prefetches, so that the page walks of adjacent prefetches overlap.
-        for home in &self.homes[..requests.len()] {
-            self.memory.prefetch_line(home.pointer());
+        for hash in &self.key_hashes[..requests.len()] {
+            self.memory.prefetch_line(hash.pointer());
         }
         all_valid
     }

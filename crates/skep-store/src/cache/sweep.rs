@@ -56,7 +56,7 @@ impl Sweep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::bucket::Home;
+    use crate::cache::bucket::KeyHash;
     use crate::memory::{LocalMemory, Memory};
 
     /// Entries of lost items are removed within one more wrap, so no stored offset becomes ambiguous. Those of kept items stay.
@@ -69,9 +69,9 @@ mod tests {
         let (old, _) = log.append(1);
         for bucket in 0..BUCKETS {
             let hash = (u64::from(bucket) << 32).div_ceil(u64::from(BUCKETS)) << 32;
-            let home = Home::from_hash(hash | 5, BUCKETS);
-            assert_eq!(home.pointer(), Pointer::to_line(bucket.into()));
-            Bucket::from_line_mut(lines.line(home.pointer())).set(3, home, old.stored());
+            let hash = KeyHash::from_hash(hash | 5, BUCKETS);
+            assert_eq!(hash.pointer(), Pointer::to_line(bucket.into()));
+            Bucket::from_line_mut(lines.line(hash.pointer())).set(3, hash, old.stored());
             counts.items += 1;
         }
         for appended in 2..=100 {
