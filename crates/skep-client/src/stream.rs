@@ -214,7 +214,7 @@ pub(crate) fn are_silent(streams: &mut [Stream]) -> bool {
     let is_silent = |stream: &mut Stream| match stream {
         Stream::Tcp(..) => true,
         Stream::SharedMemory(end, used_at) => {
-            (used_at.elapsed() < TRUSTED_TIME || end.take_doorbells()) && end.is_silent()
+            (used_at.elapsed() < TRUSTED_TIME || end.take_doorbells()) && end.has_nothing_to_receive()
         }
         Stream::Datagram(datagram) => datagram.is_silent(),
     };

@@ -46,7 +46,7 @@ mod tests;
 mod wait;
 mod words;
 
-pub use end::{End, News};
+pub use end::{Changes, End};
 pub use layout::{CONNECTION_SIZE, RING_SIZE};
 pub use side::InvalidWord;
 pub use wait::wait;
