@@ -303,7 +303,7 @@ impl Datagrams {
     /// Creates a session for a client.
     pub(crate) fn begin(&mut self, peer: SocketAddr, client: u64, now: Instant) -> Datagram {
         let number = self.cookies.session_number();
-        let session = Session::new(number, skep_transport::datagram::Side::Server, now);
+        let session = Session::new(number, skep_transport::datagram::Role::Server, now);
         Datagram {
             session: RefCell::new(session),
             client,

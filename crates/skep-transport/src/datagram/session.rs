@@ -37,9 +37,9 @@ const SERVER_TIMEOUTS_MAX: u32 = 6;
 /// The probes after which the time between two of them does not double any more.
 const PROBES_DOUBLED_MAX: u32 = 7;
 
-/// The side of a session.
+/// The role of an end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum Role {
     /// It began the session.
     Client,
     /// It accepted the session.
@@ -61,7 +61,7 @@ pub struct Received {
 #[derive(Debug)]
 pub struct Session {
     number: u64,
-    side: Side,
+    role: Role,
     sender: Sender,
     receiver: Receiver,
     /// Packets that arrived since the last acknowledgement.
@@ -83,15 +83,15 @@ pub struct Session {
 
 impl Session {
     /// Creates one end of the session with this number.
-    pub fn new(number: u64, side: Side, now: Instant) -> Session {
-        let sender = match side {
-            Side::Client => Sender::new(CLIENT_TIMEOUT_MIN, u32::MAX, now),
-            Side::Server => Sender::new(SERVER_TIMEOUT_MIN, SERVER_TIMEOUTS_MAX, now),
+    pub fn new(number: u64, role: Role, now: Instant) -> Session {
+        let sender = match role {
+            Role::Client => Sender::new(CLIENT_TIMEOUT_MIN, u32::MAX, now),
+            Role::Server => Sender::new(SERVER_TIMEOUT_MIN, SERVER_TIMEOUTS_MAX, now),
         };
         let receiver = Receiver::default();
         Session {
             number,
-            side,
+            role,
             sender,
             told_window_end: u64::from(receiver.window()),
             receiver,
@@ -138,7 +138,7 @@ impl Session {
             Ok(receipt) => {
                 self.unacknowledged += 1;
                 self.is_acknowledgement_due |= receipt == Receipt::OutOfOrder
-                    || self.side == Side::Server
+                    || self.role == Role::Server
                     || self.unacknowledged >= UNACKNOWLEDGED_MAX;
                 received.is_readable = self.receiver.acknowledgement() > before;
             }
