@@ -12,8 +12,9 @@
 //! ```
 //!
 //! - The tags of a bucket differ, so at most one entry may belong to a key. That bounds a GET to one item.
-//! - A PUT overwrites the entry with its tag, without reading the item. Therefore it takes one random line. If the checks
-//!   differ, the entry belonged to another key, and that key is evicted.
+//! - A PUT compares 32 bits of the hash (tag and check), not the key. It overwrites the entry with its tag, without reading
+//!   the item. Therefore it takes one random line. If the checks differ, the entry belonged to another key, and that key is
+//!   evicted.
 //! - If the checks are equal too, the keys are nearly always the same. They differ by chance in one of 500 million PUTs of
 //!   new keys (8 entries / 2³²). Only such an eviction is not counted.
 //! - A new key takes an empty entry. If the bucket has none, it takes the entry with the oldest item, which may be lost.

@@ -9,10 +9,10 @@
 //! | put or set with a condition | its bucket, its item | appends an item, or replies | appends an item, or replies |
 //!
 //! - [`apply`] decides what an operation does, as for all stores. This module carries it out.
-//! - A key is compared in full wherever the item is read. An entry whose check differs belongs to another key for sure, so
-//!   its item is not read.
+//! - A key is compared in full wherever the item is read. An entry whose check differs belongs to another key, so its
+//!   item is not read.
 //! - An item whose expiry has passed is missing. The first operation that finds it removes its entry.
-//! - A new value is appended, so that it is young. A changed value stays where it is, so that a counter takes no room of
+//! - A new value is appended, so that the log overwrites it last. A changed value stays where it is, so that a counter takes no room of
 //!   other items: [`Header::changed`] counts these changes.
 //! - An item is complete before its bucket points to it.
 

@@ -8,7 +8,7 @@
 //! | delete, invalidate | its bucket, its item | replies | empties the entry; changes the marks in place |
 //! | arithmetic | its bucket, its item | appends an item, or replies | changes the number in place, if its size stays |
 //!
-//! - A number that becomes shorter keeps its place: blanks follow it, as in memcached.
+//! - A number that becomes shorter keeps its length: blanks fill it, as in memcached.
 //! - If an item gets its first expiry, or loses its expiry, its size changes. So it is appended with the change, and
 //!   has another cas number.
 //! - A new item has no marks.
@@ -220,7 +220,7 @@ impl<L: ResidentLines> Execution<'_, L> {
         let value = match get.returns_value {
             false => &[],
             true if cas_after == cas => header.value(item_bytes(&mut self.lines, item.pointer)),
-            // The item was appended, so its old place may have other bytes now.
+            // The item was appended, so its old offset may have other bytes now.
             true => &self.scratch[..],
         };
         replies.slot(index).set_item(&ItemFields { cas: cas_after, ..fields }.encode(), value);

@@ -92,7 +92,7 @@ impl ItemGet {
 pub struct ItemPut<'a> {
     /// The value, or the bytes that are added to it.
     pub value: &'a [u8],
-    /// The condition, and the place of the bytes.
+    /// The condition, and where the bytes are added.
     pub mode: ItemPutMode,
     /// The flags of the client. Append and prepend keep those of the item.
     pub flags: u32,

@@ -1,11 +1,13 @@
-//! A cache: a store that may forget keys and never refuses one (MICA's cache mode, NSDI 2014, section 4.3, as HERD uses it,
-//! section 4.1).
+//! A cache: a store that may forget keys and never refuses a write for lack of memory (MICA's cache mode, NSDI 2014,
+//! section 4.3, as HERD uses it, section 4.1).
 //!
 //! ```text
 //!                ┌── index: buckets of one line (`bucket.rs`) ──┐      ┌──── circular log of items (`log.rs`) ────┐
 //! hash of a key ─▶ tag │ check │ offset of the item ────────────┼────▶ │ header │ expiry │ flags │ key │ value    │
-//!                └──────────────────────────────────────────────┘      └──────── `item.rs` ───────────────────────┘
+//!                └──────────────────────────────────────────────┘      └──────────────────────────────────────────┘
 //! ```
+//!
+//! Tag and check are bits of the hash, and the offset is the position of the item in the log (`item.rs` has its fields).
 //!
 //! - **PUT** appends the item to the log and lets its bucket point to it. Random lines: its bucket. The lines of the log are
 //!   written one after another.
@@ -67,7 +69,7 @@ use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, VALUE_SIZE_M
 /// Most requests of a part of a batch.
 const PART_MAX: usize = 256;
 
-// The oldest entry that the sweep has not visited was stored two wraps and a part ago; an item may leave out as many units.
+// The oldest entry that the sweep has not checked was stored two wraps and a part ago; an item may leave out as many units.
 const _: () = assert!(2 * UNIT_COUNT_MAX + (2 * PART_MAX * ITEM_SIZE_MAX.div_ceil(UNIT_SIZE)) as u64 <= 1 << 32);
 
 /// A cache and the buffers to execute batches on it.

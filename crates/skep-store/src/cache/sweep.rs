@@ -7,8 +7,8 @@
 //! ```
 //!
 //! 1. When an item is overwritten, its entry stays. It is a miss, because its age shows that it is lost.
-//! 2. After each part of a batch, the sweep visits as many buckets as the part has appended units, in proportion. So it
-//!    visits each bucket once while the log wraps around once.
+//! 2. After each part of a batch, the sweep checks as many buckets as the part has appended units, in proportion. So it
+//!    checks each bucket once while the log wraps around once.
 //! 3. **Why it is needed.** Stored offsets have 32 bits, and without it an old entry would count as young after 2³² units. It
 //!    also counts evictions by the log that no request has noticed.
 //! 4. **What it costs.** It reads adjacent lines, and their number is proportional to the appended bytes: with
