@@ -16,7 +16,7 @@ use crate::address::ResolvedAddress;
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No connection could be made.
-    #[error("cannot connect to {address}: {source}; is the server running, and is this its native port?")]
+    #[error("cannot connect to {address}: {}; {}", reason(.source), question(.address))]
     Connect {
         /// The address, as given or as resolved.
         address: String,
@@ -25,8 +25,8 @@ pub enum ClientError {
     },
     /// A server listens at the address, but it did not send a welcome of the native protocol.
     #[error(
-        "{address} is not a native port of Skep that this client can use: {reason}; RESP clients have a port of \
-         their own, see what `skep serve` printed at its start"
+        "{address} is not a native port of Skep that this client can use: {reason}; RESP and memcached clients have \
+         ports of their own, see what `skep serve` printed at its start"
     )]
     NotWelcome {
         /// The address of the server.
@@ -43,7 +43,7 @@ pub enum ClientError {
         reason: Refusal,
     },
     /// Reading or writing failed.
-    #[error("connection to {address} failed: {source}")]
+    #[error("connection to {address} failed: {}", reason(.source))]
     Io {
         /// The server's address.
         address: ResolvedAddress,
@@ -117,6 +117,21 @@ pub enum NotWelcome {
     /// The connections reach servers that differ.
     #[error("its shards contradict each other, perhaps because it was restarted")]
     Changed,
+}
+
+/// Returns the system's error message without the number that Rust adds.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error ").next().unwrap_or_default().to_owned()
+}
+
+/// Returns what to check if no server replies at an address.
+fn question(address: &str) -> &'static str {
+    match address.split_once(':') {
+        Some(("shm", _)) => "is a server with --shared-memory running at this path?",
+        Some(("udp", _)) => "is a server with --udp running, and is this its first port?",
+        _ => "is the server running, and is this its native port?",
+    }
 }
 
 impl ClientError {

@@ -26,6 +26,8 @@
 //! # }
 //! ```
 //!
+//! The address is `HOST:PORT`, or for the blocking client also `udp:HOST:PORT` or `shm:PATH` (shared memory).
+//!
 //! The space is chosen when a client connects, and by [`Client::select`]. The ordered space supports ranges:
 //!
 //! ```no_run

@@ -29,7 +29,7 @@ const TRUSTED_TIME: Duration = Duration::from_millis(10);
 pub(crate) enum Stream {
     /// A socket, and the time after which it ends a blocking `recv`.
     Tcp(TcpStream, Duration),
-    /// Rings in shared memory, and the time of the last wait for them.
+    /// Rings in shared memory, and the time of the last wait for them or question to the kernel.
     SharedMemory(Box<End>, Instant),
     /// A session over UDP, with its socket.
     Datagram(Box<DatagramStream>),
@@ -214,7 +214,13 @@ pub(crate) fn are_silent(streams: &mut [Stream]) -> bool {
     let is_silent = |stream: &mut Stream| match stream {
         Stream::Tcp(..) => true,
         Stream::SharedMemory(end, used_at) => {
-            (used_at.elapsed() < TRUSTED_TIME || end.take_doorbells()) && end.is_silent()
+            if used_at.elapsed() >= TRUSTED_TIME {
+                if !end.take_doorbells() {
+                    return false;
+                }
+                *used_at = Instant::now();
+            }
+            end.has_nothing_to_receive()
         }
         Stream::Datagram(datagram) => datagram.is_silent(),
     };
@@ -224,4 +230,47 @@ pub(crate) fn are_silent(streams: &mut [Stream]) -> bool {
     let sockets = streams.iter().filter(|stream| matches!(stream, Stream::Tcp(..)));
     let mut polled: Vec<_> = sockets.map(|stream| stream.poll_fd(false)).collect();
     polled.is_empty() || poll(&mut polled, Some(&Timespec::default())) == Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixListener;
+
+    use rustix::io::ioctl_fionread;
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_asked_about_an_idle_stream_only_after_a_while() {
+        let path = std::env::temp_dir().join(format!("skep-stream-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let (mut streams, mut servers) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let connecting = std::thread::spawn({
+                let address = ResolvedAddress::SharedMemory(path.clone());
+                move || Stream::connect(&address, Duration::from_secs(10)).unwrap()
+            });
+            let socket = listener.accept().unwrap().0;
+            servers.push((socket.try_clone().unwrap(), End::offer(socket).unwrap()));
+            streams.push(connecting.join().unwrap());
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::thread::sleep(TRUSTED_TIME);
+        // A question takes the doorbell that waits in the socket.
+        let begun = Instant::now();
+        let (mut calls, mut questions) = (0, 0);
+        servers[1].0.write_all(&[1]).unwrap();
+        while calls < 10_000 {
+            assert!(are_silent(&mut streams));
+            calls += 1;
+            let Stream::SharedMemory(end, _) = &streams[1] else { unreachable!() };
+            if ioctl_fionread(&**end).unwrap() == 0 {
+                questions += 1;
+                servers[1].0.write_all(&[1]).unwrap();
+            }
+        }
+        let questions_max = 1 + begun.elapsed().as_nanos() / TRUSTED_TIME.as_nanos();
+        assert!((1..=questions_max).contains(&questions), "{questions} questions in {calls} calls");
+    }
 }

@@ -367,7 +367,7 @@ fn a_space_that_does_not_exist_is_named_at_the_operation() {
     for mut client in [blocking, asynchronous] {
         let error = call!(client, get(b"k")).unwrap_err();
         assert!(matches!(error, ClientError::Rejected(WireError::UnknownSpace)));
-        assert!(error.to_string().starts_with("the server refused the operation: unknown space: 0 is the hash store"));
+        assert!(error.to_string().starts_with("the server refused the operation: the server does not have this space"));
     }
 }
 

@@ -40,7 +40,7 @@ fn the_socket_belongs_to_the_user_of_the_server() {
 
     // Another file is never replaced.
     fs::write(&path, "text").unwrap();
-    assert!(matches!(Server::start(&settings), Err(StartError::SharedMemoryInUse(_))));
+    assert!(matches!(Server::start(&settings), Err(StartError::SharedMemoryFile(_))));
     assert_eq!(fs::read(&path).unwrap(), b"text");
     fs::remove_file(&path).unwrap();
     let nowhere = ServerSettings { shared_memory: Some(path.join("socket")), ..settings };

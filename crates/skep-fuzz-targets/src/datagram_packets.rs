@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use skep_transport::datagram::{
-    Control, Data, PACKET_SIZE_MAX, PAYLOAD_SIZE_MAX, Packet, Session, Side, WINDOW_MAX, packets,
+    Control, Data, PACKET_SIZE_MAX, PAYLOAD_SIZE_MAX, Packet, Role, Session, WINDOW_MAX, packets,
 };
 
 /// A window of packets that arrived, twice as many that leave, and buffers that have doubled.
@@ -19,7 +19,7 @@ const MEMORY_MAX: usize = 8 * WINDOW_MAX * PAYLOAD_SIZE_MAX;
 /// Runs the target.
 pub fn run(input: &[u8]) {
     let begun = Instant::now();
-    let mut sessions = [Side::Client, Side::Server].map(|side| Session::new(7, side, begun));
+    let mut sessions = [Role::Client, Role::Server].map(|role| Session::new(7, role, begun));
     let mut arrived = 0;
     for (step, packet) in packets(input).enumerate().take(1 << 12) {
         let now = begun + step as u32 * Duration::from_millis(3);

@@ -58,7 +58,7 @@ pub(crate) const SESSION_HELLO_TIME: Duration = Duration::from_secs(5);
 
 /// Connections over shared memory, at most. Their rings are memory beside that for connections, which the start counts.
 pub(crate) const SHARED_MEMORY_CONNECTIONS_MAX: usize = 1024;
-/// Turns in which a connection over shared memory has no news, until its shard waits for a doorbell instead of polling
+/// Turns in which a connection over shared memory does not change, until its shard waits for a doorbell instead of polling
 /// its words. That is about a millisecond of a shard that serves others.
 pub(crate) const EMPTY_POLLS_MAX: u32 = 1024;
 /// Polls of the words of all connections over shared memory, before a shard without work gives its core to others.

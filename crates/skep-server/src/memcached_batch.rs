@@ -1,5 +1,5 @@
-//! The parsed batch of a memcached connection: text and meta commands. Most are operations on keys of the cache. To others,
-//! the server replies itself, when their turn in the replies comes.
+//! The parsed batch of a memcached connection: text and meta commands. Most are operations on keys of the cache. The server
+//! executes the others itself, when it writes their replies.
 //!
 //! Keys, values and flags stay in the input, where the parser has found them. A command has their positions
 //! (`command.rs`). A retrieval has one operation for each of its keys. `flush_all` has one for each shard, and is alone in
@@ -43,7 +43,7 @@ pub(crate) struct MemcachedBatch {
     words_done: usize,
     /// An operation of the command was refused.
     is_refused: bool,
-    /// Operations from there to the end.
+    /// Operations whose replies are not in the output.
     operations_left: usize,
 }
 

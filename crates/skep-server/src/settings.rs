@@ -188,6 +188,27 @@ pub enum StartError {
         /// The address.
         address: SocketAddr,
     },
+    /// Another program has the UDP port of a shard.
+    #[error(
+        "UDP address {address} (of shard {shard}) is in use: stop the program that uses it, or choose another first port"
+    )]
+    UdpInUse {
+        /// The address of the shard.
+        address: SocketAddr,
+        /// The number of the shard.
+        shard: u16,
+    },
+    /// The UDP ports of the shards do not end before the largest port.
+    #[error(
+        "UDP address {address}: {shards} shards need {shards} ports from this one on: choose a first port of at most {}",
+        UDP_PORTS_END - u32::from(*shards)
+    )]
+    UdpPorts {
+        /// The address of the first shard.
+        address: SocketAddr,
+        /// Shards asked for.
+        shards: u16,
+    },
     /// An address cannot be listened on.
     #[error("cannot listen on {front_end} address {address}: {source}: choose another address")]
     Listen {
@@ -198,12 +219,15 @@ pub enum StartError {
         /// The reason that the system gives.
         source: std::io::Error,
     },
-    /// Another process gives out shared memory at a path, or the path is another file.
+    /// Another process gives out shared memory at a path.
     #[error(
         "the path {} for shared memory is in use: stop the program that listens there, or choose another path",
         .0.display()
     )]
     SharedMemoryInUse(PathBuf),
+    /// The path for shared memory is a file, but no socket.
+    #[error("a file that is no socket exists at {}: remove it, or choose another path", .0.display())]
+    SharedMemoryFile(PathBuf),
     /// No unix socket can be created at a path.
     #[error("cannot listen at {} for shared memory: {source}: choose another path", .path.display())]
     SharedMemory {
@@ -256,6 +280,9 @@ pub enum StartError {
     },
 }
 
+/// The number after the largest port.
+const UDP_PORTS_END: u32 = u16::MAX as u32 + 1;
+
 /// Returns the error, and which option to change in which direction.
 fn with_advice(error: &RegionError, option: &str, alternative: &str) -> String {
     let direction = match error {
@@ -299,6 +326,9 @@ impl ServerSettings {
         }
         if !(1..=VALUE_SIZE_MAX).contains(&self.memcached_value_max) {
             return Err(StartError::MemcachedValue(self.memcached_value_max));
+        }
+        if let Some(address) = self.udp.filter(|udp| u32::from(udp.port()) + u32::from(self.shards) > UDP_PORTS_END) {
+            return Err(StartError::UdpPorts { address, shards: self.shards });
         }
         if connections_max == 0 {
             return Err(StartError::Connections);

@@ -8,7 +8,7 @@ use loom::thread;
 mod shared {
     pub(crate) mod ring;
     #[expect(unreachable_pub, reason = "the crate exports the error")]
-    #[expect(dead_code, reason = "the models poll no news")]
+    #[expect(dead_code, reason = "the models poll no changes")]
     pub(crate) mod side;
     pub(crate) mod words;
 

@@ -100,6 +100,8 @@
 //! # Ok::<(), skep::ClientError>(())
 //! ```
 //!
+//! The address is `HOST:PORT`, or for the blocking client also `udp:HOST:PORT` or `shm:PATH` (shared memory).
+//!
 //! The ordered space returns keys in order. A scan shows the state at one moment, however many pages it takes.
 //!
 //! ```no_run

@@ -2,7 +2,7 @@
 //!
 //! `KiB`, `MiB`, `GiB` and `TiB` are powers of 1024, `KB`, `MB`, `GB` and `TB` powers of 1000, and `B` is one byte;
 //! case does not matter. A lone `G` is refused, because programs disagree about its meaning. A fraction, as in
-//! `1.5GiB`, is rounded down to whole bytes. In a file, a number without a unit is a number of bytes.
+//! `1.5GiB`, is rounded down to whole bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -56,8 +56,9 @@ impl TryFrom<toml::Value> for MemorySize {
     fn try_from(value: toml::Value) -> Result<Self, String> {
         match &value {
             toml::Value::String(text) => text.parse(),
-            toml::Value::Integer(bytes) if *bytes >= 0 => Ok(MemorySize(bytes.unsigned_abs())),
-            _ => Err(format!("`{value}` is not a size: write it like \"4GiB\" or \"512MiB\", or as a number of bytes")),
+            _ => Err(format!(
+                "`{value}` is not a size: write a number and a unit in quotes, such as \"512MiB\" or \"4GiB\""
+            )),
         }
     }
 }

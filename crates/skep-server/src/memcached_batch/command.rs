@@ -23,7 +23,7 @@ pub(super) struct Command {
     pub(super) words: Span,
     /// The key of another command.
     pub(super) key: Span,
-    /// The value of a store, or that has the password.
+    /// The value of a store, or the password.
     pub(super) value: Span,
     /// The flags of a meta command.
     pub(super) flags: Span,
@@ -70,7 +70,7 @@ pub(super) enum Action {
     NoOperation,
     /// Closes the connection.
     Quit,
-    /// Closes the connection, because it sends no requests.
+    /// Closes the connection: the client speaks another protocol, or its request does not end within the limits.
     Close,
 }
 

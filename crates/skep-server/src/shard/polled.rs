@@ -5,14 +5,14 @@
 //!   polled ───────────────────────────▶ queue
 //!     │ ▲
 //!     │ └──── doorbell, through epoll ──┐
-//!     └── no news for a while, or ──────┘
+//!     └── no change for 1024 turns, or ─┘
 //!         the shard is about to sleep: it rings
 //! ```
 //!
 //! In each turn, the shard compares the words of its polled connections with those of the last turn. That costs a line
-//! of the cache for each, and no system call. A connection without news for [`EMPTY_POLLS_MAX`] turns is asked to ring,
-//! and so is each before the shard sleeps. So a turn costs nothing for an idle connection, and a shard that sleeps uses
-//! no core.
+//! of the cache for each, and no system call. A connection without a change for [`EMPTY_POLLS_MAX`] turns is asked to
+//! ring, and so is each before the shard sleeps. So a turn costs nothing for an idle connection, and a shard that sleeps
+//! uses no core.
 //!
 //! No connection is missed: after the shard has asked for doorbells, it compares the words once more. The client
 //! publishes a word before it looks if the shard wants doorbells (`skep_transport::shared`).
@@ -21,7 +21,7 @@
 
 use std::time::Instant;
 
-use skep_transport::shared::News;
+use skep_transport::shared::Changes;
 
 use super::Shard;
 use crate::connections::Token;
@@ -38,7 +38,7 @@ pub(super) struct Polled {
 
 struct PolledConnection {
     token: Token,
-    /// Turns without news.
+    /// Turns without a change.
     empty_polls: u32,
 }
 
@@ -58,9 +58,9 @@ impl Polled {
     }
 }
 
-/// Returns the event for news of a connection.
-fn event_of(news: News) -> Option<Event> {
-    let event = Event { is_readable: news.has_bytes, is_writable: news.has_room, ..Event::default() };
+/// Returns the event for the changes of a connection.
+fn event_of(changes: Changes) -> Option<Event> {
+    let event = Event { is_readable: changes.has_bytes, is_writable: changes.has_room, ..Event::default() };
     (event != Event::default()).then_some(event)
 }
 
@@ -104,7 +104,7 @@ impl Shard {
         let end = self.shared_memory(token)?.end();
         end.end_wait();
         let is_open = end.take_doorbells();
-        let News { has_bytes, has_room } = end.news();
+        let Changes { has_bytes, has_room } = end.take_changes();
         self.poll_words_of(token);
         let is_over = event.is_over || !is_open;
         Some(Event { is_readable: has_bytes || is_over, is_writable: has_room, is_finished: is_over, is_over })
@@ -122,7 +122,7 @@ impl Shard {
                 self.polled.connections.swap_remove(index);
                 continue;
             };
-            if let Some(event) = event_of(shared.end().news()) {
+            if let Some(event) = event_of(shared.end().take_changes()) {
                 self.polled.connections[index].empty_polls = 0;
                 self.on_event(token, event, now);
             } else if is_quiet && self.wait_for_doorbell(token, now) {
@@ -133,11 +133,11 @@ impl Shard {
         }
     }
 
-    /// Asks a connection for doorbells. Returns false if it has news, and so stays polled.
+    /// Asks a connection for doorbells. Returns false if it has changed, and so stays polled.
     fn wait_for_doorbell(&mut self, token: Token, now: Instant) -> bool {
         let Some(shared) = self.shared_memory(token) else { return true };
         shared.end().begin_wait(false);
-        if let Some(event) = event_of(shared.end().news()) {
+        if let Some(event) = event_of(shared.end().take_changes()) {
             shared.end().end_wait();
             self.on_event(token, event, now);
             return false;
@@ -156,7 +156,7 @@ impl Shard {
     }
 
     /// Polls the words of all polled connections for a moment, without a system call. Returns true if one may have
-    /// news, so that the next turn takes it.
+    /// changed, so that the next turn takes the change.
     pub(super) fn watch_words(&self) -> bool {
         let connections = &self.polled.connections;
         if connections.is_empty() {
@@ -165,7 +165,7 @@ impl Shard {
         for _ in 0..POLLS_BEFORE_YIELD.div_ceil(connections.len()) {
             if connections
                 .iter()
-                .any(|polled| self.shared_memory(polled.token).is_some_and(|shared| shared.end().has_news()))
+                .any(|polled| self.shared_memory(polled.token).is_some_and(|shared| shared.end().has_changes()))
             {
                 return true;
             }

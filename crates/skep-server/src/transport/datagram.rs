@@ -61,7 +61,7 @@ pub(crate) struct Datagram {
     is_listed: Cell<bool>,
     /// The time at which this side ended the stream.
     finished_at: Cell<Option<Instant>>,
-    /// The time at which its shard looks at it.
+    /// The time at which its shard checks its timers.
     timer: Cell<Option<Instant>>,
 }
 
@@ -182,14 +182,19 @@ pub(crate) fn bind(
         socket.bind(&address.into())?;
         Ok::<_, Error>(UdpSocket::from(socket))
     };
+    // The shard whose socket is bound: its address and its number.
+    let current = Cell::new((wanted, 0));
     let mut bind_all = || {
+        current.set((wanted, 0));
         let first = bind_one(wanted)?;
         let bound = first.local_addr()?;
         let mut sockets = vec![first];
         for shard in 1..shards {
             // With the scope of an IPv6 address.
             let mut of_shard = bound;
-            of_shard.set_port(bound.port().checked_add(shard).ok_or(ErrorKind::InvalidInput)?);
+            // Only a port that the system has chosen may be too near to the last one.
+            of_shard.set_port(bound.port().checked_add(shard).ok_or(ErrorKind::AddrInUse)?);
+            current.set((of_shard, shard));
             sockets.push(bind_one(of_shard)?);
         }
         *address = bound;
@@ -200,9 +205,9 @@ pub(crate) fn bind(
         let attempts = if wanted.port() == 0 { UDP_PORT_ATTEMPTS } else { 1 };
         (1..attempts).find_map(|_| bind_all().ok()).map_or_else(&mut bind_all, Ok)
     };
-    steps.take(attempts, |source| match source.kind() {
-        ErrorKind::AddrInUse => StartError::AddressInUse { front_end: "UDP", address: wanted },
-        _ => StartError::Listen { front_end: "UDP", address: wanted, source },
+    steps.take(attempts, |source| match (source.kind(), current.get()) {
+        (ErrorKind::AddrInUse, (address, shard)) => StartError::UdpInUse { address, shard },
+        (_, (address, _)) => StartError::Listen { front_end: "UDP", address, source },
     })
 }
 
@@ -220,7 +225,7 @@ pub(crate) struct Datagrams {
     tokens: HashMap<SocketAddr, Token>,
     /// Sessions that may have packets to send.
     listed: Vec<Token>,
-    /// The times at which sessions are looked at. Entries of an earlier time of a session have no effect.
+    /// The times at which the timers of sessions are checked. Entries of an earlier time of a session have no effect.
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
     next_expiry_pass: Instant,
     /// Control packets that may be sent in this turn.
@@ -306,7 +311,7 @@ impl Datagrams {
     /// Creates a session for a client.
     pub(crate) fn begin(&mut self, peer: SocketAddr, client: u64, now: Instant) -> Datagram {
         let number = self.cookies.session_number();
-        let session = Session::new(number, skep_transport::datagram::Side::Server, now);
+        let session = Session::new(number, skep_transport::datagram::Role::Server, now);
         Datagram {
             session: RefCell::new(session),
             client,
@@ -431,7 +436,7 @@ impl Datagrams {
         expired
     }
 
-    /// Returns the time until a session is to be looked at.
+    /// Returns the time until the timers of a session are to be checked.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
         let timer = self.timers.peek().map(|Reverse((due, _))| *due);
         let pass = (!self.tokens.is_empty()).then_some(self.next_expiry_pass);

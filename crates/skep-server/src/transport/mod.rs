@@ -1,4 +1,4 @@
-//! Transports move the bytes of a connection. A connection itself knows none.
+//! Transports move the bytes of a connection. A connection does not know its transport.
 //!
 //! ```text
 //!   event ──────────▶ connection        readiness: may be read, may be written, the peer has finished, it is over

@@ -24,6 +24,9 @@ use crate::limits::BACKLOG;
 use crate::settings::StartError;
 use crate::start::Steps;
 
+/// What Linux says of the path of a unix socket, in words.
+const PATH_TOO_LONG: &str = "a path has at most 107 bytes";
+
 /// A connection over shared memory.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
@@ -64,14 +67,17 @@ pub(crate) struct SharedMemoryListener {
 }
 
 impl SharedMemoryListener {
-    /// Listens at a path. A file at which no process listens is replaced: of two servers that start at the same moment,
-    /// with other ports, one may so replace the socket of the other.
+    /// Listens at a path. A socket at which no process listens is replaced. If two servers start at one path at the same
+    /// moment, the later one may replace the socket of the other.
     pub(crate) fn bind(path: &Path, steps: &mut Steps) -> std::result::Result<Self, StartError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = steps
             .open("a socket for shared memory", || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None))?;
         let listen = || {
-            let address = SocketAddrUnix::new(path)?;
+            let address = SocketAddrUnix::new(path).map_err(|error| match error {
+                Errno::NAMETOOLONG => Error::new(ErrorKind::InvalidFilename, PATH_TOO_LONG),
+                error => error.into(),
+            })?;
             // The file gets the mode of the socket, so there is no moment at which others can connect.
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             match bind(&socket, &address) {
@@ -85,7 +91,8 @@ impl SharedMemoryListener {
             Ok::<_, Error>(UnixListener::from(socket))
         };
         let refusal = |source: Error| match source.kind() {
-            ErrorKind::AddrInUse => StartError::SharedMemoryInUse(path.to_owned()),
+            ErrorKind::AddrInUse if is_socket(path) => StartError::SharedMemoryInUse(path.to_owned()),
+            ErrorKind::AddrInUse => StartError::SharedMemoryFile(path.to_owned()),
             _ => StartError::SharedMemory { path: path.to_owned(), source },
         };
         let socket = steps.take(listen, refusal)?;
@@ -129,10 +136,14 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|data| (data.dev(), data.ino()))
 }
 
+/// Returns true if the file is a socket.
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket())
+}
+
 /// Returns true if the file is a socket at which no process listens.
 fn is_left_over(path: &Path, address: &SocketAddrUnix) -> bool {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let probe = || connect(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?, address);
-    is_socket && probe() == Err(Errno::CONNREFUSED)
+    is_socket(path) && probe() == Err(Errno::CONNREFUSED)
 }

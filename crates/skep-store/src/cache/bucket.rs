@@ -12,8 +12,9 @@
 //! ```
 //!
 //! - The tags of a bucket differ, so at most one entry may belong to a key. That bounds a GET to one item.
-//! - A PUT overwrites the entry with its tag, without reading the item. Therefore it takes one random line. If the checks
-//!   differ, the entry belonged to another key, and that key is evicted.
+//! - A PUT compares 32 bits of the hash (tag and check), not the key. It overwrites the entry with its tag, without reading
+//!   the item. Therefore it takes one random line. If the checks differ, the entry belonged to another key, and that key is
+//!   evicted.
 //! - If the checks are equal too, the keys are nearly always the same. They differ by chance in one of 500 million PUTs of
 //!   new keys (8 entries / 2³²). Only such an eviction is not counted.
 //! - A new key takes an empty entry. If the bucket has none, it takes the entry with the oldest item, which may be lost.
@@ -31,7 +32,7 @@ pub(super) const ENTRY_COUNT: usize = 8;
 
 /// The part of a key's hash that the index knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Home {
+pub(super) struct KeyHash {
     /// The number of the bucket.
     bucket: u32,
     tag: u16,
@@ -59,22 +60,22 @@ impl Locator {
         }
     }
 
-    /// Returns the home of a key.
+    /// Returns the hash of a key.
     #[inline(always)]
-    pub(super) fn home(&self, key: &[u8]) -> Home {
+    pub(super) fn hash(&self, key: &[u8]) -> KeyHash {
         let hash = rapidhash_v3_seeded(key, &self.secrets);
         #[cfg(test)]
         let hash = hash & self.hash_mask;
-        Home::from_hash(hash, self.bucket_count)
+        KeyHash::from_hash(hash, self.bucket_count)
     }
 }
 
-impl Home {
-    /// Returns the home of a key with this hash, in an index of this many buckets.
+impl KeyHash {
+    /// Divides the hash of a key for an index of this many buckets.
     #[inline(always)]
     pub(super) fn from_hash(hash: u64, bucket_count: u32) -> Self {
         let bucket = (u128::from(hash) * u128::from(bucket_count)) >> 64;
-        Home { bucket: bucket as u32, tag: (hash as u16).max(1), check: (hash >> 16) as u16 }
+        KeyHash { bucket: bucket as u32, tag: (hash as u16).max(1), check: (hash >> 16) as u16 }
     }
 
     /// Returns the address of the bucket. The index begins at line 0.
@@ -128,18 +129,18 @@ impl Bucket {
 
     /// Returns the entry with the tag of a key.
     #[inline(always)]
-    pub(super) fn find(&self, home: Home) -> Option<Entry> {
+    pub(super) fn find(&self, hash: KeyHash) -> Option<Entry> {
         // One load, where the machine is little-endian.
         let lanes =
             |begin: usize| (0..LANES).fold(0, |word, lane| word | u64::from(self.tags[begin + lane]) << (16 * lane));
-        let equal = (equal_lanes(lanes(0), home.tag), equal_lanes(lanes(LANES), home.tag));
+        let equal = (equal_lanes(lanes(0), hash.tag), equal_lanes(lanes(LANES), hash.tag));
         let slot = match equal {
             (0, 0) => return None,
             (0, second) => LANES + (second.trailing_zeros() / u16::BITS) as usize,
             (first, _) => (first.trailing_zeros() / u16::BITS) as usize,
         } % ENTRY_COUNT;
         let offset = StoredOffset(self.offsets[slot]);
-        Some(Entry { slot, offset, has_check: self.checks[slot] == home.check })
+        Some(Entry { slot, offset, has_check: self.checks[slot] == hash.check })
     }
 
     /// Returns the slot that a new key takes: an empty one, or else the one with the oldest item.
@@ -162,8 +163,8 @@ impl Bucket {
 
     /// Sets the entry of a slot.
     #[inline(always)]
-    pub(super) fn set(&mut self, slot: usize, home: Home, item: StoredOffset) {
-        (self.tags[slot], self.checks[slot], self.offsets[slot]) = (home.tag, home.check, item.0);
+    pub(super) fn set(&mut self, slot: usize, hash: KeyHash, item: StoredOffset) {
+        (self.tags[slot], self.checks[slot], self.offsets[slot]) = (hash.tag, hash.check, item.0);
     }
 
     /// Empties a slot.
@@ -183,17 +184,17 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    fn home(tag: u16, check: u16) -> Home {
-        Home { bucket: 0, tag, check }
+    fn hash(tag: u16, check: u16) -> KeyHash {
+        KeyHash { bucket: 0, tag, check }
     }
 
     #[test]
     fn a_hash_is_bucket_check_and_tag() {
-        let home = Home::from_hash(0x8000_0000_1234_5678, 10);
-        assert_eq!(home, Home { bucket: 5, tag: 0x5678, check: 0x1234 });
-        assert_eq!(Home::from_hash(0, 10).tag, 1, "0 is an empty entry");
-        assert_eq!(Home::from_hash(u64::MAX, 10).bucket, 9);
-        assert_eq!(home.pointer(), Pointer::to_line(5));
+        let hash = KeyHash::from_hash(0x8000_0000_1234_5678, 10);
+        assert_eq!(hash, KeyHash { bucket: 5, tag: 0x5678, check: 0x1234 });
+        assert_eq!(KeyHash::from_hash(0, 10).tag, 1, "0 is an empty entry");
+        assert_eq!(KeyHash::from_hash(u64::MAX, 10).bucket, 9);
+        assert_eq!(hash.pointer(), Pointer::to_line(5));
     }
 
     #[test]
@@ -225,21 +226,21 @@ mod tests {
         for number in 0..ENTRY_COUNT as u16 {
             assert_eq!(bucket.oldest(&log), number.into(), "the first empty entry");
             let (item, _) = log.append(1);
-            bucket.set(number.into(), home(100 + number, 7), item.stored());
+            bucket.set(number.into(), hash(100 + number, 7), item.stored());
         }
         for number in 0..ENTRY_COUNT as u16 {
             let offset = StoredOffset(1 + u32::from(number));
             let entry = Entry { slot: number.into(), offset, has_check: true };
-            assert_eq!(bucket.find(home(100 + number, 7)), Some(entry));
-            assert_eq!(bucket.find(home(100 + number, 8)), Some(Entry { has_check: false, ..entry }));
+            assert_eq!(bucket.find(hash(100 + number, 7)), Some(entry));
+            assert_eq!(bucket.find(hash(100 + number, 8)), Some(Entry { has_check: false, ..entry }));
             assert_eq!(bucket.offset(number.into()), Some(offset));
         }
-        assert_eq!(bucket.find(home(99, 7)), None);
+        assert_eq!(bucket.find(hash(99, 7)), None);
         assert_eq!(bucket.oldest(&log), 0, "the oldest item");
-        bucket.set(0, home(50, 7), log.append(1).0.stored());
+        bucket.set(0, hash(50, 7), log.append(1).0.stored());
         assert_eq!(bucket.oldest(&log), 1);
         bucket.clear(5);
-        assert_eq!((bucket.oldest(&log), bucket.offset(5), bucket.find(home(105, 7))), (5, None, None));
+        assert_eq!((bucket.oldest(&log), bucket.offset(5), bucket.find(hash(105, 7))), (5, None, None));
         assert_eq!(bucket.lost(&log), 0);
         log.flush();
         assert_eq!(bucket.lost(&log), 0b1101_1111);

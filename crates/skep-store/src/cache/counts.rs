@@ -83,7 +83,7 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::bucket::Home;
+    use crate::cache::bucket::KeyHash;
     use crate::memory::{LINE_SIZE, Line};
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
         let mut line = Line([0; LINE_SIZE]);
         let bucket = Bucket::from_line_mut(&mut line);
         let mut set =
-            |slot, log: &mut Log| bucket.set(slot, Home::from_hash(1 + slot as u64, 1), log.append(1).0.stored());
+            |slot, log: &mut Log| bucket.set(slot, KeyHash::from_hash(1 + slot as u64, 1), log.append(1).0.stored());
         set(0, &mut log);
         log.flush();
         set(1, &mut log);

@@ -9,14 +9,14 @@
 //! | put or set with a condition | its bucket, its item | appends an item, or replies | appends an item, or replies |
 //!
 //! - [`apply`] decides what an operation does, as for all stores. This module carries it out.
-//! - A key is compared in full wherever the item is read. An entry whose check differs belongs to another key for sure, so
-//!   its item is not read.
+//! - A key is compared in full wherever the item is read. An entry whose check differs belongs to another key, so its
+//!   item is not read.
 //! - An item whose expiry has passed is missing. The first operation that finds it removes its entry.
-//! - A new value is appended, so that it is young. A changed value stays where it is, so that a counter takes no room of
+//! - A new value is appended, so that the log overwrites it last. A changed value stays where it is, so that a counter takes no room of
 //!   other items: [`Header::changed`] counts these changes.
 //! - An item is complete before its bucket points to it.
 
-use super::bucket::{Bucket, Home};
+use super::bucket::{Bucket, KeyHash};
 use super::counts::Counts;
 use super::item::{Attributes, CasNumber, Header};
 use super::log::{Log, StoredOffset, VirtualOffset};
@@ -61,7 +61,7 @@ pub(super) struct Item {
 }
 
 /// The result of a search for a key.
-pub(super) enum Sought {
+pub(super) enum Find {
     Item(Item),
     /// No item has the key. An entry of this slot has its tag.
     Other(usize),
@@ -101,30 +101,30 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         &mut self,
         index: usize,
         request: &'a Request<'a>,
-        home: Home,
+        hash: KeyHash,
         replies: &mut Replies,
     ) -> Progress {
         if let Operation::Get = request.operation {
-            return self.get(index, request.key, home, replies);
+            return self.get(index, request.key, hash, replies);
         }
         if let Some((value, change)) = unconditional(&request.operation) {
             let expiry = change.apply(None);
             if !self.has_passed(expiry) {
-                return self.put(index, request.key, home, value, expiry, replies);
+                return self.put(index, request.key, hash, value, expiry, replies);
             }
         }
-        self.access(index, request, home, replies)
+        self.access(index, request, hash, replies)
     }
 
     /// Executes a GET.
     #[inline(always)]
-    fn get(&mut self, index: usize, key: &[u8], home: Home, replies: &mut Replies) -> Progress {
-        let Sought::Item(item) = self.find(key, home) else {
+    fn get(&mut self, index: usize, key: &[u8], hash: KeyHash, replies: &mut Replies) -> Progress {
+        let Find::Item(item) = self.find(key, hash) else {
             return self.miss(index, replies);
         };
         let (header, bytes) = (item.header, item_bytes(&mut self.lines, item.pointer));
         if header.has_options() && header.expiry(bytes).is_some_and(|expiry| expiry.has_passed(self.now)) {
-            self.expire(home, item.slot);
+            self.expire(hash, item.slot);
             return self.miss(index, replies);
         }
         if header.value_size() >= LARGE_SIZE_MIN
@@ -150,7 +150,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         &mut self,
         index: usize,
         key: &[u8],
-        home: Home,
+        hash: KeyHash,
         value: &[u8],
         expiry: Option<Expiry>,
         replies: &mut Replies,
@@ -160,16 +160,16 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         {
             return progress;
         }
-        self.put_unseen(key, home, value, Attributes { expiry, ..Attributes::default() });
+        self.put_unseen(key, hash, value, Attributes { expiry, ..Attributes::default() });
         replies.set(index, Reply::Done);
         Progress::Done
     }
 
     /// Stores a value, whether or not the key exists. Reads no item. Returns the number of the new one.
     #[inline(always)]
-    pub(super) fn put_unseen(&mut self, key: &[u8], home: Home, value: &[u8], attributes: Attributes) -> CasNumber {
-        let bucket = Bucket::from_line_mut(self.lines.line(home.pointer()));
-        let before = match bucket.find(home) {
+    pub(super) fn put_unseen(&mut self, key: &[u8], hash: KeyHash, value: &[u8], attributes: Attributes) -> CasNumber {
+        let bucket = Bucket::from_line_mut(self.lines.line(hash.pointer()));
+        let before = match bucket.find(hash) {
             None => Before::Absent,
             Some(entry) => {
                 if entry.has_check && self.log.is_kept(entry.offset) {
@@ -181,7 +181,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
                 Before::Slot(entry.slot)
             }
         };
-        self.append_item(key, home, before, attributes, value)
+        self.append_item(key, hash, before, attributes, value)
     }
 
     /// Appends a new item, and lets the bucket of its key point to it. Returns its number.
@@ -189,20 +189,20 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     pub(super) fn append_item(
         &mut self,
         key: &[u8],
-        home: Home,
+        hash: KeyHash,
         before: Before,
         attributes: Attributes,
         value: &[u8],
     ) -> CasNumber {
         let header = Header::new(key.len(), value.len(), attributes);
         let item = self.append(header, |item| header.write_item(item, attributes, key, value));
-        self.enter(home, before, item);
+        self.enter(hash, before, item);
         header.cas(item)
     }
 
     /// Executes any operation on the item of its key.
     #[inline(never)]
-    fn access(&mut self, index: usize, request: &'a Request<'a>, home: Home, replies: &mut Replies) -> Progress {
+    fn access(&mut self, index: usize, request: &'a Request<'a>, hash: KeyHash, replies: &mut Replies) -> Progress {
         let operation = &request.operation;
         if let Operation::StringWrite(write) = operation
             && write.computes_value()
@@ -210,9 +210,9 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         {
             return Progress::Deferred;
         }
-        let item = match self.find_unexpired(request.key, home) {
-            Sought::Item(item) => item,
-            sought => return self.access_missing(index, request, home, &sought, replies),
+        let item = match self.find_unexpired(request.key, hash) {
+            Find::Item(item) => item,
+            found => return self.access_missing(index, request, hash, &found, replies),
         };
         let header = item.header;
         let bytes = item_bytes(&mut self.lines, item.pointer);
@@ -237,10 +237,10 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
             Outcome::Update(update) => {
                 let old = if update.return_old { Reply::Value(header.value(bytes)) } else { Reply::Done };
                 replies.set(index, old);
-                self.update(request.key, home, item, attributes, update);
+                self.update(request.key, hash, item, attributes, update);
             }
             Outcome::Edit(edit @ Edit::Remove(_)) => {
-                self.remove(home, item.slot);
+                self.remove(hash, item.slot);
                 replies.set(index, edit.reply());
             }
             Outcome::Edit(Edit::Store(new)) => {
@@ -250,11 +250,11 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
                 let after = Attributes { expiry: new.expiry().apply(attributes.expiry), ..kept };
                 replies.set(index, new.reply());
                 if self.has_passed(after.expiry) {
-                    self.remove(home, item.slot);
+                    self.remove(hash, item.slot);
                 } else if is_new || self.overwrite(item, after, new.bytes()).is_none() {
                     // The new item takes the entry of the old one.
                     self.counts.items -= 1;
-                    self.store(request.key, home, Before::Slot(item.slot), after, &new);
+                    self.store(request.key, hash, Before::Slot(item.slot), after, &new);
                 }
             }
             Outcome::Expire(_) | Outcome::Whole => unreachable!("the value is in one piece"),
@@ -267,8 +267,8 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         &mut self,
         index: usize,
         request: &'a Request<'a>,
-        home: Home,
-        sought: &Sought,
+        hash: KeyHash,
+        found: &Find,
         replies: &mut Replies,
     ) -> Progress {
         match apply_to_missing(&request.operation, self.arena) {
@@ -285,8 +285,8 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
                 if self.has_passed(attributes.expiry) {
                     return Progress::Done;
                 }
-                let before = self.before(home, sought);
-                self.store(request.key, home, before, attributes, &new);
+                let before = self.before(hash, found);
+                self.store(request.key, hash, before, attributes, &new);
             }
             Outcome::Edit(Edit::Remove(_))
             | Outcome::Read(_)
@@ -299,45 +299,45 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
 
     /// Returns the item of a key, if it has not expired. Removes the entry of an expired item.
     #[inline(always)]
-    pub(super) fn find_unexpired(&mut self, key: &[u8], home: Home) -> Sought {
-        let sought = self.find(key, home);
-        if let Sought::Item(item) = sought {
+    pub(super) fn find_unexpired(&mut self, key: &[u8], hash: KeyHash) -> Find {
+        let found = self.find(key, hash);
+        if let Find::Item(item) = found {
             let expiry = item.header.expiry(item_bytes(&mut self.lines, item.pointer));
             if self.has_passed(expiry) {
-                self.expire(home, item.slot);
-                return Sought::Absent;
+                self.expire(hash, item.slot);
+                return Find::Absent;
             }
         }
-        sought
+        found
     }
 
     /// Removes the entry of an item that has expired.
     #[cold]
-    fn expire(&mut self, home: Home, slot: usize) {
-        self.remove(home, slot);
+    fn expire(&mut self, hash: KeyHash, slot: usize) {
+        self.remove(hash, slot);
         self.counts.expired += 1;
     }
 
     /// Returns the item of a key.
     #[inline(always)]
-    fn find(&mut self, key: &[u8], home: Home) -> Sought {
-        let Some(entry) = Bucket::from_line_mut(self.lines.line(home.pointer())).find(home) else {
-            return Sought::Absent;
+    fn find(&mut self, key: &[u8], hash: KeyHash) -> Find {
+        let Some(entry) = Bucket::from_line_mut(self.lines.line(hash.pointer())).find(hash) else {
+            return Find::Absent;
         };
         if !entry.has_check {
-            return Sought::Other(entry.slot);
+            return Find::Other(entry.slot);
         }
         let Some(at) = self.log.locate(entry.offset) else {
-            self.lose(home, entry.slot);
-            return Sought::Absent;
+            self.lose(hash, entry.slot);
+            return Find::Absent;
         };
         let pointer = self.log.pointer(at);
         let bytes = item_bytes(&mut self.lines, pointer);
         let header = Header::of(bytes);
         if equal(header.key(bytes), key) {
-            Sought::Item(Item { slot: entry.slot, offset: entry.offset, pointer, header })
+            Find::Item(Item { slot: entry.slot, offset: entry.offset, pointer, header })
         } else {
-            Sought::Other(entry.slot)
+            Find::Other(entry.slot)
         }
     }
 
@@ -348,46 +348,46 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
 
     /// Removes the entry of an item that is lost.
     #[cold]
-    fn lose(&mut self, home: Home, slot: usize) {
-        let at = home.pointer();
+    fn lose(&mut self, hash: KeyHash, slot: usize) {
+        let at = hash.pointer();
         self.counts.lose(Bucket::from_line_mut(self.lines.line(at)), 1 << slot, self.log);
         self.lines.note(at.span(LINE_SIZE), Effect::Changed);
     }
 
     /// Counts the item of an entry that is about to be overwritten.
-    pub(super) fn before(&mut self, home: Home, sought: &Sought) -> Before {
-        match *sought {
-            Sought::Item(item) => {
+    pub(super) fn before(&mut self, hash: KeyHash, found: &Find) -> Before {
+        match *found {
+            Find::Item(item) => {
                 self.counts.items -= 1;
                 Before::Slot(item.slot)
             }
-            Sought::Other(slot) => {
-                let bucket = Bucket::from_line_mut(self.lines.line(home.pointer()));
+            Find::Other(slot) => {
+                let bucket = Bucket::from_line_mut(self.lines.line(hash.pointer()));
                 if let Some(item) = bucket.offset(slot) {
                     self.counts.evict(self.log.presence(item));
                 }
                 Before::Slot(slot)
             }
-            Sought::Absent => Before::Absent,
+            Find::Absent => Before::Absent,
         }
     }
 
     /// Removes the entry of an item.
-    pub(super) fn remove(&mut self, home: Home, slot: usize) {
-        let at = home.pointer();
+    pub(super) fn remove(&mut self, hash: KeyHash, slot: usize) {
+        let at = hash.pointer();
         Bucket::from_line_mut(self.lines.line(at)).clear(slot);
         self.lines.note(at.span(LINE_SIZE), Effect::Changed);
         self.counts.items -= 1;
     }
 
     /// Appends a new item with a value.
-    fn store(&mut self, key: &[u8], home: Home, before: Before, attributes: Attributes, new: &NewValue<'_>) {
+    fn store(&mut self, key: &[u8], hash: KeyHash, before: Before, attributes: Attributes, new: &NewValue<'_>) {
         let header = Header::new(key.len(), new.size(), attributes);
         let item = self.append(header, |item| {
             header.write_item(item, attributes, key, new.bytes());
             new.finish(0, header.value_mut(item));
         });
-        self.enter(home, before, item);
+        self.enter(hash, before, item);
     }
 
     /// Overwrites the value and the attributes of an item in place. Returns its number, or `None`, and does nothing, if the
@@ -407,7 +407,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     }
 
     /// Updates all elements of an item.
-    fn update(&mut self, key: &[u8], home: Home, item: Item, attributes: Attributes, update: &Update<'_>) {
+    fn update(&mut self, key: &[u8], hash: KeyHash, item: Item, attributes: Attributes, update: &Update<'_>) {
         let bytes = item_bytes(&mut self.lines, item.pointer);
         if let Some(header) = item.header.changed() {
             update_piece(update, 0, header.value_mut(bytes));
@@ -420,7 +420,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         update_piece(update, 0, self.scratch);
         let value = std::mem::take(self.scratch);
         self.counts.items -= 1;
-        self.append_item(key, home, Before::Slot(item.slot), attributes, &value);
+        self.append_item(key, hash, Before::Slot(item.slot), attributes, &value);
         *self.scratch = value;
     }
 
@@ -434,8 +434,8 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
 
     /// Lets the bucket of a key point to its new item.
     #[inline(always)]
-    fn enter(&mut self, home: Home, before: Before, item: VirtualOffset) {
-        let at = home.pointer();
+    fn enter(&mut self, hash: KeyHash, before: Before, item: VirtualOffset) {
+        let at = hash.pointer();
         let bucket = Bucket::from_line_mut(self.lines.line(at));
         let slot = match before {
             Before::Slot(slot) => slot,
@@ -447,7 +447,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
                 slot
             }
         };
-        bucket.set(slot, home, item.stored());
+        bucket.set(slot, hash, item.stored());
         self.counts.items += 1;
         self.lines.note(at.span(LINE_SIZE), Effect::Changed);
     }

@@ -8,13 +8,13 @@
 //! | delete, invalidate | its bucket, its item | replies | empties the entry; changes the marks in place |
 //! | arithmetic | its bucket, its item | appends an item, or replies | changes the number in place, if its size stays |
 //!
-//! - A number that becomes shorter keeps its place: blanks follow it, as in memcached.
+//! - A number that becomes shorter keeps its length: blanks fill it, as in memcached.
 //! - If an item gets its first expiry, or loses its expiry, its size changes. So it is appended with the change, and
 //!   has another cas number.
 //! - A new item has no marks.
 
-use super::bucket::Home;
-use super::execute::{Before, Execution, Item, LARGE_SIZE_MIN, Progress, Sought, grant, item_bytes};
+use super::bucket::KeyHash;
+use super::execute::{Before, Execution, Find, Item, LARGE_SIZE_MIN, Progress, grant, item_bytes};
 use super::item::{Attributes, CasNumber, Header, Marks};
 use super::item_request::{
     FIELDS_SIZE, ItemArithmetic, ItemChange, ItemCommand, ItemFields, ItemGet, ItemPut, ItemPutMode, ItemRequest,
@@ -33,7 +33,7 @@ impl<L: ResidentLines> Execution<'_, L> {
         &mut self,
         index: usize,
         request: &ItemRequest<'_>,
-        home: Home,
+        hash: KeyHash,
         replies: &mut Replies,
     ) -> Progress {
         if let ItemCommand::Put(put) = &request.command
@@ -42,32 +42,45 @@ impl<L: ResidentLines> Execution<'_, L> {
         {
             let expiry = put.expiry.apply(None);
             if !self.has_passed(expiry) {
-                return self.put_item(index, request.key, home, put, replies);
+                return self.put_item(index, request.key, hash, put, replies);
             }
         }
-        self.access_item(index, request, home, replies)
+        self.access_item(index, request, hash, replies)
     }
 
     /// Stores a value, whether or not the key exists.
     #[inline(always)]
-    fn put_item(&mut self, index: usize, key: &[u8], home: Home, put: &ItemPut<'_>, replies: &mut Replies) -> Progress {
+    fn put_item(
+        &mut self,
+        index: usize,
+        key: &[u8],
+        hash: KeyHash,
+        put: &ItemPut<'_>,
+        replies: &mut Replies,
+    ) -> Progress {
         if put.value.len() >= LARGE_SIZE_MIN
             && let Some(progress) = grant(index, put.value.len(), 0, replies)
         {
             return progress;
         }
         let attributes = new_attributes(put);
-        let cas = self.put_unseen(key, home, put.value, attributes);
+        let cas = self.put_unseen(key, hash, put.value, attributes);
         reply_to_put(index, put, attributes, put.value.len(), cas, replies);
         Progress::Done
     }
 
     /// Executes any command on the item of its key.
     #[inline(never)]
-    fn access_item(&mut self, index: usize, request: &ItemRequest<'_>, home: Home, replies: &mut Replies) -> Progress {
-        let sought = self.find_unexpired(request.key, home);
-        let Sought::Item(item) = sought else {
-            return self.execute_missing(index, request, home, &sought, replies);
+    fn access_item(
+        &mut self,
+        index: usize,
+        request: &ItemRequest<'_>,
+        hash: KeyHash,
+        replies: &mut Replies,
+    ) -> Progress {
+        let found = self.find_unexpired(request.key, hash);
+        let Find::Item(item) = found else {
+            return self.execute_missing(index, request, hash, &found, replies);
         };
         let cas = item.header.cas(self.log.virtual_offset(item.offset));
         let is_expected = request.cas.is_none_or(|expected| expected == cas);
@@ -76,7 +89,7 @@ impl<L: ResidentLines> Execution<'_, L> {
                 replies.set(index, Reply::Exists);
                 Progress::Done
             }
-            ItemCommand::Get(get) => self.get_item(index, request.key, home, item, get, replies),
+            ItemCommand::Get(get) => self.get_item(index, request.key, hash, item, get, replies),
             ItemCommand::Put(put) => {
                 let is_older = request.cas.is_some_and(|expected| expected < cas) && put.may_be_stale;
                 match put.mode {
@@ -85,10 +98,10 @@ impl<L: ResidentLines> Execution<'_, L> {
                         Progress::Done
                     }
                     ItemPutMode::Append | ItemPutMode::Prepend if is_expected => {
-                        self.extend_item(index, request.key, home, item, put, replies)
+                        self.extend_item(index, request.key, hash, item, put, replies)
                     }
                     ItemPutMode::Always | ItemPutMode::IfPresent if is_expected || is_older => {
-                        self.replace_item(index, request.key, home, item, (put, is_older), replies)
+                        self.replace_item(index, request.key, hash, item, (put, is_older), replies)
                     }
                     _ => {
                         replies.set(index, Reply::Exists);
@@ -97,7 +110,7 @@ impl<L: ResidentLines> Execution<'_, L> {
                 }
             }
             ItemCommand::Delete => {
-                self.remove(home, item.slot);
+                self.remove(hash, item.slot);
                 replies.set(index, Reply::Done);
                 Progress::Done
             }
@@ -108,12 +121,12 @@ impl<L: ResidentLines> Execution<'_, L> {
                 if let Some(progress) = grant(index, item.header.value_size(), 0, replies) {
                     return progress;
                 }
-                self.change_attributes(request.key, home, item, after, true);
+                self.change_attributes(request.key, hash, item, after, true);
                 replies.set(index, Reply::Done);
                 Progress::Done
             }
             ItemCommand::Arithmetic(arithmetic) => {
-                self.calculate(index, request.key, home, item, (arithmetic, is_expected), replies)
+                self.calculate(index, request.key, hash, item, (arithmetic, is_expected), replies)
             }
         }
     }
@@ -123,8 +136,8 @@ impl<L: ResidentLines> Execution<'_, L> {
         &mut self,
         index: usize,
         request: &ItemRequest<'_>,
-        home: Home,
-        sought: &Sought,
+        hash: KeyHash,
+        found: &Find,
         replies: &mut Replies,
     ) -> Progress {
         let mut digits = [0; DIGITS_MAX];
@@ -156,8 +169,8 @@ impl<L: ResidentLines> Execution<'_, L> {
         }
         let mut cas = CasNumber::default();
         if !self.has_passed(attributes.expiry) {
-            let before = self.before(home, sought);
-            cas = self.append_item(request.key, home, before, attributes, value);
+            let before = self.before(hash, found);
+            cas = self.append_item(request.key, hash, before, attributes, value);
         }
         if let ItemCommand::Put(put) = &request.command {
             reply_to_put(index, put, attributes, value.len(), cas, replies);
@@ -175,7 +188,7 @@ impl<L: ResidentLines> Execution<'_, L> {
         &mut self,
         index: usize,
         key: &[u8],
-        home: Home,
+        hash: KeyHash,
         item: Item,
         get: &ItemGet,
         replies: &mut Replies,
@@ -203,11 +216,11 @@ impl<L: ResidentLines> Execution<'_, L> {
         };
         let marks = before.marks.with(Marks::FETCHED, get.is_access).with(Marks::WON, is_won);
         let after = Attributes { expiry: get.expiry.apply(before.expiry), marks, ..before };
-        let cas_after = if after == before { cas } else { self.change_attributes(key, home, item, after, false) };
+        let cas_after = if after == before { cas } else { self.change_attributes(key, hash, item, after, false) };
         let value = match get.returns_value {
             false => &[],
             true if cas_after == cas => header.value(item_bytes(&mut self.lines, item.pointer)),
-            // The item was appended, so its old place may have other bytes now.
+            // The item was appended, so its old offset may have other bytes now.
             true => &self.scratch[..],
         };
         replies.slot(index).set_item(&ItemFields { cas: cas_after, ..fields }.encode(), value);
@@ -220,7 +233,7 @@ impl<L: ResidentLines> Execution<'_, L> {
         &mut self,
         index: usize,
         key: &[u8],
-        home: Home,
+        hash: KeyHash,
         item: Item,
         (put, is_stale): (&ItemPut<'_>, bool),
         replies: &mut Replies,
@@ -236,10 +249,10 @@ impl<L: ResidentLines> Execution<'_, L> {
         }
         let mut cas = CasNumber::default();
         if self.has_passed(attributes.expiry) {
-            self.remove(home, item.slot);
+            self.remove(hash, item.slot);
         } else {
-            let before = self.before(home, &Sought::Item(item));
-            cas = self.append_item(key, home, before, attributes, put.value);
+            let before = self.before(hash, &Find::Item(item));
+            cas = self.append_item(key, hash, before, attributes, put.value);
         }
         reply_to_put(index, put, attributes, put.value.len(), cas, replies);
         Progress::Done
@@ -250,7 +263,7 @@ impl<L: ResidentLines> Execution<'_, L> {
         &mut self,
         index: usize,
         key: &[u8],
-        home: Home,
+        hash: KeyHash,
         item: Item,
         put: &ItemPut<'_>,
         replies: &mut Replies,
@@ -268,7 +281,7 @@ impl<L: ResidentLines> Execution<'_, L> {
         let parts = if put.mode == ItemPutMode::Append { [old, put.value] } else { [put.value, old] };
         self.scratch.clear();
         parts.iter().for_each(|part| self.scratch.extend_from_slice(part));
-        let cas = self.append_scratch(key, home, item, attributes);
+        let cas = self.append_scratch(key, hash, item, attributes);
         reply_to_put(index, put, attributes, size, cas, replies);
         Progress::Done
     }
@@ -278,7 +291,7 @@ impl<L: ResidentLines> Execution<'_, L> {
         &mut self,
         index: usize,
         key: &[u8],
-        home: Home,
+        hash: KeyHash,
         item: Item,
         (arithmetic, is_expected): (&ItemArithmetic, bool),
         replies: &mut Replies,
@@ -312,13 +325,13 @@ impl<L: ResidentLines> Execution<'_, L> {
         let marks = if is_longer { Marks::default() } else { before.marks };
         let after = Attributes { expiry: arithmetic.expiry.apply(before.expiry), marks, ..before };
         let cas = if self.has_passed(after.expiry) {
-            self.remove(home, item.slot);
+            self.remove(hash, item.slot);
             item.header.cas(self.log.virtual_offset(item.offset))
         } else {
             let value = std::mem::take(self.scratch);
             let in_place = self.overwrite(item, after, &value);
             *self.scratch = value;
-            in_place.unwrap_or_else(|| self.append_scratch(key, home, item, after))
+            in_place.unwrap_or_else(|| self.append_scratch(key, hash, item, after))
         };
         replies.slot(index).set_item(&fields_of(before, text.len(), cas).encode(), text);
         Progress::Done
@@ -334,14 +347,14 @@ impl<L: ResidentLines> Execution<'_, L> {
     fn change_attributes(
         &mut self,
         key: &[u8],
-        home: Home,
+        hash: KeyHash,
         item: Item,
         attributes: Attributes,
         has_new_state: bool,
     ) -> CasNumber {
         let at = self.log.virtual_offset(item.offset);
         if self.has_passed(attributes.expiry) {
-            self.remove(home, item.slot);
+            self.remove(hash, item.slot);
             return item.header.cas(at);
         }
         let bytes = item_bytes(&mut self.lines, item.pointer);
@@ -356,14 +369,14 @@ impl<L: ResidentLines> Execution<'_, L> {
         }
         self.scratch.clear();
         self.scratch.extend_from_slice(item.header.value(bytes));
-        self.append_scratch(key, home, item, attributes)
+        self.append_scratch(key, hash, item, attributes)
     }
 
     /// Appends an item with the value in the scratch buffer, in place of another one.
-    fn append_scratch(&mut self, key: &[u8], home: Home, item: Item, attributes: Attributes) -> CasNumber {
+    fn append_scratch(&mut self, key: &[u8], hash: KeyHash, item: Item, attributes: Attributes) -> CasNumber {
         let value = std::mem::take(self.scratch);
         self.counts.items -= 1;
-        let cas = self.append_item(key, home, Before::Slot(item.slot), attributes, &value);
+        let cas = self.append_item(key, hash, Before::Slot(item.slot), attributes, &value);
         *self.scratch = value;
         cas
     }

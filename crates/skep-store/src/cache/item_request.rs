@@ -19,7 +19,7 @@
 //!                                            2⁶⁴ − 1: none   bits 0–4: the fields that are true or false
 //! ```
 
-use super::bucket::Home;
+use super::bucket::KeyHash;
 use super::execute::{Execution, Progress};
 use super::item::CasNumber;
 use crate::memory::ResidentLines;
@@ -92,7 +92,7 @@ impl ItemGet {
 pub struct ItemPut<'a> {
     /// The value, or the bytes that are added to it.
     pub value: &'a [u8],
-    /// The condition, and the place of the bytes.
+    /// The condition, and where the bytes are added.
     pub mode: ItemPutMode,
     /// The flags of the client. Append and prepend keep those of the item.
     pub flags: u32,
@@ -253,7 +253,7 @@ pub(super) trait CacheRequest {
         &'e self,
         execution: &mut Execution<'e, L>,
         index: usize,
-        home: Home,
+        hash: KeyHash,
         replies: &mut Replies,
     ) -> Progress;
 }
@@ -283,10 +283,10 @@ impl CacheRequest for Request<'_> {
         &'e self,
         execution: &mut Execution<'e, L>,
         index: usize,
-        home: Home,
+        hash: KeyHash,
         replies: &mut Replies,
     ) -> Progress {
-        execution.execute(index, self, home, replies)
+        execution.execute(index, self, hash, replies)
     }
 }
 
@@ -320,10 +320,10 @@ impl CacheRequest for ItemRequest<'_> {
         &'e self,
         execution: &mut Execution<'e, L>,
         index: usize,
-        home: Home,
+        hash: KeyHash,
         replies: &mut Replies,
     ) -> Progress {
-        execution.execute_item(index, self, home, replies)
+        execution.execute_item(index, self, hash, replies)
     }
 }
 

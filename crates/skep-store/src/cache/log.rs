@@ -19,8 +19,9 @@
 //! An item is never split: if it does not fit before the end of the log, it begins at physical offset 0. An item of two units
 //! is never in two lines. The units that are left out belong to no item.
 //!
-//! **Why an age has one meaning.** The log has at most [`UNIT_COUNT_MAX`] units. The sweep (`sweep.rs`) removes the entry of a
-//! lost item before one more wrap and one more part of a batch, so no entry becomes 2³² units old.
+//! **Why an age has one meaning.** The log has at most [`UNIT_COUNT_MAX`] units. The sweep (`sweep.rs`) checks every bucket once
+//! per wrap. So the oldest entry is at most two wraps and one part of a batch old, which is less than 2³² units (asserted in
+//! `cache/mod.rs`).
 //!
 //! **What a flush costs.** It sets [`Log::kept`] to zero. The memory is not touched.
 

@@ -1,11 +1,13 @@
-//! A cache: a store that may forget keys and never refuses one (MICA's cache mode, NSDI 2014, section 4.3, as HERD uses it,
-//! section 4.1).
+//! A cache: a store that may forget keys and never refuses a write for lack of memory (MICA's cache mode, NSDI 2014,
+//! section 4.3, as HERD uses it, section 4.1).
 //!
 //! ```text
 //!                ┌── index: buckets of one line (`bucket.rs`) ──┐      ┌──── circular log of items (`log.rs`) ────┐
 //! hash of a key ─▶ tag │ check │ offset of the item ────────────┼────▶ │ header │ expiry │ flags │ key │ value    │
-//!                └──────────────────────────────────────────────┘      └──────── `item.rs` ───────────────────────┘
+//!                └──────────────────────────────────────────────┘      └──────────────────────────────────────────┘
 //! ```
+//!
+//! Tag and check are bits of the hash, and the offset is the position of the item in the log (`item.rs` has its fields).
 //!
 //! - **PUT** appends the item to the log and lets its bucket point to it. Random lines: its bucket. The lines of the log are
 //!   written one after another.
@@ -51,7 +53,7 @@ pub use settings::Settings;
 use std::collections::HashSet;
 use std::hint::cold_path;
 
-use self::bucket::{Bucket, Home, Locator};
+use self::bucket::{Bucket, KeyHash, Locator};
 use self::counts::Counts;
 use self::execute::{Execution, Progress};
 use self::item::ITEM_SIZE_MAX;
@@ -67,7 +69,7 @@ use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, VALUE_SIZE_M
 /// Most requests of a part of a batch.
 const PART_MAX: usize = 256;
 
-// The oldest entry that the sweep has not visited was stored two wraps and a part ago; an item may leave out as many units.
+// The oldest entry that the sweep has not checked was stored two wraps and a part ago; an item may leave out as many units.
 const _: () = assert!(2 * UNIT_COUNT_MAX + (2 * PART_MAX * ITEM_SIZE_MAX.div_ceil(UNIT_SIZE)) as u64 <= 1 << 32);
 
 /// A cache and the buffers to execute batches on it.
@@ -82,12 +84,12 @@ pub struct Cache<M = LocalMemory> {
     now: u64,
     /// The time of the flush that was asked for, if it has not come.
     flush_at: Option<u64>,
-    /// The homes of the requests of a part.
-    homes: Box<[Home; PART_MAX]>,
+    /// The hashes of the keys of a part.
+    key_hashes: Box<[KeyHash; PART_MAX]>,
     /// The items that a part may read.
     items: Box<[Pointer; PART_MAX]>,
-    /// Keys of a batch whose requests are deferred, by their homes.
-    deferred: HashSet<Home>,
+    /// Keys of a batch whose requests are deferred, by their hashes.
+    deferred: HashSet<KeyHash>,
     /// Values that were computed for a batch.
     arena: Arena,
     scratch: Vec<u8>,
@@ -112,7 +114,7 @@ impl<M: Memory> Cache<M> {
             counts: Counts::default(),
             now: 0,
             flush_at: None,
-            homes: Box::new([Home::default(); PART_MAX]),
+            key_hashes: Box::new([KeyHash::default(); PART_MAX]),
             items: Box::new([Pointer::to_line(0); PART_MAX]),
             deferred: HashSet::new(),
             arena: Arena::default(),
@@ -210,15 +212,15 @@ impl<M: Memory> Cache<M> {
     #[inline(always)]
     fn execute_part<R: CacheRequest>(&mut self, requests: &[R], first_reply: usize, replies: &mut Replies) -> bool {
         let all_valid = self.prefetch_buckets(requests);
-        let Cache { memory, log, sweep, counts, homes, items, deferred, arena, scratch, .. } = self;
-        let homes = &homes[..requests.len()];
+        let Cache { memory, log, sweep, counts, key_hashes, items, deferred, arena, scratch, .. } = self;
+        let key_hashes = &key_hashes[..requests.len()];
         let mut item_count = 0;
         let mut lines = memory.resident().expect("a cache needs a memory whose lines are resident");
-        for (request, home) in requests.iter().zip(homes) {
+        for (request, hash) in requests.iter().zip(key_hashes) {
             if !request.reads_item() {
                 continue;
             }
-            let entry = Bucket::from_line_mut(lines.line(home.pointer())).find(*home);
+            let entry = Bucket::from_line_mut(lines.line(hash.pointer())).find(*hash);
             if let Some(entry) = entry.filter(|entry| entry.has_check)
                 && let Some(at) = log.locate(entry.offset)
             {
@@ -233,22 +235,22 @@ impl<M: Memory> Cache<M> {
         let mut execution = Execution { lines, log, counts, now, arena, scratch };
         let mut is_complete = true;
         let mut done = requests.len() as u64;
-        for (index, (request, home)) in requests.iter().zip(homes).enumerate() {
+        for (index, (request, hash)) in requests.iter().zip(key_hashes).enumerate() {
             let reply = first_reply + index;
             if !all_valid && let Err(error) = request.validate() {
                 replies.set(reply, Reply::Failed(error));
                 continue;
             }
-            let progress = if !deferred.is_empty() && deferred.contains(home) {
+            let progress = if !deferred.is_empty() && deferred.contains(hash) {
                 Progress::Deferred
             } else {
-                request.execute(&mut execution, reply, *home, replies)
+                request.execute(&mut execution, reply, *hash, replies)
             };
             match progress {
                 Progress::Done => {}
                 Progress::Deferred => {
                     cold_path();
-                    deferred.insert(*home);
+                    deferred.insert(*hash);
                     done -= 1;
                 }
                 Progress::Stopped => {
@@ -269,13 +271,13 @@ impl<M: Memory> Cache<M> {
     #[inline(always)]
     fn prefetch_buckets<R: CacheRequest>(&mut self, requests: &[R]) -> bool {
         let mut all_valid = true;
-        for (request, home) in requests.iter().zip(self.homes.iter_mut()) {
+        for (request, hash) in requests.iter().zip(self.key_hashes.iter_mut()) {
             all_valid &= request.is_valid();
-            *home = self.locator.home(request.key());
+            *hash = self.locator.hash(request.key());
         }
         // This loop only prefetches, so that the page walks of adjacent prefetches overlap.
-        for home in &self.homes[..requests.len()] {
-            self.memory.prefetch_line(home.pointer());
+        for hash in &self.key_hashes[..requests.len()] {
+            self.memory.prefetch_line(hash.pointer());
         }
         all_valid
     }

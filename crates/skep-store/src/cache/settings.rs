@@ -9,8 +9,8 @@
 //!
 //! With 5 items for the 8 entries, one put of a new key in ten finds its bucket full. It evicts the oldest item of the bucket,
 //! which the log would overwrite soon. So the ratio of hits is 0.4 % below that of a queue of the same bytes, under a Zipf
-//! distribution with exponent 0.99 (`tests/fifo.rs`). Entries of 12.8 bytes and units of 32 bytes give 45 bytes for a pair of
-//! 8 + 8 bytes.
+//! distribution with exponent 0.99 (`tests/fifo.rs`). A pair of 8 + 8 bytes takes 45 bytes: a unit of 32 bytes, and a
+//! fifth of a bucket.
 
 use super::item::{Attributes, Header, ITEM_SIZE_MAX};
 use super::log::UNIT_COUNT_MAX;

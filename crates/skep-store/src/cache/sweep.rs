@@ -7,8 +7,8 @@
 //! ```
 //!
 //! 1. When an item is overwritten, its entry stays. It is a miss, because its age shows that it is lost.
-//! 2. After each part of a batch, the sweep visits as many buckets as the part has appended units, in proportion. So it
-//!    visits each bucket once while the log wraps around once.
+//! 2. After each part of a batch, the sweep checks as many buckets as the part has appended units, in proportion. So it
+//!    checks each bucket once while the log wraps around once.
 //! 3. **Why it is needed.** Stored offsets have 32 bits, and without it an old entry would count as young after 2³² units. It
 //!    also counts evictions by the log that no request has noticed.
 //! 4. **What it costs.** It reads adjacent lines, and their number is proportional to the appended bytes: with
@@ -56,7 +56,7 @@ impl Sweep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::bucket::Home;
+    use crate::cache::bucket::KeyHash;
     use crate::memory::{LocalMemory, Memory};
 
     /// Entries of lost items are removed within one more wrap, so no stored offset becomes ambiguous. Those of kept items stay.
@@ -69,9 +69,9 @@ mod tests {
         let (old, _) = log.append(1);
         for bucket in 0..BUCKETS {
             let hash = (u64::from(bucket) << 32).div_ceil(u64::from(BUCKETS)) << 32;
-            let home = Home::from_hash(hash | 5, BUCKETS);
-            assert_eq!(home.pointer(), Pointer::to_line(bucket.into()));
-            Bucket::from_line_mut(lines.line(home.pointer())).set(3, home, old.stored());
+            let hash = KeyHash::from_hash(hash | 5, BUCKETS);
+            assert_eq!(hash.pointer(), Pointer::to_line(bucket.into()));
+            Bucket::from_line_mut(lines.line(hash.pointer())).set(3, hash, old.stored());
             counts.items += 1;
         }
         for appended in 2..=100 {

@@ -38,7 +38,7 @@ pub use handshake::{Cookies, Opening};
 pub use packet::{
     CONTROL_SIZE, Control, Data, Dropped, PACKET_SIZE_MAX, PAYLOAD_SIZE_MAX, Packet, WINDOW_MAX, packets,
 };
-pub use session::{Received, SESSION_TIME, Session, Side};
+pub use session::{Received, Role, SESSION_TIME, Session};
 pub use socket::{ARRIVAL_SIZE_MAX, Burst, DatagramSocket};
 pub use stream::DatagramStream;
 

@@ -1,4 +1,4 @@
-//! The layout of packets. Numbers are little-endian.
+//! The layout of packets. Numbers are little-endian. `docs/protocol.md` explains the fields.
 //!
 //! ```text
 //! control  0      2      3  4  8                16               24
@@ -6,26 +6,10 @@
 //!
 //! data     0      2      3       4        6      8         16       24                32       40
 //!          | "SK" | kind | flags | window | size | session | number | acknowledgement | bitmap | payload |
+//!
+//! kind     1 hello, 2 challenge, 3 accept, 4 unknown; 5 data
+//! flags    1 numbered: it has a payload or ends the stream; 2 end of the stream; 4 probe
 //! ```
-//!
-//! The number and the word of a control packet:
-//!
-//! | kind | from | number | word |
-//! |---|---|---|---|
-//! | hello | client | of the client, chosen by it | 0, or the cookie of a challenge |
-//! | challenge | server | of the client | the cookie |
-//! | accept | server | of the client | number of the session |
-//! | unknown | both | of a session that does not exist, or has ended | 0 |
-//!
-//! The fields of a data packet:
-//!
-//! - `session`: the number of the session.
-//! - `number`: the number of the packet, if it is *numbered*: it has a payload or ends the stream. A numbered packet is
-//!   repeated until it is acknowledged. Any other packet has the number 0.
-//! - `acknowledgement`: the first numbered packet that the sender of this packet lacks.
-//! - `bitmap`: bit *i* is set if it has the packet `acknowledgement + 1 + i`.
-//! - `window`: it takes the packets before `acknowledgement + window`.
-//! - `size`: the bytes of the payload.
 //!
 //! A control packet is not longer than any packet to which it replies. So a forged address cannot make the server send
 //! more bytes than it received.

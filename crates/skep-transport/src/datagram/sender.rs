@@ -23,7 +23,7 @@ use super::{SPARE_SIZE_MAX, shrink};
 
 /// Bytes that were written and not acknowledged, at most.
 pub(super) const SENT_SIZE_MAX: usize = 2 * WINDOW_MAX * PAYLOAD_SIZE_MAX;
-/// A packet is lost when one is acknowledged that was sent as many packets after it.
+/// A packet is lost when one is acknowledged that was sent this number of packets after it.
 const REORDERING_MAX: u64 = 3;
 /// Packets in flight at first, and at least.
 const CONGESTION_START: usize = 32;
@@ -37,7 +37,7 @@ const RESENT_AGE_MAX: Duration = Duration::from_millis(5);
 /// The timeout doubles this number of times.
 const DOUBLINGS_MAX: u32 = 10;
 
-/// A packet that was sent and not acknowledged, or after such a one.
+/// A packet that is not acknowledged, or was sent after one that is not.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     size: u16,

@@ -9,13 +9,13 @@
 //!
 //! 1. Every packet has the acknowledgement and the window of the receiver, so a reply acknowledges its request, and the
 //!    next request the reply.
-//! 2. A server acknowledges in each turn in which packets arrived. A client has no thread that could do so between two
-//!    calls. It acknowledges with its next request, before it waits for more, or after [`UNACKNOWLEDGED_MAX`] packets.
-//!    So a server waits long before it repeats a reply.
+//! 2. A server acknowledges in each turn in which packets arrived. A client acknowledges only during a call: with its
+//!    next request, before it waits, or after [`UNACKNOWLEDGED_MAX`] packets. So the timeout of a server is long
+//!    ([`SERVER_TIMEOUT_MIN`]).
 //! 3. A lost reply is recovered by the client, which knows that it waits: it repeats its request, or sends a *probe* if
 //!    the request is acknowledged. The other side replies to both at once with everything that is not acknowledged.
-//! 4. A server that hears nothing for [`SESSION_TIME`] ends the session. A client does not use a session for an update
-//!    after half of that time without a packet; so it is not told of the end when the update is in flight.
+//! 4. A server that hears nothing for [`SESSION_TIME`] ends the session. A client does not use a session after half of
+//!    that time without a packet, so the server does not end the session while an update is in flight.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use super::sender::Sender;
 pub const SESSION_TIME: Duration = Duration::from_secs(60);
 /// Packets that a client receives before it acknowledges them in any case.
 const UNACKNOWLEDGED_MAX: usize = 16;
-/// The other side is told that the window has grown by as many packets.
+/// Growth of the window, in packets, after which the other side is told.
 const WINDOW_STEP: u64 = 32;
 /// The shortest retransmission timeout of a client, and of a server: see the header.
 const CLIENT_TIMEOUT_MIN: Duration = Duration::from_millis(5);
@@ -37,9 +37,9 @@ const SERVER_TIMEOUTS_MAX: u32 = 6;
 /// The probes after which the time between two of them does not double any more.
 const PROBES_DOUBLED_MAX: u32 = 7;
 
-/// The side of a session.
+/// The role of an end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum Role {
     /// It began the session.
     Client,
     /// It accepted the session.
@@ -61,7 +61,7 @@ pub struct Received {
 #[derive(Debug)]
 pub struct Session {
     number: u64,
-    side: Side,
+    role: Role,
     sender: Sender,
     receiver: Receiver,
     /// Packets that arrived since the last acknowledgement.
@@ -83,15 +83,15 @@ pub struct Session {
 
 impl Session {
     /// Creates one end of the session with this number.
-    pub fn new(number: u64, side: Side, now: Instant) -> Session {
-        let sender = match side {
-            Side::Client => Sender::new(CLIENT_TIMEOUT_MIN, u32::MAX, now),
-            Side::Server => Sender::new(SERVER_TIMEOUT_MIN, SERVER_TIMEOUTS_MAX, now),
+    pub fn new(number: u64, role: Role, now: Instant) -> Session {
+        let sender = match role {
+            Role::Client => Sender::new(CLIENT_TIMEOUT_MIN, u32::MAX, now),
+            Role::Server => Sender::new(SERVER_TIMEOUT_MIN, SERVER_TIMEOUTS_MAX, now),
         };
         let receiver = Receiver::default();
         Session {
             number,
-            side,
+            role,
             sender,
             told_window_end: u64::from(receiver.window()),
             receiver,
@@ -138,7 +138,7 @@ impl Session {
             Ok(receipt) => {
                 self.unacknowledged += 1;
                 self.is_acknowledgement_due |= receipt == Receipt::OutOfOrder
-                    || self.side == Side::Server
+                    || self.role == Role::Server
                     || self.unacknowledged >= UNACKNOWLEDGED_MAX;
                 received.is_readable = self.receiver.acknowledgement() > before;
             }

@@ -20,7 +20,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_store::naive;
 
-use super::{Control, Cookies, Opening, PAYLOAD_SIZE_MAX, Packet, Session, Side, WINDOW_MAX};
+use super::{Control, Cookies, Opening, PAYLOAD_SIZE_MAX, Packet, Role, Session, WINDOW_MAX};
 
 /// A session holds as many packets in its window, and twice as many that leave; a buffer may be twice its content.
 const MEMORY_MAX: usize = 8 * WINDOW_MAX * PAYLOAD_SIZE_MAX;
@@ -156,8 +156,8 @@ fn run_streams(seed: u64, faults: [u32; 3], is_broken: bool) -> Result<(), Strin
     let mut now = begun;
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut network = Network::new(faults, seed);
-    let mut client = Session::new(7, Side::Client, now);
-    let mut server = Session::new(7, Side::Server, now);
+    let mut client = Session::new(7, Role::Client, now);
+    let mut server = Session::new(7, Role::Server, now);
     if is_broken {
         server.take_twice();
     }
@@ -241,7 +241,7 @@ impl Adder {
         match (Packet::decode(packet).expect("packets are well-formed"), &mut self.session) {
             (Packet::Control(control), None) => {
                 let number = self.opening.receive(control, now);
-                self.session = number.map(|number| Session::new(number, Side::Client, now));
+                self.session = number.map(|number| Session::new(number, Role::Client, now));
             }
             (Packet::Control(Control::Unknown { session }), Some(own)) => {
                 assert_ne!(session, own.number(), "the server keeps a session that is in use");
@@ -306,7 +306,7 @@ impl Server {
                 let (known, session, _) = self
                     .sessions
                     .entry(from)
-                    .or_insert_with(|| (client, Session::new(cookies.session_number(), Side::Server, now), Vec::new()));
+                    .or_insert_with(|| (client, Session::new(cookies.session_number(), Role::Server, now), Vec::new()));
                 assert_eq!(*known, client);
                 Some(Control::Accept { client, session: session.number() })
             }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::handshake::Opening;
 use super::packet::{Control, Packet, packets};
-use super::session::{SESSION_TIME, Session, Side};
+use super::session::{Role, SESSION_TIME, Session};
 use super::socket::{ARRIVAL_SIZE_MAX, Burst, DatagramSocket};
 
 /// The shortest timeout of a receive that waits.
@@ -62,7 +62,7 @@ impl DatagramStream {
                 _ => None,
             });
             if let Some(number) = accepted {
-                let session = Session::new(number, Side::Client, now);
+                let session = Session::new(number, Role::Client, now);
                 socket.set_timeout(WAIT_MIN)?;
                 let (burst, wait_max) = (Burst::default(), WAIT_MIN);
                 return Ok(DatagramStream { socket, address, session, arrival, burst, wait_max });
@@ -227,7 +227,7 @@ mod tests {
         let mut stream = DatagramStream {
             socket: DatagramSocket::new(socket),
             address,
-            session: Session::new(7, Side::Client, Instant::now()),
+            session: Session::new(7, Role::Client, Instant::now()),
             arrival: vec![0; ARRIVAL_SIZE_MAX].into(),
             burst: Burst::default(),
             wait_max: WAIT_MIN,

@@ -29,7 +29,7 @@ pub struct End {
 
 /// Changes since the last use of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct Changes {
     /// Bytes have arrived.
     pub has_bytes: bool,
     /// The other side has taken bytes, after a send found too little room.
@@ -113,32 +113,32 @@ impl End {
     }
 
     /// Returns true if there is something to receive, or room to send if the caller waits for it, or if the other side
-    /// has ended. For a caller that receives all that it can.
+    /// has ended. The caller must have received all bytes that it can.
     pub fn is_ready(&self, for_room: bool) -> bool {
         let (side, peer) = (self.side.borrow(), self.peer.file());
         self.is_over.get() || side.has_bytes(peer) || for_room && side.has_room(peer) || side.has_peer_ended(peer)
     }
 
     /// Returns true if no byte and no end has arrived, as far as memory says.
-    pub fn is_silent(&self) -> bool {
+    pub fn has_nothing_to_receive(&self) -> bool {
         !self.is_ready(false)
     }
 
     /// Returns the changes since the last call or the last use, each once. Costs no system call.
     #[inline]
-    pub fn news(&self) -> News {
-        let (has_bytes, has_room) = self.side.borrow_mut().news(self.peer.file());
-        News { has_bytes, has_room }
+    pub fn take_changes(&self) -> Changes {
+        let (has_bytes, has_room) = self.side.borrow_mut().take_changes(self.peer.file());
+        Changes { has_bytes, has_room }
     }
 
-    /// Returns true if [`End::news`] would return some.
+    /// Returns true if [`End::take_changes`] would return a change.
     #[inline]
-    pub fn has_news(&self) -> bool {
-        self.side.borrow().has_news(self.peer.file())
+    pub fn has_changes(&self) -> bool {
+        self.side.borrow().has_changes(self.peer.file())
     }
 
     /// Asks the other side for doorbells from now on: for bytes, and for room if a send found too little, or if
-    /// `for_room` says so. Before the caller sleeps, it must check once more with [`End::news`] or [`End::is_ready`].
+    /// `for_room` says so. Before the caller sleeps, it must check once more with [`End::take_changes`] or [`End::is_ready`].
     pub fn begin_wait(&self, for_room: bool) {
         let mut side = self.side.borrow_mut();
         let for_room = for_room || side.is_blocked();

@@ -7,9 +7,9 @@
 //!          ◀── unix socket: doorbells, the end ──▶
 //! ```
 //!
-//! The server creates both files (memfds), so their sizes are its own. It seals the request file against resizing, and
-//! the reply file also against writing by others. So a client can damage nothing except its own requests. The server
-//! copies bytes out of the ring before anybody looks at them, and it checks each word that the client writes.
+//! The server creates both files (memfds), so a client cannot choose their sizes. It seals the request file against
+//! resizing, and the reply file also against writing by others. So a client can damage nothing except its own requests.
+//! The server copies bytes out of the ring before it parses them, and checks each word that the client writes.
 //!
 //! A *file* has one writer. Its words say how far the writer is in both rings:
 //!
@@ -25,10 +25,17 @@
 //! - wait: says if the writer of this file waits for a doorbell, and what for (`words.rs`).
 //! - ring: byte *n* of the stream is at *n* modulo the size of the ring.
 //!
-//! Steps of a send: copy the bytes into the ring, publish the tail with release order, fence, and ring the doorbell if
-//! the other side waits. A doorbell is one byte over the socket. In the steady state both sides poll, and there is no
-//! system call. A side that has found nothing for a while sets its wait word, fences, polls once more, and sleeps until
-//! the socket is readable. The two fences are sequentially consistent: either the sender sees the wait word, or the
+//! Steps of a send:
+//!
+//! 1. Copy the bytes into the ring.
+//! 2. Publish the tail with release order, and fence.
+//! 3. Ring the doorbell if the other side waits. A doorbell is one byte over the socket.
+//!
+//! While both sides poll, neither makes a system call, except that a waiting client gives its core to other threads
+//! (`wait.rs`). A side that has found nothing for a while sets its wait word, fences, polls once more, and sleeps until
+//! the socket is readable.
+//!
+//! **Why no wake-up is lost.** The two fences are sequentially consistent: either the sender sees the wait word, or the
 //! other side sees the tail. `tests/shared_words.rs` checks all interleavings.
 //!
 //! The doorbell is the socket and not an eventfd. Both sides of an eventfd share its flags, so a client could make the
@@ -46,7 +53,7 @@ mod tests;
 mod wait;
 mod words;
 
-pub use end::{End, News};
+pub use end::{Changes, End};
 pub use layout::{CONNECTION_SIZE, RING_SIZE};
 pub use side::InvalidWord;
 pub use wait::wait;

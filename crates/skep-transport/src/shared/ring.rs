@@ -1,7 +1,7 @@
 //! Copies bytes into a ring and out of it.
 //!
-//! All accesses are to whole words, so that both sides access the same bytes with the same size. A word at the begin
-//! or the end of a copy may have bytes of others; they keep their values.
+//! All accesses are to whole words, so that both sides access the same bytes with the same size. The first or last word
+//! of a copy may contain bytes outside the copy; these keep their values.
 
 use super::sync::{AtomicU64, Ordering};
 use super::words::PeerWords;

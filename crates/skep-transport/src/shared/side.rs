@@ -62,7 +62,7 @@ pub(crate) struct Side {
     received: u64,
     /// Bytes that the other side had sent at the last check.
     arrived: u64,
-    /// The words of the other side when [`Side::news`] last compared them.
+    /// The words of the other side when [`Side::take_changes`] last compared them.
     seen_tail: u64,
     seen_taken: u64,
     /// The last send found too little room.
@@ -151,7 +151,7 @@ impl Side {
     /// Returns which words of the other side have changed since the last call or the last use: its tail, and if a send
     /// found too little room, the bytes that it has taken.
     #[inline]
-    pub(crate) fn news(&mut self, peer: PeerFile<'_>) -> (bool, bool) {
+    pub(crate) fn take_changes(&mut self, peer: PeerFile<'_>) -> (bool, bool) {
         let tail = peer.words.load(peer.tail);
         let has_bytes = std::mem::replace(&mut self.seen_tail, tail) != tail;
         let has_room = self.is_blocked && {
@@ -161,9 +161,9 @@ impl Side {
         (has_bytes, has_room)
     }
 
-    /// Returns true if [`Side::news`] would return some.
+    /// Returns true if [`Side::take_changes`] would return a change.
     #[inline]
-    pub(crate) fn has_news(&self, peer: PeerFile<'_>) -> bool {
+    pub(crate) fn has_changes(&self, peer: PeerFile<'_>) -> bool {
         peer.words.load(peer.tail) != self.seen_tail
             || self.is_blocked && peer.words.load(peer.taken) != self.seen_taken
     }

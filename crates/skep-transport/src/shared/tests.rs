@@ -92,7 +92,7 @@ fn a_side_survives_every_word_of_a_hostile_one() {
                     Ok(moved) => assert!(moved.size <= size.min(64)),
                     Err(error) => errors[usize::from(error == InvalidWord::Taken)] += 1,
                 },
-                2 => _ = (side.news(peer_file), side.has_peer_ended(peer_file)),
+                2 => _ = (side.take_changes(peer_file), side.has_peer_ended(peer_file)),
                 3 => side.begin_wait(own_file, size % 2 == 0),
                 _ => side.end_wait(own_file),
             }
@@ -151,9 +151,9 @@ fn no_doorbell_rings_while_both_sides_poll() {
     let mut buffer = [0; 100];
     for round in 0..10_000 {
         assert_eq!(client.send(&buffer[..1 + round % 100]).unwrap(), 1 + round % 100);
-        assert!(server.news().has_bytes && !server.has_news());
+        assert!(server.take_changes().has_bytes && !server.has_changes());
         assert_eq!(server.receive(&mut buffer).unwrap(), 1 + round % 100);
-        assert!(!server.has_news(), "its news were taken with the bytes");
+        assert!(!server.has_changes(), "its change was taken with the bytes");
         assert_eq!(server.send(&buffer[..7]).unwrap(), 7);
         assert_eq!(client.receive(&mut buffer).unwrap(), 7);
     }
@@ -165,11 +165,11 @@ fn one_doorbell_rings_for_each_wait() {
     let (server, client) = ends();
     for _ in 0..3 {
         server.begin_wait(false);
-        assert!(!server.has_news());
+        assert!(!server.has_changes());
         for _ in 0..10 {
             client.send(b"request").unwrap();
         }
-        assert!(server.news().has_bytes);
+        assert!(server.take_changes().has_bytes);
         server.end_wait();
         assert_eq!(doorbells(&server), 1);
         client.send(b"request").unwrap();
@@ -184,9 +184,9 @@ fn a_side_that_waits_and_finds_its_ring_full_is_woken_for_room() {
     server.begin_wait(false);
     assert_eq!(server.send(&vec![7; 2 * RING_SIZE]).unwrap(), RING_SIZE);
     assert_eq!(server.send(&[7]).unwrap_err().kind(), ErrorKind::WouldBlock);
-    assert!(!server.has_news() && doorbells(&server) == 0);
+    assert!(!server.has_changes() && doorbells(&server) == 0);
     assert_eq!(client.receive(&mut [0; 10]).unwrap(), 10);
-    assert!(server.news().has_room && doorbells(&server) == 1);
+    assert!(server.take_changes().has_room && doorbells(&server) == 1);
     assert_eq!(server.send(&[7; 20]).unwrap(), 10);
 }
 
@@ -211,7 +211,7 @@ fn the_last_bytes_arrive_before_the_end() {
         assert_eq!(client.receive(&mut [0; 10]).unwrap(), 3);
         assert!(wait(&[(&client, false)], LIMIT).unwrap());
         assert_eq!(client.receive(&mut [0; 10]).unwrap(), 0);
-        assert!(!client.is_silent());
+        assert!(!client.has_nothing_to_receive());
     }
 }
 
@@ -244,7 +244,7 @@ fn a_client_can_change_nothing_but_its_own_words() {
         assert_eq!(requests.write_at(&value.to_le_bytes(), (index * WORD_SIZE) as u64).unwrap(), WORD_SIZE);
     };
     word(TAIL_WORD, RING_SIZE as u64 + 1);
-    assert!(server.news().has_bytes);
+    assert!(server.take_changes().has_bytes);
     assert_eq!(server.receive(&mut [0; 9]).unwrap_err().to_string(), InvalidWord::Tail.to_string());
     assert_eq!(server.invalid_word(), Some(InvalidWord::Tail));
     word(TAKEN_WORD, 1);

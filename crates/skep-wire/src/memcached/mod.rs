@@ -51,6 +51,7 @@
 //! | `-0` as flags, size, cas or delta | 0 | refused |
 //! | a byte 0 | ends the line | refused in a key |
 //! | base64 that continues after its end | ignores the rest | refused |
+//! | a line that begins with the byte 80₁₆, as requests of the binary protocol do | `ERROR` after another line | closes the connection |
 //! | a line over [`LINE_SIZE_MAX`] | accepted if it arrives in one part | closes the connection |
 //! | an opaque token that is too long | refused after the change by `ma` or `N` | refused before any change |
 //! | `lru_crawler`, `watch`, `slabs` and other commands on its memory | | `ERROR` |

@@ -23,6 +23,8 @@ use super::text::parse_text;
 use super::words::Words;
 use super::{ErrorReply, KEY_SIZE_MAX, LINE_SIZE_MAX, RETRIEVAL_SIZE_MAX, Request};
 
+/// The first byte of each request of the binary protocol.
+const BINARY_MAGIC: u8 = 0x80;
 /// Blanks that may precede the command of a long line.
 const INDENTATION_MAX: usize = 100;
 
@@ -49,7 +51,8 @@ pub enum Parsed<'b> {
     },
     /// This many bytes belong to the value of a refused request. The next call must pass the bytes after them.
     Dropped(usize),
-    /// The line does not end, or the client speaks HTTP. The server closes the connection without a reply.
+    /// The line does not end, or the client speaks HTTP or the binary protocol. The server closes the connection without
+    /// a reply.
     Close,
 }
 
@@ -97,6 +100,9 @@ impl RequestParser {
         }
         if input.len() < self.size {
             return Parsed::Incomplete;
+        }
+        if input.first() == Some(&BINARY_MAGIC) {
+            return Parsed::Close;
         }
         let Some(offset) = memchr(b'\n', &input[self.searched..]) else {
             self.searched = input.len();

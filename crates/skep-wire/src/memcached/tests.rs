@@ -331,6 +331,9 @@ fn lines_have_a_limit() {
 
 #[test]
 fn http_closes_the_connection() {
+    for input in [&b"\x80"[..], b"\x80\x07\0\0", b"\x80\n"] {
+        assert_eq!(parse_all(input, 1), ["close"], "the binary protocol");
+    }
     for line in ["GET / HTTP/1.1\r\nHost: a\r\n", "POST /set HTTP/1.0\n", "foo HTTP/2\r\nversion\r\n"] {
         assert_eq!(parse_all(line.as_bytes(), 7), ["close"]);
     }

@@ -83,7 +83,7 @@ pub enum WireError {
     #[error("malformed operation")]
     Malformed = 4,
     /// The server has no space with this number.
-    #[error("unknown space: 0 is the hash store, 1 the ordered store unless the server was started without it")]
+    #[error("the server does not have this space: 1 (ordered) needs --ordered-memory, 2 (cache) needs --cache-memory")]
     UnknownSpace = 5,
     /// The server has no room for the operation now. The client can send it again later.
     #[error("server is busy, send the operation again later")]

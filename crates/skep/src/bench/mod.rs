@@ -50,6 +50,7 @@ use workload::{Keys, RECORD_BITS, Workload, draw};
 /// Measures a server or the store.
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
+#[command(mut_arg("password_file", |argument| argument.global(false)))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     part: Option<Part>,
@@ -68,7 +69,7 @@ pub(crate) struct Arguments {
     /// Space of the server: hash or ordered [default: hash; ordered for e and cloud].
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     space: Option<Space>,
-    /// Native address of the server: HOST:PORT, or shm:PATH for shared memory.
+    /// Native address of the server: HOST:PORT, udp:HOST:PORT, or shm:PATH for shared memory.
     #[arg(long, value_name = "ADDRESS", default_value = crate::cli::DEFAULT_ADDRESS, value_parser = crate::cli::native_address)]
     addr: String,
     #[command(flatten)]
@@ -127,6 +128,14 @@ enum Part {
     /// Measure a store alone, on one core, as a share of the limit of the memory.
     Engine(engine::Arguments),
     /// Measure the transports between a client and a server.
+    ///
+    /// Two servers of one shard run in this process, so no other server is needed. One has a store, the other one only
+    /// echoes: it decodes the same requests, and replies to each with a value of the same size, and touches no store. So an
+    /// ECHO is the upper bound of a transport, and GET and PUT are also printed as shares of it. Both shards share one core,
+    /// and the client has another one. While one server works, the other one sleeps.
+    ///
+    /// In each round every transport and depth runs ECHO, GET and PUT in turn, each after a warm-up. Shares are calculated
+    /// round by round. A depth is the number of operations in a batch; the client waits for all replies of a batch.
     Transport(transport::Arguments),
 }
 
@@ -148,7 +157,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let client_count = usize::from(arguments.clients.unwrap_or(if arguments.embedded { 1 } else { 4 }));
     let (space, plan) = plan(arguments)?;
     let shares = shares(arguments.records, client_count as u64);
-    if arguments.rate.is_some() && arguments.addr.starts_with("shm:") {
+    if arguments.rate.is_some() && ["shm:", "udp:"].iter().any(|prefix| arguments.addr.starts_with(prefix)) {
         return Err(Failure::Usage("--rate needs a native address of TCP: write --addr HOST:PORT".to_owned()));
     }
     let login = Login::new(&arguments.addr, &arguments.password)?;
@@ -324,6 +333,9 @@ fn space(arguments: &Arguments, mix: Mix) -> Result<Space, Failure> {
     let refusal = match pairs_max {
         Some(_) if space != Space::Ordered => {
             "only the ordered space has an order of keys to scan: write --space ordered, or leave it out".to_owned()
+        }
+        _ if space == Space::Cache => {
+            "--space cache: a cache may forget the loaded records: choose hash or ordered".to_owned()
         }
         _ if arguments.embedded && (space != Space::Hash || mix.inserts()) => {
             "embedded stores are hash stores with memory for the loaded records only: measure a server, or the ordered store with `skep \

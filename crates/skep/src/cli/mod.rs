@@ -8,7 +8,7 @@ mod request;
 mod scan;
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skep::limits::VALUE_SIZE_MAX;
@@ -29,7 +29,7 @@ pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7379";
 /// Sends one command.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Native address of the server: HOST:PORT, or shm:PATH for shared memory.
+    /// Native address of the server: HOST:PORT, udp:HOST:PORT, or shm:PATH for shared memory.
     #[arg(long, global = true, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, value_parser = native_address)]
     addr: String,
     #[command(flatten)]
@@ -267,10 +267,7 @@ fn not_found(command: &Command) -> Result<(), Failure> {
 pub(crate) fn connect(login: &Login) -> Result<Client, String> {
     let address = login.address.as_str();
     Client::connect_with(address, HASH_SPACE, &login.settings).map_err(|error| match error {
-        ClientError::Connect { source, .. } => format!(
-            "no server replies at {address}: {}: start one with `skep serve`, or name its native address with --addr",
-            reason(&source)
-        ),
+        ClientError::Connect { source, .. } => not_connected(address, &source),
         ClientError::Refused { reason: refusal @ (Refusal::PasswordNeeded | Refusal::PasswordWrong), .. } => {
             format!(
                 "the server at {address} refuses the connection: {refusal}: name the file that holds it with \
@@ -281,13 +278,38 @@ pub(crate) fn connect(login: &Login) -> Result<Client, String> {
     })
 }
 
-/// Checks the form of a native address: that of a server's port, perhaps after `tcp:`, or `shm:` and a path.
+/// Explains why no connection was made, by the transport of the address.
+fn not_connected(address: &str, source: &io::Error) -> String {
+    let cause = reason(source);
+    match address.split_once(':') {
+        Some(("shm", path)) => match source.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => format!(
+                "no server listens at {address}: start one with `skep serve --shared-memory {path}`, or name another \
+                 address with --addr"
+            ),
+            ErrorKind::PermissionDenied => {
+                format!("{address} belongs to another user: run as the user of the server, or use its port (HOST:PORT)")
+            }
+            _ => format!("cannot connect to {address}: {cause}: use the port of the server (HOST:PORT)"),
+        },
+        Some(("udp", first)) => format!(
+            "no server replies at {address}: {cause}: start one with `skep serve --udp {first}`, or name its first UDP \
+             port with --addr"
+        ),
+        _ => format!(
+            "no server replies at {address}: {cause}: start one with `skep serve`, or name its native address with --addr"
+        ),
+    }
+}
+
+/// Checks the form of a native address: that of a server's port, perhaps after `tcp:` or `udp:`, or `shm:` and a path.
 pub(crate) fn native_address(text: &str) -> Result<String, String> {
     match text.split_once(':') {
         Some(("shm", "")) => Err(format!("`{text}` names no socket: write shm:PATH, such as shm:/run/skep.sock")),
         Some(("shm", _)) => Ok(text.to_owned()),
         Some(("tcp", rest)) => address(rest),
-        _ => address(text).map_err(|refusal| format!("{refusal}, or shm:PATH")),
+        Some(("udp", rest)) => address(rest).map(|_| text.to_owned()),
+        _ => address(text).map_err(|refusal| format!("{refusal}, udp:HOST:PORT, or shm:PATH")),
     }
 }
 
@@ -450,6 +472,12 @@ mod tests {
         for text in ["", "foo", "foo:", ":7379", "foo:bar", "foo:70000", "::1", "7379"] {
             let refusal = super::address(text).unwrap_err();
             assert!(refusal.contains("HOST:PORT"), "{text}: {refusal}");
+        }
+        for text in ["localhost:1", "udp:localhost:1", "shm:a"] {
+            assert_eq!(super::native_address(text).as_deref(), Ok(text));
+        }
+        for text in ["foo", "udp:foo", "udp:", "shm:"] {
+            assert!(super::native_address(text).is_err(), "{text}");
         }
     }
 

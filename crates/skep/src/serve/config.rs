@@ -12,6 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use skep::Password;
+use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 use skep_server::ServerSettings;
 
 use crate::failure::{Failure, reason};
@@ -31,7 +32,7 @@ pub(crate) struct Configuration {
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) resp: Option<PortAddress>,
     /// Path of a unix socket over which clients of the same user get shared memory: skep cli --addr shm:PATH, the client
-    /// crate [default: no shared memory].
+    /// crate; at most 1024 connections, 136KiB each beside --connection-memory [default: no shared memory].
     #[arg(long, value_name = "PATH")]
     pub(crate) shared_memory: Option<PathBuf>,
     /// Port for Redis clients instead of the one in --resp, as redis-server names it; 0 means off.
@@ -46,8 +47,8 @@ pub(crate) struct Configuration {
     pub(crate) memcached_udp: Option<PortAddress>,
     /// Largest value that clients of memcached may store, 1 B to 1MiB [default: 1MiB].
     #[arg(long, value_name = "SIZE")]
-    pub(crate) memcached_value_max: Option<MemorySize>,
-    /// UDP address for native clients: each shard has a port, and this is the first one; or off [default: off].
+    pub(crate) memcached_value_max: Option<ValueSize>,
+    /// First UDP port for native clients (udp:HOST:PORT), or off; shard N uses port PORT + N [default: off].
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) udp: Option<PortAddress>,
     /// File whose first line is the password that clients must send [default: no password].
@@ -65,7 +66,8 @@ pub(crate) struct Configuration {
     /// Memory of the ordered space, which all shards share; 0 or off disables the space [default: 256MiB].
     #[arg(long, value_name = "SIZE|off")]
     pub(crate) ordered_memory: Option<MemoryOrOff>,
-    /// Memory of the cache space in all shards together, such as 4GiB; 0 or off disables the space [default: off].
+    /// Memory of the cache space in all shards together, such as 4GiB: 2MiB to 64GiB for each shard; 0 or off disables the
+    /// space [default: off].
     #[arg(long, value_name = "SIZE|off")]
     pub(crate) cache_memory: Option<MemoryOrOff>,
     /// How long the state of a scan is kept if no further page is requested, 1ms to 3600s [default: 5s].
@@ -74,7 +76,8 @@ pub(crate) struct Configuration {
     /// Threads with one store each [default: three quarters of the cores, at least 1].
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<ShardCount>,
-    /// Average size of a key and its value in bytes; it divides the memory between index and slabs [default: 64].
+    /// Average size of a key and its value in bytes; it divides the memory between index and slabs, and in the cache
+    /// between index and log [default: 64].
     #[arg(long, value_name = "BYTES")]
     pub(crate) kv_size: Option<KvSize>,
     /// Share of the memory for the hash index, above 0 and below 1 [default: computed from --kv-size].
@@ -98,7 +101,8 @@ pub(crate) struct Configuration {
     /// Close connections that send nothing for this number of seconds; 0 means never [default: 0].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
     pub(crate) timeout: Option<u32>,
-    /// Ask for the peer of a silent connection after this number of seconds; 0 means never [default: 300].
+    /// Let the kernel check, after this number of seconds without bytes, that the client still exists; 0 means never
+    /// [default: 300].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
     pub(crate) tcp_keepalive: Option<u32>,
     /// Touch all memory at the start: the start is slower, and there are no page faults afterwards [default: false].
@@ -136,6 +140,11 @@ pub(crate) struct RequiredPassword(Option<Password>);
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct YesOrNo(bool);
+
+/// The largest value of a memcached client in bytes, 1 B to 1 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct ValueSize(usize);
 
 /// The memory of a space in bytes; 0 if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
@@ -274,20 +283,11 @@ impl Configuration {
                 (PortAddress::At(address), None) => Some(address),
                 (PortAddress::At(address), Some(port)) => Some(SocketAddr::new(address.ip(), port)),
             },
-            udp: match complete.udp.expect(given) {
-                PortAddress::Off => None,
-                PortAddress::At(address) => Some(address),
-            },
+            udp: complete.udp.expect(given).address(),
             shared_memory: complete.shared_memory,
-            memcached: match complete.memcached.expect(given) {
-                PortAddress::Off => None,
-                PortAddress::At(address) => Some(address),
-            },
-            memcached_udp: match complete.memcached_udp.expect(given) {
-                PortAddress::Off => None,
-                PortAddress::At(address) => Some(address),
-            },
-            memcached_value_max: usize::try_from(complete.memcached_value_max.expect(given).0).unwrap_or(usize::MAX),
+            memcached: complete.memcached.expect(given).address(),
+            memcached_udp: complete.memcached_udp.expect(given).address(),
+            memcached_value_max: complete.memcached_value_max.expect(given).0,
             password: None,
             protected_mode: complete.protected_mode.expect(given).0,
             timeout: complete.timeout.expect(given),
@@ -325,7 +325,7 @@ const SHARD_COUNT_MAX: u16 = 256;
 /// No process has this many file descriptors.
 const CLIENT_COUNT_MAX: usize = 1 << 30;
 /// The largest possible average: the longest key and the longest value.
-const KV_SIZE_MAX: usize = skep_core::operation::KEY_SIZE_MAX + skep_core::operation::VALUE_SIZE_MAX;
+const KV_SIZE_MAX: usize = KEY_SIZE_MAX + VALUE_SIZE_MAX;
 /// Ten slots of five bytes.
 const INLINE_THRESHOLD_MAX: usize = 50;
 
@@ -347,16 +347,23 @@ impl FromStr for ListenAddress {
     }
 }
 
+impl PortAddress {
+    /// Returns the address, unless there is none.
+    fn address(self) -> Option<SocketAddr> {
+        match self {
+            PortAddress::Off => None,
+            PortAddress::At(address) => Some(address),
+        }
+    }
+}
+
 impl FromStr for PortAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(PortAddress::Off),
-            _ => match parse_address(text) {
-                Ok(address) => Ok(PortAddress::At(address)),
-                Err(refusal) => Err(format!("{refusal}, or off")),
-            },
+            _ => parse_address(text).map(PortAddress::At).map_err(|refusal| format!("{refusal}, or off")),
         }
     }
 }
@@ -405,16 +412,26 @@ impl TryFrom<toml::Value> for YesOrNo {
     }
 }
 
+impl FromStr for ValueSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse().map(|MemorySize(size)| usize::try_from(size)) {
+            Ok(Ok(size @ 1..=VALUE_SIZE_MAX)) => Ok(ValueSize(size)),
+            _ => Err(format!(
+                "`{text}` is not the size of a value: write a number and a unit, 1B to 1MiB, such as 64KiB"
+            )),
+        }
+    }
+}
+
 impl FromStr for MemoryOrOff {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "off" | "0" => Ok(MemoryOrOff(0)),
-            _ => match text.parse() {
-                Ok(MemorySize(size)) => Ok(MemoryOrOff(size)),
-                Err(refusal) => Err(format!("{refusal}, or off")),
-            },
+            _ => text.parse().map(|MemorySize(size)| MemoryOrOff(size)).map_err(|refusal| format!("{refusal}, or off")),
         }
     }
 }
@@ -425,7 +442,10 @@ impl TryFrom<toml::Value> for MemoryOrOff {
     fn try_from(value: toml::Value) -> Result<Self, String> {
         match value.as_str() {
             Some(text) => text.parse(),
-            None => MemorySize::try_from(value).map(|size| MemoryOrOff(size.0)),
+            None if value.as_integer() == Some(0) => Ok(MemoryOrOff(0)),
+            None => MemorySize::try_from(value)
+                .map(|size| MemoryOrOff(size.0))
+                .map_err(|refusal| format!("{refusal}, or \"off\"")),
         }
     }
 }
@@ -546,6 +566,7 @@ macro_rules! from_file {
 from_file! {
     ListenAddress: Text, "\"127.0.0.1:7379\"";
     PortAddress: Text, "\"127.0.0.1:6379\" or \"off\"";
+    ValueSize: Text, "\"64KiB\"";
     ShardCount: Number, "4, a whole number without quotes";
     ClientCount: Number, "10000, a whole number without quotes";
     KvSize: Number, "64, a whole number of bytes without quotes";

@@ -18,6 +18,7 @@ use std::thread;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use skep::RegionError;
 use skep_server::{Server, ServerSettings, StartError};
 
 use crate::failure::{Failure, reason};
@@ -58,18 +59,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     log_to_standard_error();
     allocator::return_freed_buffers();
-    let server = Server::start(&settings).map_err(|error| Failure::Runtime(explain(&error)))?;
+    let server = Server::start(&settings).map_err(|error| failure_of(&error, &settings))?;
     let handle = signals.handle();
     server.on_shutdown(move || handle.close());
     // From here on a signal stops the server in order.
     starting.store(false, Ordering::SeqCst);
 
+    let shared_memory = settings.shared_memory.as_deref().and_then(|path| std::path::absolute(path).ok());
     let program = std::env::args().next().unwrap_or_else(|| "skep".to_owned());
     let screen = Screen {
         program: &program,
         native: server.native_address(),
         resp: server.resp_address(),
-        shared_memory: settings.shared_memory.as_deref(),
+        shared_memory: shared_memory.as_deref(),
         memcached: server.memcached_address(),
         memcached_udp: server.memcached_udp_address(),
         udp: server.udp_address(),
@@ -94,9 +96,58 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Explains why the server did not start, with the flags to change.
-fn explain(error: &StartError) -> String {
+/// Returns the failure of a start. It is one of usage if the settings cannot work on any machine.
+fn failure_of(error: &StartError, settings: &ServerSettings) -> Failure {
+    use StartError as Error;
+    let message = explain(error, settings);
     match error {
+        Error::HashMemory(error) | Error::OrderedMemory(error) | Error::CacheMemory(error) => match error {
+            RegionError::TooSmall { .. } | RegionError::TooLarge { .. } => Failure::Usage(message),
+            RegionError::Refused { .. } => Failure::Runtime(message),
+        },
+        Error::Shards(_)
+        | Error::OrderedShards(_)
+        | Error::Delay(_)
+        | Error::Lease(_)
+        | Error::ConnectionMemory { .. }
+        | Error::Connections
+        | Error::MemcachedWithoutCache
+        | Error::MemcachedValue(_)
+        | Error::UdpPorts { .. }
+        | Error::Store(_) => Failure::Usage(message),
+        _ => Failure::Runtime(message),
+    }
+}
+
+/// Explains why the memory of a space is too small for its stores: one for each shard, or one for all.
+fn explain_memory(error: &StartError, settings: &ServerSettings) -> Option<String> {
+    let (flag, memory, stores, cause) = match error {
+        StartError::HashMemory(cause) => ("--memory", settings.memory, settings.shards, cause),
+        StartError::OrderedMemory(cause) => ("--ordered-memory", settings.ordered_memory, 1, cause),
+        StartError::CacheMemory(cause) => ("--cache-memory", settings.cache_memory, settings.shards, cause),
+        _ => return None,
+    };
+    let RegionError::TooSmall { size, size_min } = *cause else { return None };
+    let (memory, least, size_min) =
+        (MemorySize(memory), MemorySize(size_min * u64::from(stores)), MemorySize(size_min));
+    Some(match stores {
+        1 => format!("{flag} {memory} is too little: choose at least {least}"),
+        _ => format!(
+            "{flag} {memory} gives each of {stores} shards {}; each needs at least {size_min}: choose at least {least}, \
+             or fewer --shards",
+            MemorySize(size)
+        ),
+    })
+}
+
+/// Explains why the server did not start, with the flags to change.
+fn explain(error: &StartError, settings: &ServerSettings) -> String {
+    if let Some(explained) = explain_memory(error, settings) {
+        return explained;
+    }
+    match error {
+        StartError::UdpInUse { .. } => format!("{error} with --udp"),
+        StartError::UdpPorts { .. } => error.to_string().replacen("UDP address", "--udp", 1),
         StartError::MemoryAvailable { memory, ordered_memory, cache_memory, connection_memory, available } => {
             let (available, most) = (MemorySize(*available), MemorySize(available / 10 * 9));
             let (memory, connections) = (MemorySize(*memory), MemorySize(*connection_memory));
@@ -115,7 +166,7 @@ fn explain(error: &StartError) -> String {
             MemorySize(*connection_memory),
             MemorySize(ServerSettings::connection_memory_min(*connections_max))
         ),
-        StartError::SharedMemoryInUse(_) => format!("{error} with --shared-memory"),
+        StartError::SharedMemoryInUse(_) | StartError::SharedMemoryFile(_) => format!("{error} with --shared-memory"),
         StartError::SharedMemory { path, source } => format!(
             "cannot listen at {} for shared memory: {}: choose another path with --shared-memory",
             path.display(),
@@ -135,9 +186,6 @@ fn explain(error: &StartError) -> String {
         ),
         StartError::MemcachedWithoutCache => {
             "a memcached port needs a cache: add --cache-memory SIZE, such as --cache-memory 1GiB".to_owned()
-        }
-        StartError::MemcachedValue(size) => {
-            format!("--memcached-value-max {}: choose 1 B to 1 MiB", MemorySize(*size as u64))
         }
         _ => reason(error),
     }

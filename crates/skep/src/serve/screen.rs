@@ -93,7 +93,7 @@ impl Screen<'_> {
             None => line(format_args!("  RESP        off")),
         }
         if let Some(path) = self.shared_memory {
-            line(format_args!("  shared      shm:{}", path.display()));
+            line(format_args!("  shm         shm:{}", path.display()));
         }
         if let Some(address) = self.memcached {
             line(format_args!("  memcached   {address}"));
@@ -102,10 +102,13 @@ impl Screen<'_> {
             line(format_args!("  memcached   {address}, UDP"));
         }
         if let Some(address) = self.udp {
-            line(format_args!(
-                "  UDP         {address}{}",
-                if self.shard_count > 1 { ", and the ports after it" } else { "" }
-            ));
+            match self.shard_count {
+                1 => line(format_args!("  UDP         {address}")),
+                count => line(format_args!(
+                    "  UDP         {address} to {}, a port for each shard",
+                    address.port().saturating_add(count - 1)
+                )),
+            }
         }
         let shards = match self.shard_count {
             1 => "1 shard".to_owned(),
@@ -154,6 +157,13 @@ impl Screen<'_> {
             line(format_args!("  {} cli{to_native} incr a 41", self.program));
         }
         line(format_args!("  {} cli{to_native} update hits add i64 5 --init 0", self.program));
+        if let Some(path) = self.shared_memory {
+            line(format_args!("  {} cli --addr shm:{} get a", self.program, path.display()));
+        }
+        if let Some(address) = self.memcached.map(reachable) {
+            let (ip, port) = (address.ip(), address.port());
+            line(format_args!("  printf 'set a 0 0 1\\r\\n1\\r\\nget a\\r\\nquit\\r\\n' | nc {ip} {port}"));
+        }
         line(format_args!(""));
         line(format_args!("Ctrl-C stops it."));
         text
@@ -251,9 +261,10 @@ mod tests {
         let closed = Screen { native: "0.0.0.0:7000".parse().unwrap(), has_password: true, ..screen() }.text();
         assert!(closed.contains("clients send a password"), "{closed}");
         let shared = Screen { shared_memory: Some("/run/skep.sock".as_ref()), ..screen() }.text();
-        assert!(shared.contains("  shared      shm:/run/skep.sock\n"), "{shared}");
+        assert!(shared.contains("  shm         shm:/run/skep.sock\n"), "{shared}");
+        assert!(shared.contains("  skep cli --addr shm:/run/skep.sock get a\n"), "{shared}");
         let udp = Screen { udp: Some("127.0.0.1:7380".parse().unwrap()), ..screen() }.text();
-        assert!(udp.contains("  UDP         127.0.0.1:7380, and the ports after it\n"), "{udp}");
+        assert!(udp.contains("  UDP         127.0.0.1:7380 to 7381, a port for each shard\n"), "{udp}");
         let silent = Screen { resp: None, ordered_memory: MemorySize(0), ..screen() }.text();
         assert!(silent.contains("  ordered     off\n"), "{silent}");
         assert!(
@@ -267,6 +278,7 @@ mod tests {
         };
         let text = cache.text();
         assert!(text.contains("  memcached   127.0.0.1:11211\n"), "{text}");
+        assert!(text.contains("get a\\r\\nquit\\r\\n' | nc 127.0.0.1 11211\n"), "{text}");
         assert!(text.contains("  cache       1 GiB for the cache space (SELECT 2), touched as it fills\n"), "{text}");
     }
 

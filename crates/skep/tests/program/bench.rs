@@ -111,12 +111,14 @@ fn workloads_that_a_store_cannot_execute_are_refused() {
         (&["--workload", "cloud", "--reads", "101"], ["--reads", "0..=100"]),
         (&["--workload", "g"], ["'g'", "cloud"]),
         (&["--space", "tree"], ["tree", "hash, ordered"]),
+        (&["--space", "cache"], ["--space cache", "choose hash or ordered"]),
+        (&["--rate", "10", "--addr", "udp:127.0.0.1:1"], ["--rate", "TCP"]),
     ] {
         assert_refusal(&output(&[&["bench", "--records", "10"], arguments].concat()), 2, &words);
     }
     let server = Server::start(&["--ordered-memory", "off"]);
     let none = output(&["bench", "--addr", &server.native, "--workload", "e", "--records", "10"]);
-    assert_refusal(&none, 1, &["unknown space", "started without it"]);
+    assert_refusal(&none, 1, &["does not have this space", "needs --ordered-memory"]);
     let small = Server::start(&["--ordered-memory", "4MiB"]);
     let full =
         output(&["bench", "--addr", &small.native, "--workload", "cloud", "--reads", "0", "--operations", "1000000"]);

@@ -187,11 +187,38 @@ fn errors_of_scans_are_named() {
 }
 
 #[test]
+fn every_transport_serves_commands_and_has_its_own_advice() {
+    let path = std::env::temp_dir().join(format!("skep-cli-{}", std::process::id()));
+    let path = path.to_str().expect("the path is UTF-8");
+    let cli =
+        |address: &str, words: &[&str]| output(&[&["cli", "--timeout", "500ms", "--addr", address], words].concat());
+    let shared = format!("shm:{path}");
+    let server = Server::start(&["--udp", "127.0.0.1:0", "--shared-memory", path]);
+    assert!(server.screen.contains(&format!("cli --addr {shared} get a\n")), "{}", server.screen);
+    let line =
+        server.screen.lines().find_map(|line| line.trim_start().strip_prefix("UDP ")).expect("it has a UDP port");
+    let udp = format!("udp:{}", line.trim().split(' ').next().expect("it has an address"));
+    assert_eq!(text(&cli(&udp, &["put", "a", "1"]).stdout), "OK\n");
+    assert_eq!(text(&cli(&shared, &["get", "a"]).stdout), "1");
+    // It is killed, so its socket remains.
+    drop(server);
+    let parts = [&format!("no server listens at {shared}: ")[..], "--shared-memory", "with --addr"];
+    assert_refusal(&cli(&shared, &["get", "a"]), 1, &parts);
+    std::fs::remove_file(path).expect("the socket can be removed");
+    assert_refusal(&cli(&shared, &["get", "a"]), 1, &parts);
+    assert_refusal(
+        &cli(&udp, &["get", "a"]),
+        1,
+        &[&format!("no server replies at {udp}: "), "skep serve --udp 127.0.0.1:"],
+    );
+}
+
+#[test]
 fn a_server_without_an_ordered_space_refuses_scans() {
     let server = Server::start(&["--ordered-memory", "off"]);
     assert!(server.screen.contains("ordered     off"), "{}", server.screen);
-    fail(&server, &["scan"], &["unknown space", "started without it"]);
-    fail(&server, &["--space", "ordered", "put", "k", "v"], &["unknown space"]);
+    fail(&server, &["scan"], &["does not have this space", "needs --ordered-memory"]);
+    fail(&server, &["--space", "ordered", "put", "k", "v"], &["does not have this space"]);
     expect(&server, &["put", "k", "v"], "OK\n");
 }
 

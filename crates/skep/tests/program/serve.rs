@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -101,16 +101,71 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
+fn a_udp_port_in_use_is_named_with_its_shard() {
+    let serve = |first: &str| {
+        refusal(&[
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--resp",
+            "off",
+            "--memory",
+            "64MiB",
+            "--shards",
+            "2",
+            "--udp",
+            first,
+        ])
+    };
+    // The port before the one that is taken must be free.
+    let (taken, first) = (0..100)
+        .find_map(|_| {
+            let taken = UdpSocket::bind("127.0.0.1:0").ok()?;
+            let first = taken.local_addr().ok()?.port() - 1;
+            UdpSocket::bind(("127.0.0.1", first)).is_ok().then_some((taken, first))
+        })
+        .expect("there is a free port before another one");
+    let second = format!("UDP address {} (of shard 1) is in use: ", taken.local_addr().expect("it is bound"));
+    assert_refusal(&serve(&format!("127.0.0.1:{first}")), 1, &[&second, "choose another first port with --udp"]);
+    let parts = ["--udp 127.0.0.1:65535: 2 shards need 2 ports from this one on", "of at most 65534"];
+    assert_refusal(&serve("127.0.0.1:65535"), 2, &parts);
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused_as_usage() {
+    let afile = file("afile");
+    fs::write(&afile, "a").expect("a file can be written");
+    let (afile, long) = (afile.to_str().expect("the path is UTF-8"), format!("/tmp/{}", "x".repeat(104)));
+    let no_socket = format!("a file that is no socket exists at {afile}: remove it, or choose another path with");
+    let small =
+        "--cache-memory 1 KiB gives each of 2 shards 512 B; each needs at least 2 MiB: choose at least 4 MiB, or fewer";
+    for (flags, code, part) in [
+        (&["--memcached", "127.0.0.1:0"][..], 2, "--memcached needs a cache"),
+        (&["--memcached-value-max", "2MiB"], 2, "`2MiB` is not the size of a value"),
+        (&["--memcached-value-max", "0"], 2, "1B to 1MiB, such as 64KiB"),
+        (&["--cache-memory", "1KiB"], 2, small),
+        (&["--shared-memory", afile], 1, &no_socket),
+        (&["--shared-memory", &long], 1, "a path has at most 107 bytes: choose another path with --shared-memory"),
+    ] {
+        let quiet = ["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "64MiB", "--shards", "2"];
+        assert_refusal(&refusal(&[&quiet[..], flags].concat()), code, &[part]);
+    }
+    fs::remove_file(afile).expect("a file can be removed");
+}
+
+#[test]
 fn too_much_or_too_little_memory_is_refused() {
     let serve = |memory| refusal(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", memory]);
     assert_refusal(&serve("900TiB"), 1, &["memory", "--memory"]);
-    assert_refusal(&serve("1KiB"), 1, &["memory", "--memory"]);
+    let least = "--memory 1 KiB gives each of 2 shards 512 B; each needs at least 4 KiB: choose at least 8 KiB, or";
+    assert_refusal(&refusal(&["serve", "--resp", "off", "--shards", "2", "--memory", "1KiB"]), 2, &[least]);
+    assert_refusal(&refusal(&["serve", "--resp", "off", "--shards", "1", "--memory", "1KiB"]), 2, &["choose at least"]);
     let ordered = |memory| {
         let quiet = ["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "64MiB"];
         refusal(&[&quiet[..], &["--ordered-memory", memory]].concat())
     };
     assert_refusal(&ordered("900TiB"), 1, &["--memory 64 MiB", "--ordered-memory 900 TiB", "together"]);
-    assert_refusal(&ordered("1KiB"), 1, &["choose a larger --ordered-memory"]);
+    assert_refusal(&ordered("1KiB"), 2, &["--ordered-memory 1 KiB is too little: choose at least "]);
 }
 
 #[test]
@@ -120,8 +175,8 @@ fn connections_have_their_memory_and_their_number() {
         refusal(&[&quiet[..], flags].concat())
     };
     let many = serve(&["--connection-memory", "10MiB"]);
-    assert_refusal(&many, 1, &["--connection-memory 10 MiB", "--max-clients 10000", "at least 157 MiB"]);
-    assert_refusal(&serve(&["--connection-memory", "1MiB", "--max-clients", "1"]), 1, &["at least 8 MiB"]);
+    assert_refusal(&many, 2, &["--connection-memory 10 MiB", "--max-clients 10000", "at least 157 MiB"]);
+    assert_refusal(&serve(&["--connection-memory", "1MiB", "--max-clients", "1"]), 2, &["at least 8 MiB"]);
     assert_refusal(&serve(&["--connection-memory", "900TiB"]), 1, &["--memory 64 MiB", "for connections", "together"]);
     assert_refusal(&serve(&["--max-clients", "0"]), 2, &["`0`", "--max-clients", "at least 1"]);
     let server = Server::start(&["--max-clients", "2", "--connection-memory", "8MiB"]);

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use super::super::bucket::Home;
+use super::super::bucket::KeyHash;
 use super::{MEMORY_SIZE, Tested};
 use crate::naive::{
     Generator, GeneratorSettings, Harness, Mix, NaiveStore, OwnedOperation, OwnedRequest, SizeWeights, test_seeds,
@@ -23,8 +23,8 @@ struct Run {
     seed: u64,
     tested: Tested,
     harness: Harness,
-    /// The keys by their homes. The cache does not count the eviction of a key by another one with the same home.
-    homes: HashMap<Home, Vec<u8>>,
+    /// The keys by their hashes. The cache does not count the eviction of a key by another one with the same hash.
+    key_hashes: HashMap<KeyHash, Vec<u8>>,
     /// Evictions before the naive store was created.
     evictions_before: u64,
 }
@@ -34,15 +34,17 @@ impl Run {
         let mut tested = Tested::new(kv_size, seed);
         tested.cache.locator.hash_mask = hash_mask;
         let harness = Harness::new(NaiveStore::forgetful(), usize::MAX, seed);
-        Run { seed, tested, harness, homes: HashMap::new(), evictions_before: 0 }
+        Run { seed, tested, harness, key_hashes: HashMap::new(), evictions_before: 0 }
     }
 
     /// Executes a batch.
     fn execute(&mut self, batch: &[OwnedRequest]) {
         let mut requests = Vec::new();
         for request in batch.iter().map(OwnedRequest::as_request) {
-            let owner =
-                self.homes.entry(self.tested.cache.locator.home(request.key)).or_insert_with(|| request.key.to_vec());
+            let owner = self
+                .key_hashes
+                .entry(self.tested.cache.locator.hash(request.key))
+                .or_insert_with(|| request.key.to_vec());
             if owner != request.key {
                 continue;
             }

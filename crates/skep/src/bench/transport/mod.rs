@@ -32,8 +32,8 @@ pub(crate) struct Arguments {
     /// Bytes of a value.
     #[arg(long, value_name = "BYTES", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     value_size: u16,
-    /// Operations in a batch; several numbers are measured one after another.
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [16, 256, 4096], value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    /// Operations in a batch; several numbers are separated by commas [default: 16,256,4096].
+    #[arg(long, value_name = "N,N…", value_delimiter = ',', default_values_t = [16, 256, 4096], hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     depths: Vec<u32>,
     /// Rounds.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..=101))]
