@@ -19,7 +19,7 @@ const MEMORY_MAX: usize = 8 * WINDOW_MAX * PAYLOAD_SIZE_MAX;
 /// Runs the target.
 pub fn run(input: &[u8]) {
     let begun = Instant::now();
-    let mut sessions = [Side::Client, Side::Server].map(|side| Session::new(7, side, begun));
+    let mut sessions = [Side::Client, Side::Server].map(|side| Session::new(7, side, PAYLOAD_SIZE_MAX, begun));
     let mut arrived = 0;
     for (step, packet) in packets(input).enumerate().take(1 << 12) {
         let now = begun + step as u32 * Duration::from_millis(3);

@@ -86,6 +86,8 @@ use shared::Shared;
 use start::Steps;
 use threads::Threads;
 use transport::datagram::{self, Datagrams};
+#[cfg(feature = "rdma")]
+use transport::rdma::{self, RdmaShard};
 
 /// A running server. It stops when it is dropped.
 #[derive(Debug)]
@@ -113,6 +115,12 @@ impl Server {
         let listeners = Listeners::bind(native, resp, memcached, shared_memory.as_deref(), &mut steps)?;
         let mut sockets = match &mut settings.udp {
             Some(address) => datagram::bind(address, settings.shards, &mut steps)?,
+            None => Vec::new(),
+        }
+        .into_iter();
+        #[cfg(feature = "rdma")]
+        let mut rdma_listeners = match &mut settings.rdma {
+            Some(address) => rdma::bind(address, settings.shards, &mut steps)?,
             None => Vec::new(),
         }
         .into_iter();
@@ -154,12 +162,19 @@ impl Server {
                 )),
                 None => None,
             };
+            #[cfg(feature = "rdma")]
+            let rdma = match rdma_listeners.next() {
+                Some(listener) => Some(Box::new(RdmaShard::new(listener, &mut steps)?)),
+                None => None,
+            };
             let parts = Parts {
                 index,
                 shared: shared.clone(),
                 partition: Partition::new(shared.partition_seed, shared.settings.shards),
                 listeners: listeners.take(),
                 datagrams,
+                #[cfg(feature = "rdma")]
+                rdma,
                 waker,
                 peers,
                 incoming,
@@ -207,6 +222,11 @@ impl Server {
     /// Returns the first of the UDP addresses, if there are any; each further shard has the next port.
     pub fn udp_address(&self) -> Option<SocketAddr> {
         self.shared.settings.udp
+    }
+
+    /// Returns the first of the addresses for RDMA, if there are any; each further shard has the next port.
+    pub fn rdma_address(&self) -> Option<SocketAddr> {
+        self.shared.settings.rdma
     }
 
     /// Returns the address of the memcached port, if there is one.

@@ -14,7 +14,7 @@ use skep_wire::native::Password;
 
 use crate::echo::EchoSettings;
 use crate::limits::{
-    BUDGET_MIN, DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX,
+    BUDGET_MIN, DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX, RDMA_MEMORY,
     SHARD_MEMORY, SHARDS_MAX, SHARE, SHARED_MEMORY_CONNECTIONS_MAX,
 };
 use crate::memory_available::memory_available;
@@ -32,6 +32,9 @@ pub struct ServerSettings {
     /// Where native clients send UDP packets, if they may: each shard has a port, and this is the first one. Port 0: any
     /// free ports.
     pub udp: Option<SocketAddr>,
+    /// Where native clients over RDMA connect, if they may: an address of an RDMA device. Each shard has a TCP port, and
+    /// this is the first one. Port 0: any free ports. It needs the feature `rdma`.
+    pub rdma: Option<SocketAddr>,
     /// Where clients of memcached connect, if they may. Port 0: any free port. It needs a cache.
     pub memcached: Option<SocketAddr>,
     /// Bytes of the largest value that clients of memcached may store, up to a mebibyte.
@@ -87,6 +90,7 @@ impl Default for ServerSettings {
             resp: Some(SocketAddr::from(([127, 0, 0, 1], 6379))),
             shared_memory: None,
             udp: None,
+            rdma: None,
             memcached: None,
             memcached_value_max: VALUE_SIZE_MAX,
             memory: 1 << 30,
@@ -195,6 +199,17 @@ pub enum StartError {
         .0.display()
     )]
     SharedMemoryInUse(PathBuf),
+    /// There is an address for RDMA, and the feature `rdma` is missing.
+    #[error("this program was built without RDMA: choose another transport, or build it with the feature `rdma`")]
+    WithoutRdma,
+    /// No RDMA device can be used at an address.
+    #[error("cannot use RDMA at {address}: {source}: choose the address of an RDMA device")]
+    Rdma {
+        /// The address.
+        address: SocketAddr,
+        /// The reason.
+        source: std::io::Error,
+    },
     /// No unix socket can be created at a path.
     #[error("cannot listen at {} for shared memory: {source}: choose another path", .path.display())]
     SharedMemory {
@@ -288,6 +303,9 @@ impl ServerSettings {
         if !(1..=VALUE_SIZE_MAX).contains(&self.memcached_value_max) {
             return Err(StartError::MemcachedValue(self.memcached_value_max));
         }
+        if self.rdma.is_some() && !cfg!(feature = "rdma") {
+            return Err(StartError::WithoutRdma);
+        }
         if connections_max == 0 {
             return Err(StartError::Connections);
         }
@@ -297,7 +315,9 @@ impl ServerSettings {
         self.store(0).validate().map_err(StartError::Store)?;
         let rings =
             if self.shared_memory.is_some() { SHARED_MEMORY_CONNECTIONS_MAX * shared::CONNECTION_SIZE } else { 0 };
-        let of_shard = SHARD_MEMORY + if self.udp.is_some() { DATAGRAM_MEMORY } else { 0 };
+        let of_udp = if self.udp.is_some() { DATAGRAM_MEMORY } else { 0 };
+        let of_rdma = if self.rdma.is_some() { RDMA_MEMORY } else { 0 };
+        let of_shard = SHARD_MEMORY + of_udp + of_rdma;
         let of_shards = u64::from(self.shards) * of_shard;
         let connection_memory = connection_memory.saturating_add(of_shards).saturating_add(rings as u64);
         let all = [ordered_memory, cache_memory, connection_memory]

@@ -48,6 +48,8 @@ pub(crate) fn driven_shards<'s>(
                 partition: Partition::new(shared.partition_seed, shared.settings.shards),
                 listeners: None,
                 datagrams: None,
+                #[cfg(feature = "rdma")]
+                rdma: None,
                 waker,
                 peers,
                 incoming,

@@ -46,6 +46,10 @@ pub(crate) struct Configuration {
     /// UDP address for native clients: each shard has a port, and this is the first one; or off [default: off].
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) udp: Option<PortAddress>,
+    /// Address of an RDMA device for native clients: each shard has a TCP port, and this is the first one; or off. It
+    /// needs a program that was built with the feature `rdma` [default: off].
+    #[arg(long, value_name = "HOST:PORT|off")]
+    pub(crate) rdma: Option<PortAddress>,
     /// File whose first line is the password that clients must send [default: no password].
     #[arg(long, value_name = "FILE", conflicts_with = "requirepass")]
     pub(crate) requirepass_file: Option<PathBuf>,
@@ -223,6 +227,7 @@ impl Configuration {
             memcached: self.memcached.or(other.memcached),
             memcached_value_max: self.memcached_value_max.or(other.memcached_value_max),
             udp: self.udp.or(other.udp),
+            rdma: self.rdma.or(other.rdma),
             requirepass_file,
             requirepass,
             protected_mode: self.protected_mode.or(other.protected_mode),
@@ -270,6 +275,10 @@ impl Configuration {
                 (PortAddress::At(address), Some(port)) => Some(SocketAddr::new(address.ip(), port)),
             },
             udp: match complete.udp.expect(given) {
+                PortAddress::Off => None,
+                PortAddress::At(address) => Some(address),
+            },
+            rdma: match complete.rdma.expect(given) {
                 PortAddress::Off => None,
                 PortAddress::At(address) => Some(address),
             },

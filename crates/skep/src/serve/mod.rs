@@ -72,6 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         shared_memory: settings.shared_memory.as_deref(),
         memcached: server.memcached_address(),
         udp: server.udp_address(),
+        rdma: server.rdma_address(),
         memory: MemorySize(settings.memory),
         ordered_memory: MemorySize(settings.ordered_memory),
         cache_memory: MemorySize(settings.cache_memory),
@@ -148,6 +149,7 @@ fn flag_of(front_end: &str) -> &'static str {
         "RESP" => "--resp",
         "memcached" => "--memcached",
         "UDP" => "--udp",
+        "RDMA" => "--rdma",
         _ => "--listen",
     }
 }

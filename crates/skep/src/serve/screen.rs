@@ -21,6 +21,8 @@ pub(super) struct Screen<'a> {
     pub(super) memcached: Option<SocketAddr>,
     /// The first UDP address for native clients.
     pub(super) udp: Option<SocketAddr>,
+    /// The first address for native clients over RDMA.
+    pub(super) rdma: Option<SocketAddr>,
     /// Memory of all shards together.
     pub(super) memory: MemorySize,
     /// Memory of the ordered space; 0 if it is disabled.
@@ -96,11 +98,11 @@ impl Screen<'_> {
         if let Some(address) = self.memcached {
             line(format_args!("  memcached   {address}"));
         }
-        if let Some(address) = self.udp {
-            line(format_args!(
-                "  UDP         {address}{}",
-                if self.shard_count > 1 { ", and the ports after it" } else { "" }
-            ));
+        for (name, address) in [("UDP ", self.udp), ("RDMA", self.rdma)] {
+            if let Some(address) = address {
+                let others = if self.shard_count > 1 { ", and the ports after it" } else { "" };
+                line(format_args!("  {name}        {address}{others}"));
+            }
         }
         let shards = match self.shard_count {
             1 => "1 shard".to_owned(),
@@ -126,7 +128,7 @@ impl Screen<'_> {
             }
         ));
         line(format_args!("  durability  none: nothing survives a restart"));
-        let open = [Some(self.native), self.resp, self.udp, self.memcached]
+        let open = [Some(self.native), self.resp, self.udp, self.rdma, self.memcached]
             .into_iter()
             .flatten()
             .any(|address| !address.ip().is_loopback());
@@ -197,6 +199,7 @@ mod tests {
             shared_memory: None,
             memcached: None,
             udp: None,
+            rdma: None,
             memory: MemorySize(1 << 30),
             ordered_memory: MemorySize(256 << 20),
             cache_memory: MemorySize(0),
