@@ -316,9 +316,7 @@ impl Shard {
             self.poll(now);
             self.tick(now);
             let worked = self.work(&mut stores, now, UnixTime::of(SystemTime::now()));
-            self.send_datagrams(now);
-            #[cfg(feature = "rdma")]
-            self.send_rdma(now);
+            self.send_packets(now);
             let begun = std::mem::replace(&mut now, Instant::now());
             if worked {
                 self.measure(now, now - begun);
@@ -512,10 +510,6 @@ impl Shard {
             && let Err(error) = listeners.resume(&self.poller, now)
         {
             tracing::warn!(%error, "cannot listen again");
-        }
-        #[cfg(feature = "rdma")]
-        if let Some(rdma) = &mut self.parts.rdma {
-            rdma.resume(&self.poller, now);
         }
         if self.parts.shared.stopping.load(Ordering::Relaxed) {
             self.stop(now);

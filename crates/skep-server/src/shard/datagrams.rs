@@ -162,8 +162,14 @@ impl Shard {
         }
     }
 
-    /// Sends the packets of the sessions, and repeats those that are late.
-    pub(super) fn send_datagrams(&mut self, now: Instant) {
+    /// Sends the packets of all sessions, and repeats those that are late.
+    pub(super) fn send_packets(&mut self, now: Instant) {
+        self.send_datagrams(now);
+        #[cfg(feature = "rdma")]
+        self.send_rdma(now);
+    }
+
+    fn send_datagrams(&mut self, now: Instant) {
         let Some(mut datagrams) = self.parts.datagrams.take() else { return };
         while let Some((due, token)) = datagrams.sessions().next_due(now) {
             if let Some(datagram) = self.datagram(token) {

@@ -84,6 +84,7 @@ impl Shard {
     /// Sends the packets of the sessions, and repeats those that are late.
     pub(super) fn send_rdma(&mut self, now: Instant) {
         let Some(mut shard) = self.parts.rdma.take() else { return };
+        shard.resume(&self.poller, now);
         while let Some((due, token)) = shard.sessions().next_due(now) {
             if let Some(rdma) = self.rdma(token) {
                 shard.sessions().on_timer(due, token, rdma.end(), now);

@@ -171,7 +171,8 @@ impl RdmaShard {
                 Some(Rdma { socket, peer, local, end, state: RefCell::new(State::Waits([0; REQUEST_SIZE], 0)) })
             }
             Err(error) => {
-                let is_of_system = error.kind() != ErrorKind::WouldBlock && error.kind() != ErrorKind::ConnectionAborted;
+                let is_of_system =
+                    error.kind() != ErrorKind::WouldBlock && error.kind() != ErrorKind::ConnectionAborted;
                 if is_of_system && self.paused_until.is_none() {
                     tracing::warn!(%error, "cannot accept connections over RDMA");
                     poller.remove(&self.listener);
@@ -255,7 +256,9 @@ impl RdmaShard {
             let packet = taken.and_then(|()| packets(&self.packet).next().unwrap_or(Err(Dropped::Short)));
             let received = match packet {
                 Ok(Packet::Data(data)) => rdma.end.receive(&data, is_known, now),
-                Ok(Packet::Control(Control::Unknown { session })) if session == rdma.end.number() => return Event::OVER,
+                Ok(Packet::Control(Control::Unknown { session })) if session == rdma.end.number() => {
+                    return Event::OVER;
+                }
                 Ok(Packet::Control(_)) => Err(Dropped::Kind),
                 Err(reason) => Err(reason),
             };

@@ -303,10 +303,9 @@ impl Server {
                     return Some(challenge);
                 }
                 let cookies = &mut self.cookies;
-                let (known, session, _) = self
-                    .sessions
-                    .entry(from)
-                    .or_insert_with(|| (client, Session::new(cookies.session_number(), Side::Server, PAYLOAD_SIZE_MAX, now), Vec::new()));
+                let (known, session, _) = self.sessions.entry(from).or_insert_with(|| {
+                    (client, Session::new(cookies.session_number(), Side::Server, PAYLOAD_SIZE_MAX, now), Vec::new())
+                });
                 assert_eq!(*known, client);
                 Some(Control::Accept { client, session: session.number() })
             }

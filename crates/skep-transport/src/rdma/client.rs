@@ -22,7 +22,7 @@ use super::port::{gid_of, open};
 use super::sends::SendQueue;
 use super::setup::{ACCEPTANCE_SIZE, Acceptance, Request};
 use super::slots::{PACKET_SIZE_MAX, PAYLOAD_SIZE_MAX, SLOT_COUNT, SLOT_SIZE, seal};
-use super::verbs::{Channel, Kind, QueuePair, Region, Target};
+use super::verbs::{Channel, Domain, Kind, QueuePair, Region, Target};
 use crate::datagram::{Control, Packet, Session, Side, packets};
 
 /// Datagrams that may arrive before the client looks at them: more than a session has in flight.
@@ -38,14 +38,14 @@ const _: () = assert!(REPLY_SIZE.is_multiple_of(size_of::<u64>()));
 
 /// A client's end of a session.
 pub struct RdmaStream {
-    writes: SendQueue,
+    pub(super) writes: SendQueue,
     replies: QueuePair,
     memory: Region,
     channel: Arc<Channel>,
-    socket: TcpStream,
+    pub(super) socket: TcpStream,
     epoll: OwnedFd,
-    session: Session,
-    slots: Acceptance,
+    pub(super) session: Session,
+    pub(super) slots: Acceptance,
     /// Packets that were written.
     written: usize,
     written_at: Option<Instant>,
@@ -62,14 +62,15 @@ impl RdmaStream {
         let random = RandomState::new();
         let (reply_key, write_start) = (random.hash_one(0) as u32 >> 1, random.hash_one(1) as u32 >> 8);
         let channel = Channel::new(&device)?;
-        let memory = Region::new(&device, REPLIES_MAX * REPLY_WORDS, false)?;
+        let domain = Domain::new(&device)?;
+        let memory = Region::new(&domain, REPLIES_MAX * REPLY_WORDS, false)?;
         let kind = Kind::Datagrams { key: reply_key };
-        let replies = QueuePair::new(&device, kind, [1, REPLIES_MAX as u32], 0, Some((&channel, 0)))?;
+        let replies = QueuePair::new(&domain, kind, [1, REPLIES_MAX as u32], 0, Some((&channel, 0)))?;
         for part in 0..REPLIES_MAX {
             replies.receive(part as u64, Some((&memory, part * REPLY_SIZE, REPLY_SIZE)))?;
         }
         replies.begin()?;
-        let writes = SendQueue::new(&device, Kind::Connected)?;
+        let writes = SendQueue::new(&domain, Kind::Connected)?;
         let (write_pair, reply_pair) = (writes.pair().number(), replies.number());
         socket.write_all(&Request { write_pair, write_start, reply_pair, reply_key }.encode())?;
         let mut acceptance = [0; ACCEPTANCE_SIZE];
@@ -87,19 +88,7 @@ impl RdmaStream {
         let session = Session::new(slots.session, Side::Client, PAYLOAD_SIZE_MAX, Instant::now());
         let packet = Vec::with_capacity(SLOT_SIZE);
         let (written, written_at) = (0, None);
-        Ok(RdmaStream {
-            writes,
-            replies,
-            memory,
-            channel,
-            socket,
-            epoll,
-            session,
-            slots,
-            written,
-            written_at,
-            packet,
-        })
+        Ok(RdmaStream { writes, replies, memory, channel, socket, epoll, session, slots, written, written_at, packet })
     }
 
     /// Sends the first of the bytes that there is room for. Returns how many these are, or [`ErrorKind::WouldBlock`].

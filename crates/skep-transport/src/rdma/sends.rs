@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::slots::{SLOT_SIZE, SLOT_WORDS};
-use super::verbs::{Device, Kind, QueuePair, Region, Target};
+use super::verbs::{Domain, Kind, QueuePair, Region, Target};
 
 /// Sends in flight.
 const SENDS_MAX: u64 = 128;
@@ -35,11 +35,11 @@ pub(super) struct SendQueue {
 
 impl SendQueue {
     /// Creates a queue pair that only sends.
-    pub(super) fn new(device: &Arc<Device>, kind: Kind) -> Result<SendQueue> {
-        let create = |inline_wanted| QueuePair::new(device, kind, [SENDS_MAX as u32, 1], inline_wanted, None);
+    pub(super) fn new(domain: &Arc<Domain>, kind: Kind) -> Result<SendQueue> {
+        let create = |inline_wanted| QueuePair::new(domain, kind, [SENDS_MAX as u32, 1], inline_wanted, None);
         // A device that cannot inline as much refuses.
         let pair = create(INLINE_WANTED).or_else(|_| create(0))?;
-        let region = Region::new(device, SENDS_MAX as usize * SLOT_WORDS, false)?;
+        let region = Region::new(domain, SENDS_MAX as usize * SLOT_WORDS, false)?;
         Ok(SendQueue { pair, region, posted: 0, done: 0, is_broken: false })
     }
 

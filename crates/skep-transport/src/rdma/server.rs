@@ -1,7 +1,8 @@
 //! The server's side: the device of a shard, and the end of each client.
 //!
-//! A client that was accepted gets these objects: memory for its slots with a key of its own, a queue pair that takes its
-//! WRITEs, and a path for replies to its machine. One queue pair sends the replies to all clients of the shard.
+//! A client that was accepted gets these objects: memory for its slots, a queue pair that takes its WRITEs, and a path for
+//! replies to its machine. The first two are in a protection domain of the client alone. So it cannot write the slots of
+//! another one, even if it guesses their key. One queue pair sends the replies to all clients of the shard.
 
 use std::io::Result;
 use std::net::IpAddr;
@@ -12,17 +13,25 @@ use super::port::{gid_of, open};
 use super::sends::SendQueue;
 use super::setup::{Acceptance, Request};
 use super::slots::{SLOT_COUNT, SLOT_WORDS, Slots};
-use super::verbs::{AddressHandle, Channel, Device, Kind, QueuePair, Region, Target};
+use super::verbs::{AddressHandle, Channel, Device, Domain, Kind, QueuePair, Region, Target};
 use crate::datagram::Dropped;
 
 /// WRITEs of a client that may raise a completion before the server looks at them. Further ones are lost.
 const WAKEUPS_MAX: u32 = 32;
+
+/// Creates the queue pair that sends replies.
+fn reply_queue(domain: &Arc<Domain>) -> Result<SendQueue> {
+    let replies = SendQueue::new(domain, Kind::Datagrams { key: 0 })?;
+    replies.pair().begin()?;
+    Ok(replies)
+}
 
 /// The RDMA device of a shard.
 pub struct RdmaPort {
     replies: SendQueue,
     /// The paths of clients that have gone. Each is kept until the device has sent the replies that use it.
     retired: Vec<(u64, AddressHandle)>,
+    domain: Arc<Domain>,
     channel: Arc<Channel>,
     device: Arc<Device>,
 }
@@ -31,21 +40,27 @@ impl RdmaPort {
     /// Opens the device that has this IP address.
     pub fn open(address: IpAddr) -> Result<RdmaPort> {
         let device = open(address)?;
-        let replies = SendQueue::new(&device, Kind::Datagrams { key: 0 })?;
-        replies.pair().begin()?;
-        Ok(RdmaPort { replies, retired: Vec::new(), channel: Channel::new(&device)?, device })
+        let domain = Domain::new(&device)?;
+        Ok(RdmaPort {
+            replies: reply_queue(&domain)?,
+            retired: Vec::new(),
+            domain,
+            channel: Channel::new(&device)?,
+            device,
+        })
     }
 
     /// Creates the end of a client at this address. Its wake-ups are events with this word.
     pub fn accept(&self, peer: IpAddr, request: &Request, session: u64, word: u64) -> Result<(RdmaEnd, Acceptance)> {
         let gid = gid_of(peer);
-        let memory = Region::new(&self.device, SLOT_COUNT * SLOT_WORDS, true)?;
-        let writes = QueuePair::new(&self.device, Kind::Connected, [1, WAKEUPS_MAX], 0, Some((&self.channel, word)))?;
+        let domain = Domain::new(&self.device)?;
+        let memory = Region::new(&domain, SLOT_COUNT * SLOT_WORDS, true)?;
+        let writes = QueuePair::new(&domain, Kind::Connected, [1, WAKEUPS_MAX], 0, Some((&self.channel, word)))?;
         writes.connect(gid, request.write_pair, 0, request.write_start)?;
         for _ in 0..WAKEUPS_MAX {
             writes.receive(0, None)?;
         }
-        let machine = AddressHandle::new(&self.device, gid)?;
+        let machine = AddressHandle::new(&self.domain, gid)?;
         let acceptance = Acceptance {
             session,
             address: memory.address(),
@@ -66,6 +81,13 @@ impl RdmaPort {
 
     /// Sends a packet to a client. Returns false if it is lost.
     pub fn send(&mut self, end: &mut RdmaEnd, packet: &mut Vec<u8>) -> bool {
+        if self.replies.is_broken()
+            && let Ok(replies) = reply_queue(&self.domain)
+        {
+            // Only a fault of the device breaks a queue pair for datagrams. The old one is destroyed with its sends.
+            self.replies = replies;
+            self.retired.clear();
+        }
         packet.resize(packet.len().next_multiple_of(size_of::<u64>()), 0);
         let target = Target::Datagram { machine: &end.machine, pair: end.reply_pair, key: end.reply_key };
         let sent = self.replies.send(packet, target);

@@ -91,7 +91,8 @@ impl Request {
     pub fn encode(&self) -> [u8; REQUEST_SIZE] {
         let mut bytes = [0; REQUEST_SIZE];
         bytes[..8].copy_from_slice(&MAGIC);
-        for (at, number) in [(8, self.write_pair), (12, self.write_start), (16, self.reply_pair), (20, self.reply_key)] {
+        for (at, number) in [(8, self.write_pair), (12, self.write_start), (16, self.reply_pair), (20, self.reply_key)]
+        {
             bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
         }
         bytes

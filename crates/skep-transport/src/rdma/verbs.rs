@@ -107,11 +107,10 @@ fn checked(result: c_int) -> Result<()> {
     if result == 0 { Ok(()) } else { Err(Error::from_raw_os_error(result.abs())) }
 }
 
-/// An open device, with a protection domain: the objects of one cannot use those of another.
+/// An open device.
 pub(super) struct Device {
     library: &'static Library,
     context: NonNull<Context>,
-    domain: NonNull<Opaque>,
     port: u8,
     gid_index: u8,
 }
@@ -145,16 +144,7 @@ impl Device {
         };
         // SAFETY: the list is freed once, and an open device does not need it.
         unsafe { (library.free_device_list)(list.as_ptr()) };
-        let context = context?;
-        // SAFETY: the context is open.
-        match created(unsafe { (library.alloc_pd)(context.as_ptr()) }) {
-            Ok(domain) => Ok(Arc::new(Device { library, context, domain, port, gid_index })),
-            Err(error) => {
-                // SAFETY: the context is closed once, and nothing depends on it.
-                unsafe { (library.close_device)(context.as_ptr()) };
-                Err(error)
-            }
-        }
+        Ok(Arc::new(Device { library, context: context?, port, gid_index }))
     }
 
     fn context(&self) -> &Context {
@@ -179,16 +169,40 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: all other objects keep the device alive, so none depends on it any more.
-        unsafe {
-            (self.library.dealloc_pd)(self.domain.as_ptr());
-            (self.library.close_device)(self.context.as_ptr());
-        }
+        unsafe { (self.library.close_device)(self.context.as_ptr()) };
+    }
+}
+
+/// A protection domain: a peer of a queue pair of one domain cannot write a region of another, even if it knows the key.
+pub(super) struct Domain {
+    device: Arc<Device>,
+    domain: NonNull<Opaque>,
+}
+
+// SAFETY: as for the device.
+unsafe impl Send for Domain {}
+// SAFETY: as for the device.
+unsafe impl Sync for Domain {}
+
+impl Domain {
+    /// Creates a domain without objects.
+    pub(super) fn new(device: &Arc<Device>) -> Result<Arc<Domain>> {
+        // SAFETY: the context is open.
+        let domain = created(unsafe { (device.library.alloc_pd)(device.context.as_ptr()) })?;
+        Ok(Arc::new(Domain { device: device.clone(), domain }))
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: the objects of the domain keep it alive, so none depends on it any more.
+        unsafe { (self.device.library.dealloc_pd)(self.domain.as_ptr()) };
     }
 }
 
 /// Memory that the network card of a device can access.
 pub(super) struct Region {
-    device: Arc<Device>,
+    domain: Arc<Domain>,
     words: Box<[AtomicU64]>,
     registration: NonNull<Mr>,
 }
@@ -198,15 +212,15 @@ unsafe impl Send for Region {}
 
 impl Region {
     /// Registers memory of this many words. With `is_remote`, a peer that knows its key may write it.
-    pub(super) fn new(device: &Arc<Device>, words: usize, is_remote: bool) -> Result<Region> {
+    pub(super) fn new(domain: &Arc<Domain>, words: usize, is_remote: bool) -> Result<Region> {
         let words: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
         let access = ACCESS_LOCAL_WRITE | if is_remote { ACCESS_REMOTE_WRITE } else { 0 };
+        let register = domain.device.library.reg_mr;
         let (start, size) = (words.as_ptr().cast_mut().cast(), size_of_val(&*words));
         // SAFETY: the memory belongs to the region, which deregisters it before it is freed. All accesses to it are
         // those of atomic words, so the card may change it at any time.
-        let registration =
-            created(unsafe { (device.library.reg_mr)(device.domain.as_ptr(), start, size, access.cast_signed()) })?;
-        Ok(Region { device: device.clone(), words, registration })
+        let registration = created(unsafe { register(domain.domain.as_ptr(), start, size, access.cast_signed()) })?;
+        Ok(Region { domain: domain.clone(), words, registration })
     }
 
     /// Returns the words of the memory.
@@ -236,7 +250,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the registration is ended once, before the memory is freed.
-        if unsafe { (self.device.library.dereg_mr)(self.registration.as_ptr()) } != 0 {
+        if unsafe { (self.domain.device.library.dereg_mr)(self.registration.as_ptr()) } != 0 {
             // The card may still have access, so the memory is never freed.
             mem::forget(mem::take(&mut self.words));
         }
@@ -268,7 +282,8 @@ impl Channel {
     pub(super) fn next_event(&self) -> Option<u64> {
         let (mut queue, mut word) = (null_mut(), null_mut());
         // SAFETY: the channel exists. The call writes the queue and its word if it returns 0.
-        let result = unsafe { (self.device.library.get_cq_event)(self.channel.as_ptr(), &raw mut queue, &raw mut word) };
+        let result =
+            unsafe { (self.device.library.get_cq_event)(self.channel.as_ptr(), &raw mut queue, &raw mut word) };
         if result != 0 {
             return None;
         }
@@ -383,7 +398,7 @@ pub(super) enum Target<'a> {
 
 /// A queue pair, with its two queues of completions. It is used by one thread at a time.
 pub(super) struct QueuePair {
-    device: Arc<Device>,
+    domain: Arc<Domain>,
     pair: NonNull<Qp>,
     inline_max: usize,
     sends: CompletionQueue,
@@ -396,12 +411,13 @@ unsafe impl Send for QueuePair {}
 impl QueuePair {
     /// Creates a queue pair that may have this number of sends and receives in flight. With `events`, receives raise them.
     pub(super) fn new(
-        device: &Arc<Device>,
+        domain: &Arc<Domain>,
         kind: Kind,
         [sends_max, receives_max]: [u32; 2],
         inline_wanted: u32,
         events: Option<(&Arc<Channel>, u64)>,
     ) -> Result<QueuePair> {
+        let device = &domain.device;
         let sends = CompletionQueue::new(device, sends_max, None)?;
         let receives = CompletionQueue::new(device, receives_max, events)?;
         let mut wanted = QpInitAttr {
@@ -420,9 +436,9 @@ impl QueuePair {
             sq_sig_all: 0,
         };
         // SAFETY: the domain and both queues exist as long as the pair. The call writes the limits that it grants.
-        let pair = created(unsafe { (device.library.create_qp)(device.domain.as_ptr(), &raw mut wanted) })?;
+        let pair = created(unsafe { (device.library.create_qp)(domain.domain.as_ptr(), &raw mut wanted) })?;
         let inline_max = wanted.cap.max_inline_data as usize;
-        let pair = QueuePair { device: device.clone(), pair, inline_max, sends, receives };
+        let pair = QueuePair { domain: domain.clone(), pair, inline_max, sends, receives };
         let mut state = QpAttr { qp_state: QPS_INIT, port_num: device.port, ..QpAttr::default() };
         let mask = match kind {
             Kind::Connected => {
@@ -440,7 +456,7 @@ impl QueuePair {
 
     fn modify(&self, state: &mut QpAttr, mask: c_int) -> Result<()> {
         // SAFETY: the pair exists, and the call reads the fields that the mask names.
-        checked(unsafe { (self.device.library.modify_qp)(self.pair.as_ptr(), &raw mut *state, mask) })
+        checked(unsafe { (self.domain.device.library.modify_qp)(self.pair.as_ptr(), &raw mut *state, mask) })
     }
 
     /// Returns its number.
@@ -457,7 +473,7 @@ impl QueuePair {
             path_mtu: MTU_1024,
             dest_qp_num: peer,
             rq_psn: peer_start,
-            ah_attr: self.device.path_to(gid),
+            ah_attr: self.domain.device.path_to(gid),
             ..QpAttr::default()
         };
         self.modify(&mut state, QP_STATE | QP_AV | QP_PATH_MTU | QP_DEST_QPN | QP_RQ_PSN)?;
@@ -480,7 +496,7 @@ impl QueuePair {
         // SAFETY: the pair exists, and the request is read before the call returns. The memory is that of a region, which
         // the card may access until it is deregistered.
         let result =
-            unsafe { (self.device.context().post_recv)(self.pair.as_ptr(), &raw mut request, &raw mut refused) };
+            unsafe { (self.domain.device.context().post_recv)(self.pair.as_ptr(), &raw mut request, &raw mut refused) };
         checked(result)
     }
 
@@ -522,7 +538,7 @@ impl QueuePair {
         // SAFETY: the pair and the address handle exist, and the request is read before the call returns. The memory is
         // that of a region, which the card may access until it is deregistered. Its words are atomic.
         let result =
-            unsafe { (self.device.context().post_send)(self.pair.as_ptr(), &raw mut request, &raw mut refused) };
+            unsafe { (self.domain.device.context().post_send)(self.pair.as_ptr(), &raw mut request, &raw mut refused) };
         checked(result)
     }
 
@@ -545,13 +561,13 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         // SAFETY: the pair is destroyed once, before its queues.
-        unsafe { (self.device.library.destroy_qp)(self.pair.as_ptr()) };
+        unsafe { (self.domain.device.library.destroy_qp)(self.pair.as_ptr()) };
     }
 }
 
 /// The path to another machine, for datagrams.
 pub(super) struct AddressHandle {
-    device: Arc<Device>,
+    domain: Arc<Domain>,
     handle: NonNull<Opaque>,
 }
 
@@ -560,17 +576,17 @@ unsafe impl Send for AddressHandle {}
 
 impl AddressHandle {
     /// Finds the path to the machine with this address.
-    pub(super) fn new(device: &Arc<Device>, gid: [u8; 16]) -> Result<AddressHandle> {
-        let mut path = device.path_to(gid);
+    pub(super) fn new(domain: &Arc<Domain>, gid: [u8; 16]) -> Result<AddressHandle> {
+        let mut path = domain.device.path_to(gid);
         // SAFETY: the domain exists, and the call reads the path.
-        let handle = created(unsafe { (device.library.create_ah)(device.domain.as_ptr(), &raw mut path) })?;
-        Ok(AddressHandle { device: device.clone(), handle })
+        let handle = created(unsafe { (domain.device.library.create_ah)(domain.domain.as_ptr(), &raw mut path) })?;
+        Ok(AddressHandle { domain: domain.clone(), handle })
     }
 }
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
         // SAFETY: the handle is destroyed once. The card does not need it for datagrams that were posted.
-        unsafe { (self.device.library.destroy_ah)(self.handle.as_ptr()) };
+        unsafe { (self.domain.device.library.destroy_ah)(self.handle.as_ptr()) };
     }
 }
