@@ -1,14 +1,15 @@
-//! A client that obeys no rule, against a server at the address in `SKEP_RDMA`. It needs a device, so it runs in the guest
+//! A client that obeys no rule, against a server at the address in `SKEP_RDMA`, whose RESP port is in `SKEP_RESP`. It needs a device, so it runs in the guest
 //! of `crates/skep/tests/full_rdma.rs`, while other clients check their replies.
 
-use std::io::Write;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::client::RdmaStream;
+use super::setup::{Acceptance, REQUEST_SIZE, Request};
 use super::slots::{SLOT_COUNT, SLOT_SIZE, SLOTS_SIZE};
 use super::verbs::Target;
 
@@ -25,23 +26,37 @@ fn connect() -> RdmaStream {
     RdmaStream::connect(server(), WATCHDOG).expect("the server accepts")
 }
 
+/// Returns the number of slots in which the server has found something.
+fn taken() -> u64 {
+    let mut stream = TcpStream::connect(std::env::var("SKEP_RESP").expect("it is the address of RESP")).unwrap();
+    stream.write_all(b"AUTH secret\r\nINFO stats\r\nQUIT\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("skep_rdma_packets_received:"));
+    line.unwrap_or_else(|| panic!("no packets are counted: {text}")).trim().parse().unwrap()
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < WATCHDOG, "the condition does not hold after {WATCHDOG:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 impl RdmaStream {
     /// Writes bytes to an address of the server's memory, and waits until the device has sent them.
     fn write_anywhere(&mut self, bytes: &[u8], address: u64, key: u32, wakes: bool) {
-        let begun = Instant::now();
-        while !self.writes.is_broken() && !self.writes.send(bytes, Target::Memory { address, key, wakes }) {
-            assert!(begun.elapsed() < WATCHDOG, "the device sends nothing");
-        }
+        let target = Target::Memory { address, key, wakes };
+        wait_until(|| self.writes.send(bytes, target) || self.writes.is_broken());
     }
 
     /// Waits until the server has ended the session.
     fn wait_for_the_end(&mut self) {
-        let begun = Instant::now();
-        while !self.session.is_over() {
-            assert!(begun.elapsed() < WATCHDOG, "the server does not end the session");
+        wait_until(|| {
             self.on_wake();
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            self.session.is_over()
+        });
     }
 }
 
@@ -66,10 +81,8 @@ fn a_client_that_writes_anything_harms_only_itself() {
                 stream.socket.write_all(b"more").unwrap();
                 stream.wait_for_the_end();
             }
-            _ => {
-                stream.write_anywhere(&[7; 64], address + SLOTS_SIZE as u64, key, true);
-                stream.wait_for_the_end();
-            }
+            // The device drops these, and some devices also break the queue pair.
+            _ => stream.write_anywhere(&[7; 64], address + SLOTS_SIZE as u64, key, true),
         }
     }
 }
@@ -78,8 +91,20 @@ fn a_client_that_writes_anything_harms_only_itself() {
 #[ignore = "needs a server on a machine with RDMA: full_rdma runs it in a guest"]
 fn the_key_of_another_client_gives_no_access() {
     let (mut victim, mut thief) = (connect(), connect());
-    thief.write_anywhere(&[7; 64], victim.slots.address, victim.slots.key, true);
-    thief.wait_for_the_end();
+    let before = taken();
+    // The end of these bytes is the trailer of a slot.
+    let write = |from: &mut RdmaStream, slots: Acceptance, slot: usize| {
+        let address = slots.address + ((slot + 1) * SLOT_SIZE - 64) as u64;
+        from.write_anywhere(&[7; 64], address, slots.key, true);
+    };
+    let (own, others) = (thief.slots, victim.slots);
+    write(&mut thief, own, 0);
+    wait_until(|| taken() == before + 1);
+    write(&mut thief, others, 0);
+    // The server looks into all slots of the victim, and finds only what the victim has written.
+    write(&mut victim, others, 1);
+    wait_until(|| taken() >= before + 2);
+    assert_eq!(taken(), before + 2);
     assert!(victim.is_silent(), "the other session goes on");
 }
 
@@ -87,16 +112,16 @@ fn the_key_of_another_client_gives_no_access() {
 #[ignore = "needs a server on a machine with RDMA: full_rdma runs it in a guest"]
 fn clients_that_never_complete_their_request_have_no_session() {
     let mut sockets = Vec::new();
-    for size in 0..super::REQUEST_SIZE {
-        let mut socket = std::net::TcpStream::connect(server()).unwrap();
-        let request = super::Request { write_pair: 1, write_start: 0, reply_pair: 1, reply_key: 0 }.encode();
+    for size in 0..REQUEST_SIZE {
+        let mut socket = TcpStream::connect(server()).unwrap();
+        let request = Request { write_pair: 1, write_start: 0, reply_pair: 1, reply_key: 0 }.encode();
         socket.write_all(&request[..size]).unwrap();
         sockets.push(socket);
     }
     for mut socket in sockets {
         // The rest is not a request.
-        _ = socket.write_all(&[0xff; 2 * super::REQUEST_SIZE]);
+        _ = socket.write_all(&[0xff; 2 * REQUEST_SIZE]);
         socket.set_read_timeout(Some(WATCHDOG)).unwrap();
-        assert!(matches!(std::io::Read::read(&mut socket, &mut [0; 1]), Ok(0) | Err(_)));
+        assert!(matches!(socket.read(&mut [0; 1]), Ok(0) | Err(_)));
     }
 }
