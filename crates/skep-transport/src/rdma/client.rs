@@ -118,13 +118,13 @@ impl RdmaStream {
     /// [`RdmaStream::on_wake`] is to be called if nothing arrives.
     pub fn prepare_wait(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        self.session.wait(now);
-        self.flush(now);
         if self.replies.arm().is_err() {
             self.session.end();
         }
-        // Replies that arrived before raise no event.
+        // Replies that arrived before raise no event. They are taken first, because each ends the wait of the session.
         self.receive_packets(now);
+        self.session.wait(now);
+        self.flush(now);
         if self.is_readable() { Some(now) } else { self.session.deadline() }
     }
 

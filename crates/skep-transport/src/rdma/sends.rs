@@ -55,9 +55,6 @@ impl SendQueue {
             self.take_completions();
         }
         if self.is_broken || self.posted - self.done == SENDS_MAX {
-            // The software device may pause in the middle of its queue, and miss the end of the pause. It goes on with
-            // the next request, so without this a full queue could remain full for ever.
-            self.pair.ring();
             return false;
         }
         let part = (self.posted % SENDS_MAX) as usize;

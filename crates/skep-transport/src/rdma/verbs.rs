@@ -542,13 +542,6 @@ impl QueuePair {
         checked(result)
     }
 
-    /// Tells the device again that there are sends.
-    pub(super) fn ring(&self) {
-        let mut refused = null_mut();
-        // SAFETY: the pair exists, and a list of requests may be empty.
-        unsafe { (self.domain.device.context().post_send)(self.pair.as_ptr(), null_mut(), &raw mut refused) };
-    }
-
     /// Returns the next completion of a send.
     pub(super) fn next_sent(&self) -> Option<Completion> {
         self.sends.poll()
