@@ -35,7 +35,7 @@ struct Arguments {
 #[derive(clap::Subcommand, Debug)]
 enum Command {
     /// Start a server.
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Send one command to a server.
     Cli(cli::Arguments),
     /// Measure a server, or a store alone, under a YCSB workload.

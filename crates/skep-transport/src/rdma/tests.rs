@@ -18,6 +18,15 @@ const WATCHDOG: Duration = Duration::from_secs(60);
 /// Clients, one after the other.
 const CLIENTS: u64 = 24;
 
+/// Returns true if there is a server.
+fn has_server() -> bool {
+    let has_server = std::env::var_os("SKEP_RDMA").is_some();
+    if !has_server {
+        println!("skipped: it runs in the guest of full_rdma");
+    }
+    has_server
+}
+
 fn server() -> SocketAddr {
     std::env::var("SKEP_RDMA").expect("SKEP_RDMA is the address of a server").parse().expect("it is an address")
 }
@@ -61,8 +70,10 @@ impl RdmaStream {
 }
 
 #[test]
-#[ignore = "needs a server on a machine with RDMA: full_rdma runs it in a guest"]
 fn a_client_that_writes_anything_harms_only_itself() {
+    if !has_server() {
+        return;
+    }
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     for client in 0..CLIENTS {
         let mut stream = connect();
@@ -88,8 +99,10 @@ fn a_client_that_writes_anything_harms_only_itself() {
 }
 
 #[test]
-#[ignore = "needs a server on a machine with RDMA: full_rdma runs it in a guest"]
 fn the_key_of_another_client_gives_no_access() {
+    if !has_server() {
+        return;
+    }
     let (mut victim, mut thief) = (connect(), connect());
     let before = taken();
     // The end of these bytes is the trailer of a slot.
@@ -109,8 +122,10 @@ fn the_key_of_another_client_gives_no_access() {
 }
 
 #[test]
-#[ignore = "needs a server on a machine with RDMA: full_rdma runs it in a guest"]
 fn clients_that_never_complete_their_request_have_no_session() {
+    if !has_server() {
+        return;
+    }
     let mut sockets = Vec::new();
     for size in 0..REQUEST_SIZE {
         let mut socket = TcpStream::connect(server()).unwrap();
