@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `HOST:PORT`, `tcp:HOST:PORT` | TCP |
 //! | `udp:HOST:PORT` | UDP; the shards of the server have this port and those after it |
+//! | `rdma:HOST:PORT` | RDMA; the shards have this TCP port and those after it. It needs the feature `rdma` |
 //! | `shm:PATH` | shared memory; the path is the unix socket of a server on the same machine |
 
 use std::fmt::{self, Display, Formatter};
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 /// assert_eq!(ServerAddress::from("tcp:localhost:7379"), ServerAddress::Tcp("localhost:7379".into()));
 /// assert_eq!(ServerAddress::from("localhost:7379"), ServerAddress::Tcp("localhost:7379".into()));
 /// assert_eq!(ServerAddress::from("udp:localhost:7379"), ServerAddress::Udp("localhost:7379".into()));
+/// assert_eq!(ServerAddress::from("rdma:10.0.0.1:7379"), ServerAddress::Rdma("10.0.0.1:7379".into()));
 /// assert_eq!(ServerAddress::from("shm:/run/skep.sock"), ServerAddress::SharedMemory("/run/skep.sock".into()));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub enum ServerAddress {
     Tcp(String),
     /// A host and the first UDP port of the server.
     Udp(String),
+    /// A host and the first port of the server for RDMA.
+    Rdma(String),
     /// The path of the unix socket over which a server on this machine gives out shared memory.
     SharedMemory(PathBuf),
 }
@@ -38,6 +42,8 @@ pub enum ResolvedAddress {
     Tcp(SocketAddr),
     /// An IP address and the first UDP port of the server.
     Udp(SocketAddr),
+    /// An IP address and the first port of the server for RDMA.
+    Rdma(SocketAddr),
     /// The path of a unix socket.
     SharedMemory(PathBuf),
 }
@@ -48,24 +54,28 @@ impl ServerAddress {
         match self {
             ServerAddress::Tcp(host) => Ok(host.to_socket_addrs()?.map(ResolvedAddress::Tcp).collect()),
             ServerAddress::Udp(host) => Ok(host.to_socket_addrs()?.map(ResolvedAddress::Udp).collect()),
+            ServerAddress::Rdma(host) => Ok(host.to_socket_addrs()?.map(ResolvedAddress::Rdma).collect()),
             ServerAddress::SharedMemory(path) => Ok(vec![ResolvedAddress::SharedMemory(path.clone())]),
         }
     }
 }
 
 impl ResolvedAddress {
-    /// Returns the address at which a client reaches a shard first. With UDP, each shard has a port.
+    /// Returns the address at which a client reaches a shard first. With UDP and RDMA, each shard has a
+    /// port.
     pub(crate) fn of_shard(&self, shard: u16) -> ResolvedAddress {
         match self {
-            ResolvedAddress::Udp(address) => {
-                // With the scope of an IPv6 address.
-                let mut of_shard = *address;
-                of_shard.set_port(address.port().saturating_add(shard));
-                ResolvedAddress::Udp(of_shard)
-            }
+            ResolvedAddress::Udp(address) => ResolvedAddress::Udp(with_port_of(*address, shard)),
+            ResolvedAddress::Rdma(address) => ResolvedAddress::Rdma(with_port_of(*address, shard)),
             other => other.clone(),
         }
     }
+}
+
+/// Returns the address with the port of a shard. It keeps the scope of an IPv6 address.
+fn with_port_of(mut address: SocketAddr, shard: u16) -> SocketAddr {
+    address.set_port(address.port().saturating_add(shard));
+    address
 }
 
 impl From<&str> for ServerAddress {
@@ -73,6 +83,7 @@ impl From<&str> for ServerAddress {
         match text.split_once(':') {
             Some(("shm", path)) => ServerAddress::SharedMemory(Path::new(path).to_owned()),
             Some(("udp", host)) => ServerAddress::Udp(host.to_owned()),
+            Some(("rdma", host)) => ServerAddress::Rdma(host.to_owned()),
             Some(("tcp", host)) => ServerAddress::Tcp(host.to_owned()),
             _ => ServerAddress::Tcp(text.to_owned()),
         }
@@ -114,6 +125,7 @@ impl Display for ServerAddress {
         match self {
             ServerAddress::Tcp(host) => formatter.write_str(host),
             ServerAddress::Udp(host) => write!(formatter, "udp:{host}"),
+            ServerAddress::Rdma(host) => write!(formatter, "rdma:{host}"),
             ServerAddress::SharedMemory(path) => write!(formatter, "shm:{}", path.display()),
         }
     }
@@ -124,6 +136,7 @@ impl Display for ResolvedAddress {
         match self {
             ResolvedAddress::Tcp(address) => address.fmt(formatter),
             ResolvedAddress::Udp(address) => write!(formatter, "udp:{address}"),
+            ResolvedAddress::Rdma(address) => write!(formatter, "rdma:{address}"),
             ResolvedAddress::SharedMemory(path) => write!(formatter, "shm:{}", path.display()),
         }
     }

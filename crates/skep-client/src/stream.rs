@@ -7,7 +7,7 @@
 //!   to send and the client has nothing left to send. Then the client needs one blocking `recv`, and no `poll` before
 //!   it.
 //! - Over shared memory, a wait polls the words of the shards for a while, and then sleeps until a doorbell.
-//! - Over UDP, a wait also ends when packets are to be repeated. What arrived is in the session, not in the socket.
+//! - Over UDP and RDMA, a wait also ends when packets are to be repeated. What arrived is in the session, not in the socket.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -17,6 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use skep_transport::datagram::DatagramStream;
+#[cfg(feature = "rdma")]
+use skep_transport::rdma::RdmaStream;
 use skep_transport::shared::{self, End};
 
 use crate::address::ResolvedAddress;
@@ -33,6 +35,9 @@ pub(crate) enum Stream {
     SharedMemory(Box<End>, Instant),
     /// A session over UDP, with its socket.
     Datagram(Box<DatagramStream>),
+    /// A session over RDMA.
+    #[cfg(feature = "rdma")]
+    Rdma(Box<RdmaStream>),
 }
 
 /// A stream to wait for: its index, and true if the client has bytes to send on it.
@@ -52,6 +57,13 @@ impl Stream {
                 Ok(Stream::SharedMemory(Box::new(End::connect(path, limit)?), Instant::now()))
             }
             ResolvedAddress::Udp(address) => Ok(Stream::Datagram(Box::new(DatagramStream::connect(*address, limit)?))),
+            #[cfg(feature = "rdma")]
+            ResolvedAddress::Rdma(address) => Ok(Stream::Rdma(Box::new(RdmaStream::connect(*address, limit)?))),
+            #[cfg(not(feature = "rdma"))]
+            ResolvedAddress::Rdma(_) => {
+                let message = "this program was built without RDMA (the feature `rdma` of the client)";
+                Err(io::Error::new(ErrorKind::Unsupported, message))
+            }
         }
     }
 
@@ -66,6 +78,8 @@ impl Stream {
             },
             Stream::SharedMemory(end, _) => end.send(bytes),
             Stream::Datagram(datagram) => datagram.send(bytes),
+            #[cfg(feature = "rdma")]
+            Stream::Rdma(rdma) => rdma.send(bytes),
         }
     }
 
@@ -79,6 +93,8 @@ impl Stream {
             },
             Stream::SharedMemory(end, _) => end.receive(buffer),
             Stream::Datagram(datagram) => datagram.receive(buffer),
+            #[cfg(feature = "rdma")]
+            Stream::Rdma(rdma) => rdma.receive(buffer),
         }
     }
 
@@ -106,6 +122,8 @@ impl Stream {
                 None => Ok(None),
             },
             Stream::Datagram(datagram) => datagram.receive_within(buffer, limit),
+            #[cfg(feature = "rdma")]
+            Stream::Rdma(rdma) => rdma.receive_within(buffer, limit),
         }
     }
 
@@ -119,6 +137,11 @@ impl Stream {
                 let is_ready = datagram.is_readable() || is_sending && datagram.is_writable();
                 Ok(if is_ready { Some(Instant::now()) } else { wake_at })
             }
+            #[cfg(feature = "rdma")]
+            Stream::Rdma(rdma) => {
+                let wake_at = rdma.prepare_wait();
+                Ok(if is_sending && rdma.is_writable() { Some(Instant::now()) } else { wake_at })
+            }
         }
     }
 
@@ -130,6 +153,8 @@ impl Stream {
             Stream::SharedMemory(end, _) => PollFd::new(&**end, PollFlags::IN),
             // What it sends depends on the packets that arrive.
             Stream::Datagram(datagram) => PollFd::new(&**datagram, PollFlags::IN),
+            #[cfg(feature = "rdma")]
+            Stream::Rdma(rdma) => PollFd::new(&**rdma, PollFlags::IN),
         }
     }
 
@@ -144,6 +169,11 @@ impl Stream {
                 datagram.on_wake()?;
                 Ok((datagram.is_readable(), datagram.is_writable()))
             }
+            #[cfg(feature = "rdma")]
+            Stream::Rdma(rdma) => {
+                rdma.on_wake();
+                Ok((rdma.is_readable(), rdma.is_writable()))
+            }
         }
     }
 }
@@ -156,7 +186,7 @@ pub(crate) fn wait(streams: &mut [Stream], waiting: &[Waiting], limit: Duration)
         .iter()
         .filter_map(|&(index, is_sending)| match &streams[index] {
             Stream::SharedMemory(end, _) => Some((&**end, is_sending)),
-            Stream::Tcp(..) | Stream::Datagram(_) => None,
+            _ => None,
         })
         .collect();
     // All streams of a client have the same transport.
@@ -223,6 +253,8 @@ pub(crate) fn are_silent(streams: &mut [Stream]) -> bool {
             end.has_nothing_to_receive()
         }
         Stream::Datagram(datagram) => datagram.is_silent(),
+        #[cfg(feature = "rdma")]
+        Stream::Rdma(rdma) => rdma.is_silent(),
     };
     if !streams.iter_mut().all(is_silent) {
         return false;

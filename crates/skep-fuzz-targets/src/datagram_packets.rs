@@ -19,7 +19,7 @@ const MEMORY_MAX: usize = 8 * WINDOW_MAX * PAYLOAD_SIZE_MAX;
 /// Runs the target.
 pub fn run(input: &[u8]) {
     let begun = Instant::now();
-    let mut sessions = [Role::Client, Role::Server].map(|role| Session::new(7, role, begun));
+    let mut sessions = [Role::Client, Role::Server].map(|role| Session::new(7, role, PAYLOAD_SIZE_MAX, begun));
     let mut arrived = 0;
     for (step, packet) in packets(input).enumerate().take(1 << 12) {
         let now = begun + step as u32 * Duration::from_millis(3);

@@ -87,6 +87,8 @@ use start::Steps;
 use threads::Threads;
 use transport::datagram::{self, Datagrams};
 use transport::memcached_datagram::MemcachedSocket;
+#[cfg(feature = "rdma")]
+use transport::rdma::{self, RdmaShard};
 
 /// A running server. It stops when it is dropped.
 #[derive(Debug)]
@@ -121,6 +123,12 @@ impl Server {
             Some(address) => Some(MemcachedSocket::bind(address, &mut steps)?),
             None => None,
         };
+        #[cfg(feature = "rdma")]
+        let mut rdma_listeners = match &mut settings.rdma {
+            Some(address) => rdma::bind(address, settings.shards, &mut steps)?,
+            None => Vec::new(),
+        }
+        .into_iter();
         let cores = cores_for_shards(&settings, &mut steps)?;
         let mut stores = Vec::new();
         for _ in 0..settings.shards {
@@ -159,6 +167,11 @@ impl Server {
                 )),
                 None => None,
             };
+            #[cfg(feature = "rdma")]
+            let rdma = match rdma_listeners.next() {
+                Some(listener) => Some(Box::new(RdmaShard::new(listener, &mut steps)?)),
+                None => None,
+            };
             let parts = Parts {
                 index,
                 shared: shared.clone(),
@@ -166,6 +179,8 @@ impl Server {
                 listeners: listeners.take(),
                 datagrams,
                 memcached_socket: memcached_socket.take(),
+                #[cfg(feature = "rdma")]
+                rdma,
                 waker,
                 peers,
                 incoming,
@@ -213,6 +228,11 @@ impl Server {
     /// Returns the first of the UDP addresses, if there are any; each further shard has the next port.
     pub fn udp_address(&self) -> Option<SocketAddr> {
         self.shared.settings.udp
+    }
+
+    /// Returns the first of the addresses for RDMA, if there are any; each further shard has the next port.
+    pub fn rdma_address(&self) -> Option<SocketAddr> {
+        self.shared.settings.rdma
     }
 
     /// Returns the address of the memcached port, if there is one.

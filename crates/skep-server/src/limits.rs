@@ -315,7 +315,14 @@ pub(crate) const MEMCACHED_DATAGRAMS_MAX: usize = 256;
 /// Bytes of a reply to one of them: about what the socket of a client takes that has not asked for more memory.
 pub(crate) const MEMCACHED_REPLY_SIZE_MAX: usize = 64 << 10;
 /// Attempts to find as many free ports in succession as there are shards.
-pub(crate) const UDP_PORT_ATTEMPTS: usize = 16;
+pub(crate) const SHARD_PORT_ATTEMPTS: usize = 16;
+
+// RDMA: see [`crate::transport::rdma`].
+
+/// Connections over RDMA of a shard, at most. Their slots are memory beside that for connections, which the start counts.
+pub(crate) const RDMA_CONNECTIONS_MAX: usize = 256;
+/// Bytes that a shard needs for RDMA: the slots, the buffers of sessions, and the queues of the device.
+pub(crate) const RDMA_MEMORY: u64 = (RDMA_CONNECTIONS_MAX as u64) * (128 << 10) + SESSION_BUFFERS_MAX as u64;
 
 // Memory of connections: see [`crate::memory_budget`].
 

@@ -145,7 +145,7 @@ impl Listeners {
 }
 
 /// Returns the option of a socket for this number of seconds; 0: the kernel asks for no peers.
-fn keepalive_of(seconds: i64) -> Option<TcpKeepalive> {
+pub(crate) fn keepalive_of(seconds: i64) -> Option<TcpKeepalive> {
     let seconds = u64::try_from(seconds).ok().filter(|&seconds| seconds > 0)?;
     let interval = Duration::from_secs((seconds / KEEPALIVE_INTERVAL_PART).max(1));
     let time = Duration::from_secs(seconds);

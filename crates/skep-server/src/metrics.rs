@@ -83,18 +83,26 @@ pub(crate) struct Metrics {
     pub(crate) monitors_closed: Counter,
     /// Operations refused with `BUSY`.
     pub(crate) refused: Counter,
-    /// UDP packets that arrived, that were sent, and that were sent again.
-    pub(crate) datagrams_received: Counter,
-    pub(crate) datagrams_sent: Counter,
-    pub(crate) datagrams_repeated: Counter,
-    /// UDP packets that were dropped, by reason.
-    pub(crate) datagrams_dropped: [Counter; Dropped::ALL.len()],
+    /// The counters of packets over UDP, and over RDMA.
+    pub(crate) datagrams: PacketMetrics,
+    pub(crate) rdma: PacketMetrics,
     /// Delays of all operations.
     pub(crate) delays: Delays,
     /// The counters of RESP commands.
     pub(crate) commands: AllCommandMetrics,
     /// The counters of errors.
     pub(crate) errors: ErrorMetrics,
+}
+
+/// The counters of the packets of sessions.
+#[derive(Debug, Default)]
+pub(crate) struct PacketMetrics {
+    /// Packets that arrived, that were sent, and that were sent again.
+    pub(crate) received: Counter,
+    pub(crate) sent: Counter,
+    pub(crate) repeated: Counter,
+    /// Packets that were dropped, by reason.
+    pub(crate) dropped: [Counter; Dropped::ALL.len()],
 }
 
 /// The counters of the cache of a shard.

@@ -15,7 +15,7 @@ use skep_wire::native::Password;
 use crate::echo::EchoSettings;
 use crate::limits::{
     BUDGET_MIN, DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX,
-    SHARD_MEMORY, SHARDS_MAX, SHARE, SHARED_MEMORY_CONNECTIONS_MAX,
+    RDMA_MEMORY, SHARD_MEMORY, SHARDS_MAX, SHARE, SHARED_MEMORY_CONNECTIONS_MAX,
 };
 use crate::memory_available::memory_available;
 
@@ -32,6 +32,9 @@ pub struct ServerSettings {
     /// Where native clients send UDP packets, if they may: each shard has a port, and this is the first one. Port 0: any
     /// free ports.
     pub udp: Option<SocketAddr>,
+    /// Where native clients over RDMA connect, if they may: an address of an RDMA device. Each shard has a TCP port, and
+    /// this is the first one. Port 0: any free ports. It needs the feature `rdma`.
+    pub rdma: Option<SocketAddr>,
     /// Where clients of memcached connect, if they may. Port 0: any free port. It needs a cache.
     pub memcached: Option<SocketAddr>,
     /// The UDP address for clients of memcached on this machine, if there is one: a loopback address. It needs a cache.
@@ -89,6 +92,7 @@ impl Default for ServerSettings {
             resp: Some(SocketAddr::from(([127, 0, 0, 1], 6379))),
             shared_memory: None,
             udp: None,
+            rdma: None,
             memcached: None,
             memcached_udp: None,
             memcached_value_max: VALUE_SIZE_MAX,
@@ -190,20 +194,24 @@ pub enum StartError {
     },
     /// Another program has the UDP port of a shard.
     #[error(
-        "UDP address {address} (of shard {shard}) is in use: stop the program that uses it, or choose another first port"
+        "{front_end} address {address} (of shard {shard}) is in use: stop the program that uses it, or choose another first port"
     )]
-    UdpInUse {
+    ShardPortInUse {
+        /// Which of the addresses.
+        front_end: &'static str,
         /// The address of the shard.
         address: SocketAddr,
         /// The number of the shard.
         shard: u16,
     },
-    /// The UDP ports of the shards do not end before the largest port.
+    /// The ports of the shards, one for each, do not end before the largest port.
     #[error(
-        "UDP address {address}: {shards} shards need {shards} ports from this one on: choose a first port of at most {}",
-        UDP_PORTS_END - u32::from(*shards)
+        "{front_end} address {address}: {shards} shards need {shards} ports from this one on: choose a first port of at most {}",
+        PORTS_END - u32::from(*shards)
     )]
-    UdpPorts {
+    ShardPorts {
+        /// Which of the addresses.
+        front_end: &'static str,
         /// The address of the first shard.
         address: SocketAddr,
         /// Shards asked for.
@@ -228,6 +236,17 @@ pub enum StartError {
     /// The path for shared memory is a file, but no socket.
     #[error("a file that is no socket exists at {}: remove it, or choose another path", .0.display())]
     SharedMemoryFile(PathBuf),
+    /// There is an address for RDMA, and the feature `rdma` is missing.
+    #[error("this program was built without RDMA: choose another transport, or build it with the feature `rdma`")]
+    WithoutRdma,
+    /// No RDMA device can be used at an address.
+    #[error("cannot use RDMA at {address}: {source}: choose the address of an RDMA device")]
+    Rdma {
+        /// The address.
+        address: SocketAddr,
+        /// The reason.
+        source: std::io::Error,
+    },
     /// No unix socket can be created at a path.
     #[error("cannot listen at {} for shared memory: {source}: choose another path", .path.display())]
     SharedMemory {
@@ -281,7 +300,7 @@ pub enum StartError {
 }
 
 /// The number after the largest port.
-const UDP_PORTS_END: u32 = u16::MAX as u32 + 1;
+const PORTS_END: u32 = u16::MAX as u32 + 1;
 
 /// Returns the error, and which option to change in which direction.
 fn with_advice(error: &RegionError, option: &str, alternative: &str) -> String {
@@ -327,8 +346,13 @@ impl ServerSettings {
         if !(1..=VALUE_SIZE_MAX).contains(&self.memcached_value_max) {
             return Err(StartError::MemcachedValue(self.memcached_value_max));
         }
-        if let Some(address) = self.udp.filter(|udp| u32::from(udp.port()) + u32::from(self.shards) > UDP_PORTS_END) {
-            return Err(StartError::UdpPorts { address, shards: self.shards });
+        for (front_end, first) in [("UDP", self.udp), ("RDMA", self.rdma)] {
+            if let Some(address) = first.filter(|first| u32::from(first.port()) + u32::from(self.shards) > PORTS_END) {
+                return Err(StartError::ShardPorts { front_end, address, shards: self.shards });
+            }
+        }
+        if self.rdma.is_some() && !cfg!(feature = "rdma") {
+            return Err(StartError::WithoutRdma);
         }
         if connections_max == 0 {
             return Err(StartError::Connections);
@@ -339,7 +363,9 @@ impl ServerSettings {
         self.store(0).validate().map_err(StartError::Store)?;
         let rings =
             if self.shared_memory.is_some() { SHARED_MEMORY_CONNECTIONS_MAX * shared::CONNECTION_SIZE } else { 0 };
-        let of_shard = SHARD_MEMORY + if self.udp.is_some() { DATAGRAM_MEMORY } else { 0 };
+        let of_udp = if self.udp.is_some() { DATAGRAM_MEMORY } else { 0 };
+        let of_rdma = if self.rdma.is_some() { RDMA_MEMORY } else { 0 };
+        let of_shard = SHARD_MEMORY + of_udp + of_rdma;
         let of_shards = u64::from(self.shards) * of_shard;
         let connection_memory = connection_memory.saturating_add(of_shards).saturating_add(rings as u64);
         let all = [ordered_memory, cache_memory, connection_memory]

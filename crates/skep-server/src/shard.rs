@@ -27,6 +27,8 @@ mod intake;
 mod memory;
 mod monitoring;
 mod polled;
+#[cfg(feature = "rdma")]
+mod rdma;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -62,6 +64,8 @@ use crate::start::Steps;
 use crate::transport::datagram::Datagrams;
 use crate::transport::memcached_datagram::MemcachedSocket;
 use crate::transport::poller::{Poller, Source};
+#[cfg(feature = "rdma")]
+use crate::transport::rdma::RdmaShard;
 use crate::transport::{Event, Transport};
 use crate::unix_time::UnixTime;
 use crate::window::Window;
@@ -133,6 +137,9 @@ pub(crate) struct Parts {
     pub(crate) datagrams: Option<Box<Datagrams>>,
     /// The UDP socket of memcached's clients; only for the shard that listens.
     pub(crate) memcached_socket: Option<MemcachedSocket>,
+    /// The RDMA device, if there is one.
+    #[cfg(feature = "rdma")]
+    pub(crate) rdma: Option<Box<RdmaShard>>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) peers: Vec<Option<Peer>>,
     pub(crate) incoming: Incoming,
@@ -244,6 +251,10 @@ impl Shard {
             if let Some(socket) = &parts.memcached_socket {
                 socket.register(&poller)?;
             }
+            #[cfg(feature = "rdma")]
+            if let Some(rdma) = &parts.rdma {
+                rdma.register(&poller)?;
+            }
             Ok::<_, rustix::io::Errno>(poller)
         })?;
         let peer_count = parts.peers.len();
@@ -311,7 +322,7 @@ impl Shard {
             self.poll(now);
             self.tick(now);
             let worked = self.work(&mut stores, now, UnixTime::of(SystemTime::now()));
-            self.send_datagrams(now);
+            self.send_packets(now);
             let begun = std::mem::replace(&mut now, Instant::now());
             if worked {
                 self.measure(now, now - begun);
@@ -422,11 +433,17 @@ impl Shard {
                 Source::Listener(front_end) => self.accept(front_end, now),
                 Source::SharedMemoryListener => self.accept_shared_memory(now),
                 Source::Connection(token) => {
+                    #[cfg(feature = "rdma")]
+                    let event = self.take_rdma_setup(token, event).unwrap_or(event);
                     let event = self.take_doorbell(token, event).unwrap_or(event);
                     self.on_event(token, event, now);
                 }
                 Source::Datagrams => self.receive_datagrams(now),
                 Source::MemcachedDatagrams => self.receive_memcached_datagrams(now),
+                #[cfg(feature = "rdma")]
+                Source::RdmaListener => self.accept_rdma(now),
+                #[cfg(feature = "rdma")]
+                Source::RdmaEvents => self.take_wakeups(now),
             }
         }
     }
@@ -459,6 +476,10 @@ impl Shard {
             }
             if let (Transport::Datagram(datagram), Some(datagrams)) = (&endpoint.transport, &mut self.parts.datagrams) {
                 datagrams.remove(token, datagram);
+            }
+            #[cfg(feature = "rdma")]
+            if let (Transport::Rdma(rdma), Some(shard)) = (&endpoint.transport, &mut self.parts.rdma) {
+                shard.remove(rdma);
             }
             endpoint.connection.leave(&mut self.shard_budget);
             self.parts.shared.leave(endpoint.connection.number);
@@ -568,6 +589,8 @@ impl Shard {
             });
             let tick = if ticking { Some(TICK) } else { None };
             let packets = self.parts.datagrams.as_ref().and_then(|datagrams| datagrams.wait(now));
+            #[cfg(feature = "rdma")]
+            let packets = packets.into_iter().chain(self.parts.rdma.as_ref().and_then(|rdma| rdma.wait(now))).min();
             let waits =
                 [tick, expires_in.map(|left| left.min(SLEEP_MAX)), self.idle_wait(), self.held_wait(now), packets];
             self.poller.wait(waits.into_iter().flatten().min());

@@ -4,4 +4,6 @@
 //! lanes of the client are the same on every transport.
 
 pub mod datagram;
+#[cfg(feature = "rdma")]
+pub mod rdma;
 pub mod shared;

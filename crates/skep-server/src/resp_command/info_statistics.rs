@@ -8,7 +8,9 @@ use skep_transport::datagram::Dropped;
 use super::info::fields;
 use super::table::COMMANDS;
 use crate::command_metrics::ERROR_PREFIXES;
+use crate::counter::Counter;
 use crate::limits::RATE_TIME_MIN;
+use crate::metrics::{Metrics, PacketMetrics};
 use crate::shared::Shared;
 
 pub(super) fn stats(text: &mut String, shared: &Shared) {
@@ -46,20 +48,24 @@ pub(super) fn stats(text: &mut String, shared: &Shared) {
         "skep_protocol_errors" totals.protocol_errors
     }
     if shared.settings.udp.is_some() {
-        datagrams(text, shared);
+        packets(text, shared, "udp", |metrics| &metrics.datagrams);
+    }
+    if shared.settings.rdma.is_some() {
+        packets(text, shared, "rdma", |metrics| &metrics.rdma);
     }
 }
 
-/// Appends the counters of UDP packets.
-fn datagrams(text: &mut String, shared: &Shared) {
-    fields! { text
-        "skep_udp_packets_received" shared.sum(|metrics| &metrics.datagrams_received)
-        "skep_udp_packets_sent" shared.sum(|metrics| &metrics.datagrams_sent)
-        "skep_udp_packets_repeated" shared.sum(|metrics| &metrics.datagrams_repeated)
-    }
+/// Appends the counters of the packets of a transport.
+fn packets(text: &mut String, shared: &Shared, transport: &str, of: impl Fn(&Metrics) -> &PacketMetrics) {
+    let mut append = |name: &str, counter: &dyn Fn(&PacketMetrics) -> &Counter| {
+        let count: u64 = shared.all_metrics().map(|metrics| counter(of(metrics)).get()).sum();
+        write!(text, "skep_{transport}_{name}:{count}\r\n").expect("a String takes every text");
+    };
+    append("packets_received", &|packets| &packets.received);
+    append("packets_sent", &|packets| &packets.sent);
+    append("packets_repeated", &|packets| &packets.repeated);
     for (reason, name) in Dropped::ALL {
-        let count: u64 = shared.all_metrics().map(|metrics| metrics.datagrams_dropped[reason as usize].get()).sum();
-        write!(text, "skep_udp_dropped_{name}:{count}\r\n").expect("a String takes every text");
+        append(&format!("dropped_{name}"), &|packets| &packets.dropped[reason as usize]);
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use skep_transport::datagram::{Control, Data, Dropped, Packet, packets};
 
-use super::Shard;
+use super::{Parts, Shard};
 use crate::connection::Connection;
 use crate::connections::Token;
 use crate::endpoint::Endpoint;
@@ -35,13 +35,13 @@ impl Shard {
         for _ in 0..ARRIVALS_IN_TURN_MAX {
             let Some((bytes, from)) = datagrams.receive(&mut arrival) else { break };
             if bytes.is_empty() {
-                self.metrics().datagrams_dropped[Dropped::Short as usize].add(1);
+                self.metrics().datagrams.dropped[Dropped::Short as usize].add(1);
             }
             for packet in packets(bytes) {
                 count += 1;
                 let taken = packet.and_then(|packet| self.take_packet(packet, from, &mut datagrams, now));
                 if let Err(reason) = taken {
-                    self.metrics().datagrams_dropped[reason as usize].add(1);
+                    self.metrics().datagrams.dropped[reason as usize].add(1);
                 }
             }
             size += bytes.len();
@@ -49,7 +49,7 @@ impl Shard {
                 break;
             }
         }
-        self.metrics().datagrams_received.add(count);
+        self.metrics().datagrams.received.add(count);
         datagrams.take_memory(arrival);
         self.parts.datagrams = Some(datagrams);
     }
@@ -66,9 +66,9 @@ impl Shard {
             Packet::Control(Control::Hello { client, cookie }) => self.take_hello(client, cookie, from, datagrams, now),
             Packet::Control(Control::Unknown { session }) => {
                 let token = datagrams.token(from).ok_or(Dropped::Session)?;
-                let datagram = self.datagram(token).filter(|datagram| datagram.number() == session);
-                datagram.ok_or(Dropped::Session)?.end();
-                self.on_event(token, OVER, now);
+                let datagram = self.datagram(token).filter(|datagram| datagram.end().number() == session);
+                datagram.ok_or(Dropped::Session)?.end().end();
+                self.on_event(token, Event::OVER, now);
                 Ok(())
             }
             Packet::Control(Control::Challenge { .. } | Control::Accept { .. }) => Err(Dropped::Kind),
@@ -83,21 +83,21 @@ impl Shard {
         now: Instant,
     ) -> Result<(), Dropped> {
         let session = datagrams.token(from).and_then(|token| Some((token, self.datagram(token)?)));
-        let Some((token, datagram)) = session.filter(|(_, datagram)| datagram.number() == data.session) else {
+        let Some((token, datagram)) = session.filter(|(_, datagram)| datagram.end().number() == data.session) else {
             datagrams.take_reply()?;
             datagrams.send_control(Control::Unknown { session: data.session }, from);
             return Err(Dropped::Session);
         };
         let is_known = self.connections.connection(token).is_some_and(|connection| !connection.waits_for_hello());
-        let received = datagram.receive(data, is_known, now)?;
-        datagrams.list(token, datagram);
-        let is_finished = received.is_readable && datagram.has_end();
+        let received = datagram.end().receive(data, is_known, now)?;
+        datagrams.sessions().list(token, datagram.end());
+        let is_finished = received.is_readable && datagram.end().has_end();
         if received.is_readable || received.is_writable {
             let (is_readable, is_writable) = (received.is_readable, received.is_writable);
             self.on_event(token, Event { is_readable, is_writable, is_finished, is_over: false }, now);
             // One that is held has written at once.
             if let Some(datagram) = self.datagram(token) {
-                datagrams.list(token, datagram);
+                datagrams.sessions().list(token, datagram.end());
             }
         }
         received.dropped.map_or(Ok(()), Err)
@@ -118,13 +118,13 @@ impl Shard {
             return if cookie == 0 { Ok(()) } else { Err(Dropped::Cookie) };
         }
         if let Some(token) = datagrams.token(from) {
-            match self.datagram(token).map(|datagram| (datagram.client(), datagram.number())) {
+            match self.datagram(token).map(|datagram| (datagram.client(), datagram.end().number())) {
                 Some((known, session)) if known == client => {
                     datagrams.send_control(Control::Accept { client, session }, from);
                     return Ok(());
                 }
                 // Another client has the address now.
-                Some(_) => self.on_event(token, OVER, now),
+                Some(_) => self.on_event(token, Event::OVER, now),
                 None => {}
             }
         }
@@ -136,7 +136,7 @@ impl Shard {
         }
         let datagram = datagrams.begin(from, client, now);
         let (peer, local) = datagram.addresses();
-        let session = datagram.number();
+        let session = datagram.end().number();
         let number = shared.enter(peer, local, 0);
         self.metrics().connections_accepted.add(1);
         let connection = Connection::new(number, ParsedBatch::Handshake, now);
@@ -157,41 +157,56 @@ impl Shard {
 
     /// Notes that a connection was read or written: if it has a session, that may have packets to send.
     pub(super) fn list_session(&mut self, token: Token) {
-        if let Some(datagrams) = &mut self.parts.datagrams
-            && let Some(endpoint) = self.connections.get(token)
-            && let Transport::Datagram(datagram) = &endpoint.transport
-        {
-            datagrams.list(token, datagram);
+        if let Some(endpoint) = self.connections.get(token) {
+            self.parts.list_session(token, &endpoint.transport);
         }
     }
 
-    /// Sends the packets of the sessions, and repeats those that are late.
-    pub(super) fn send_datagrams(&mut self, now: Instant) {
+    /// Sends the packets of all sessions, and repeats those that are late.
+    pub(super) fn send_packets(&mut self, now: Instant) {
+        self.send_datagrams(now);
+        #[cfg(feature = "rdma")]
+        self.send_rdma(now);
+    }
+
+    fn send_datagrams(&mut self, now: Instant) {
         let Some(mut datagrams) = self.parts.datagrams.take() else { return };
-        while let Some((due, token)) = datagrams.next_due(now) {
+        while let Some((due, token)) = datagrams.sessions().next_due(now) {
             if let Some(datagram) = self.datagram(token) {
-                datagrams.on_timer(due, token, datagram, now);
+                datagrams.sessions().on_timer(due, token, datagram.end(), now);
             }
         }
         let (mut sent, mut repeated) = (0, 0);
-        while let Some(token) = datagrams.next_listed() {
+        while let Some(token) = datagrams.sessions().next_listed() {
             if let Some(datagram) = self.datagram(token) {
                 let counts = datagrams.flush(token, datagram, now);
                 (sent, repeated) = (sent + counts.0, repeated + counts.1);
             }
         }
-        self.metrics().datagrams_sent.add(sent);
-        self.metrics().datagrams_repeated.add(repeated);
+        self.metrics().datagrams.sent.add(sent);
+        self.metrics().datagrams.repeated.add(repeated);
         let session = |token| {
             let waits_for_hello = self.connections.connection(token).is_some_and(Connection::waits_for_hello);
             Some((self.datagram(token)?, waits_for_hello))
         };
         for token in datagrams.expire(now, session) {
-            self.on_event(token, OVER, now);
+            self.on_event(token, Event::OVER, now);
         }
         self.parts.datagrams = Some(datagrams);
     }
 }
 
-/// The event of a session that has ended.
-const OVER: Event = Event { is_readable: true, is_writable: true, is_finished: true, is_over: true };
+impl Parts {
+    /// Notes that a connection was read or written: if it has a session, that may have packets to send.
+    pub(super) fn list_session(&mut self, token: Token, transport: &Transport) {
+        let sessions = match transport {
+            Transport::Datagram(_) => self.datagrams.as_mut().map(|datagrams| datagrams.sessions()),
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(_) => self.rdma.as_mut().map(|rdma| rdma.sessions()),
+            _ => None,
+        };
+        if let (Some(sessions), Some(end)) = (sessions, transport.session()) {
+            sessions.list(token, end);
+        }
+    }
+}

@@ -49,6 +49,8 @@ pub(crate) fn driven_shards<'s>(
                 listeners: None,
                 datagrams: None,
                 memcached_socket: None,
+                #[cfg(feature = "rdma")]
+                rdma: None,
                 waker,
                 peers,
                 incoming,

@@ -1,4 +1,4 @@
-//! The connections over shared memory whose words the shard polls, and those that ring instead.
+//! The connections over shared memory or RDMA whose words the shard polls, and those that ring instead.
 //!
 //! ```text
 //!            bytes or room: an event
@@ -15,7 +15,8 @@
 //! uses no core.
 //!
 //! No connection is missed: after the shard has asked for doorbells, it compares the words once more. The client
-//! publishes a word before it looks if the shard wants doorbells (`skep_transport::shared`).
+//! publishes a word before it looks if the shard wants doorbells (`skep_transport::shared`). Over RDMA, the words are
+//! those of the client's slots, and a doorbell is a completion event (`skep_transport::rdma`).
 //!
 //! While words are polled, epoll is polled only every [`KERNEL_POLL_TIME`].
 
@@ -87,15 +88,28 @@ impl Shard {
         }
     }
 
-    /// Polls the words of a connection from now on, if it is one over shared memory. Does nothing if they are polled
-    /// already.
+    /// Polls the words of a connection from now on, if its transport has any. Does nothing if they are polled already.
     pub(super) fn poll_words_of(&mut self, token: Token) {
         if let Some(endpoint) = self.connections.get_mut(token)
-            && let Transport::SharedMemory(_) = endpoint.transport
+            && endpoint.transport.has_words()
             && !endpoint.is_polled
         {
             endpoint.is_polled = true;
             self.polled.connections.push(PolledConnection { token, empty_polls: 0 });
+        }
+    }
+
+    /// Takes the changes of a connection as an event. Returns `None` if it has ended, or another shard has it. With `all`, it looks into
+    /// all slots of a client over RDMA.
+    #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "shared memory has neither slots nor timers"))]
+    fn take_change(&mut self, token: Token, all: bool, now: Instant) -> Option<Option<Event>> {
+        match &self.connections.get(token)?.transport {
+            Transport::SharedMemory(shared) => Some(event_of(shared.end().take_changes())),
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(rdma) if !all && !rdma.has_packet() => Some(None),
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(_) => Some(self.receive_slots(token, all, now)),
+            _ => None,
         }
     }
 
@@ -117,12 +131,11 @@ impl Shard {
             let token = polled.token;
             polled.empty_polls += 1;
             let is_quiet = polled.empty_polls > EMPTY_POLLS_MAX;
-            let Some(shared) = self.shared_memory(token) else {
-                // It has ended, or another shard has it.
+            let Some(change) = self.take_change(token, false, now) else {
                 self.polled.connections.swap_remove(index);
                 continue;
             };
-            if let Some(event) = event_of(shared.end().take_changes()) {
+            if let Some(event) = change {
                 self.polled.connections[index].empty_polls = 0;
                 self.on_event(token, event, now);
             } else if is_quiet && self.wait_for_doorbell(token, now) {
@@ -135,10 +148,12 @@ impl Shard {
 
     /// Asks a connection for doorbells. Returns false if it has changed, and so stays polled.
     fn wait_for_doorbell(&mut self, token: Token, now: Instant) -> bool {
-        let Some(shared) = self.shared_memory(token) else { return true };
-        shared.end().begin_wait(false);
-        if let Some(event) = event_of(shared.end().take_changes()) {
-            shared.end().end_wait();
+        let Some(endpoint) = self.connections.get(token) else { return true };
+        endpoint.transport.begin_wait();
+        if let Some(Some(event)) = self.take_change(token, true, now) {
+            if let Some(shared) = self.shared_memory(token) {
+                shared.end().end_wait();
+            }
             self.on_event(token, event, now);
             return false;
         }
@@ -163,10 +178,8 @@ impl Shard {
             return false;
         }
         for _ in 0..POLLS_BEFORE_YIELD.div_ceil(connections.len()) {
-            if connections
-                .iter()
-                .any(|polled| self.shared_memory(polled.token).is_some_and(|shared| shared.end().has_changes()))
-            {
+            let mut endpoints = connections.iter().filter_map(|polled| self.connections.get(polled.token));
+            if endpoints.any(|endpoint| endpoint.transport.has_changes()) {
                 return true;
             }
             std::hint::spin_loop();

@@ -52,7 +52,6 @@ use crate::limits::{
 use crate::reply_queue::ReplyRange;
 use crate::spaces::Stores;
 use crate::transaction::ShardSet;
-use crate::transport::Transport;
 
 /// A connection's part of a batch.
 pub(super) struct Submission {
@@ -384,9 +383,7 @@ impl Shard {
                 let left = connection.operations_left();
                 self.window.is_late(connection.read_at(), now, left, self.others_wait)
             };
-            if let (Transport::Datagram(datagram), Some(datagrams)) = (&*transport, &mut self.parts.datagrams) {
-                datagrams.list(token, datagram);
-            }
+            self.parts.list_session(token, transport);
             // The usual case is `Next::Wait`.
             match next {
                 _ if matches!(isolation, Isolation::Blocked(_)) => *is_queued = true,

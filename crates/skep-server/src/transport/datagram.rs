@@ -1,71 +1,43 @@
-//! Datagrams: the server's end of a session, as a transport, and the UDP socket that the sessions of a shard share.
-//!
-//! ```text
-//!   socket ─ packets ─▶ session ─ read ──▶ connection ── write ─▶ session ─ packets ─▶ socket
-//! ```
-//!
-//! A session has no socket, so reads and writes of a connection make no system call. The shard moves the packets of all
-//! sessions, before and after the work of a turn (`shard/datagrams.rs`).
-//!
-//! The buffers of all sessions of a shard have a common bound. When it is reached, a session takes a packet only if it
-//! can be read at once, and a write only up to one packet. So each session continues with two packets of memory.
+//! Datagrams: the server's end of a session over UDP, and the socket that the sessions of a shard share. The shard moves
+//! the packets of all sessions, before and after the work of a turn (`shard/datagrams.rs`).
 
-use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::hash::RandomState;
 use std::io::{Error, ErrorKind, Result};
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 use skep_transport::datagram::{
-    ARRIVAL_SIZE_MAX, Burst, Control, Cookies, Data, DatagramSocket, Dropped, PAYLOAD_SIZE_MAX, Received, SESSION_TIME,
-    Session,
+    ARRIVAL_SIZE_MAX, Burst, Control, Cookies, DatagramSocket, Dropped, PAYLOAD_SIZE_MAX, SESSION_TIME,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::poller::{Poller, Source};
+use super::session::{SessionEnd, Sessions};
 use crate::connections::Token;
-use crate::limits::{
-    CONTROL_PACKETS_IN_TURN_MAX, DRAIN_TIME, SESSION_BUFFERS_MAX, SESSION_HELLO_TIME, UDP_PORT_ATTEMPTS,
-};
+use crate::limits::{CONTROL_PACKETS_IN_TURN_MAX, SESSION_HELLO_TIME, SHARD_PORT_ATTEMPTS};
 use crate::settings::StartError;
 use crate::start::Steps;
 
-/// The bytes that the sessions of a shard hold.
-#[derive(Debug, Default)]
-struct Held(AtomicUsize);
-
-impl Held {
-    fn has_room(&self) -> bool {
-        self.0.load(Ordering::Relaxed) < SESSION_BUFFERS_MAX
-    }
-}
-
-/// The server's end of a session.
+/// The server's end of a session over UDP.
 #[derive(Debug)]
 pub(crate) struct Datagram {
-    session: RefCell<Session>,
+    end: SessionEnd,
     /// The number that the client chose for itself.
     client: u64,
     begun: Instant,
     peer: SocketAddr,
     local: SocketAddr,
-    held: Arc<Held>,
-    /// The part of this session in it.
-    counted: Cell<usize>,
-    /// It is in its shard's list of sessions that may have packets to send.
-    is_listed: Cell<bool>,
-    /// The time at which this side ended the stream.
-    finished_at: Cell<Option<Instant>>,
-    /// The time at which its shard checks its timers.
-    timer: Cell<Option<Instant>>,
 }
 
 impl Datagram {
+    /// Returns the session.
+    pub(crate) fn end(&self) -> &SessionEnd {
+        &self.end
+    }
+
     /// Returns the addresses of the other side and of this one.
     pub(crate) fn addresses(&self) -> (SocketAddr, SocketAddr) {
         (self.peer, self.local)
@@ -74,98 +46,6 @@ impl Datagram {
     /// Returns the number that the client chose for itself.
     pub(crate) fn client(&self) -> u64 {
         self.client
-    }
-
-    /// Returns the number of the session.
-    pub(crate) fn number(&self) -> u64 {
-        self.session.borrow().number()
-    }
-
-    /// Takes a packet. Of a client that is not yet known, only one that can be read at once is taken: its hello is one
-    /// packet.
-    pub(crate) fn receive(
-        &self,
-        data: &Data<'_>,
-        is_known: bool,
-        now: Instant,
-    ) -> std::result::Result<Received, Dropped> {
-        let mut session = self.session.borrow_mut();
-        let received = session.receive(data, is_known && self.held.has_room(), now);
-        self.count(&session);
-        received
-    }
-
-    /// Returns true if the client has ended its stream.
-    pub(crate) fn has_end(&self) -> bool {
-        self.session.borrow().has_end()
-    }
-
-    /// Records that the client has ended the session.
-    pub(crate) fn end(&self) {
-        self.session.borrow_mut().end();
-    }
-
-    /// Ends the session if its client was silent for too long. Returns true if it has ended.
-    pub(crate) fn expire(&self, now: Instant) -> bool {
-        self.session.borrow_mut().expire(now)
-    }
-
-    /// Reads the bytes that have arrived.
-    pub(super) fn read(&self, buffer: &mut [u8]) -> Result<usize> {
-        let mut session = self.session.borrow_mut();
-        match session.read(buffer) {
-            Some(size) => {
-                self.count(&session);
-                Ok(size)
-            }
-            None if session.is_over() => Err(ErrorKind::ConnectionReset.into()),
-            None => Err(ErrorKind::WouldBlock.into()),
-        }
-    }
-
-    /// Writes as many bytes as the session takes.
-    pub(super) fn write(&self, bytes: &[u8]) -> Result<usize> {
-        let mut session = self.session.borrow_mut();
-        if session.is_over() {
-            return Err(ErrorKind::BrokenPipe.into());
-        }
-        let size_max = if self.held.has_room() { usize::MAX } else { PAYLOAD_SIZE_MAX };
-        let size = session.write(bytes, size_max);
-        self.count(&session);
-        if size > 0 { Ok(size) } else { Err(ErrorKind::WouldBlock.into()) }
-    }
-
-    /// Tells the client that no more bytes will leave.
-    pub(super) fn finish(&self) -> Result<()> {
-        let mut session = self.session.borrow_mut();
-        session.finish();
-        if session.is_over() { Err(ErrorKind::NotConnected.into()) } else { Ok(()) }
-    }
-
-    /// Returns true if the client has everything that was written, and the end, or does not wait for it: a client that
-    /// misses packets asks for them. One that is between two calls acknowledges nothing.
-    pub(super) fn is_delivered(&self, now: Instant) -> bool {
-        let session = self.session.borrow();
-        let finished_at = self.finished_at.get().unwrap_or(now);
-        self.finished_at.set(Some(finished_at));
-        session.is_delivered() || now >= finished_at.max(session.heard_at()) + DRAIN_TIME
-    }
-
-    /// Records the memory of the session.
-    fn count(&self, session: &Session) {
-        let (before, after) = (self.counted.get(), session.memory());
-        if before != after {
-            // Only the thread of the shard changes the sum.
-            let sum = self.held.0.load(Ordering::Relaxed) + after - before;
-            self.held.0.store(sum, Ordering::Relaxed);
-            self.counted.set(after);
-        }
-    }
-}
-
-impl Drop for Datagram {
-    fn drop(&mut self) {
-        self.held.0.fetch_sub(self.counted.get(), Ordering::Relaxed);
     }
 }
 
@@ -176,18 +56,31 @@ pub(crate) fn bind(
     shards: u16,
     steps: &mut Steps,
 ) -> std::result::Result<Vec<UdpSocket>, StartError> {
-    let wanted = *address;
     let bind_one = |address: SocketAddr| {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         socket.bind(&address.into())?;
-        Ok::<_, Error>(UdpSocket::from(socket))
+        Ok(socket)
     };
+    let sockets = bind_shard_ports("UDP", address, shards, steps, bind_one)?;
+    Ok(sockets.into_iter().map(UdpSocket::from).collect())
+}
+
+/// Binds a socket for each shard: the first one at the address, the others at the ports after it. Sets the address to
+/// the one that was bound.
+pub(super) fn bind_shard_ports(
+    front_end: &'static str,
+    address: &mut SocketAddr,
+    shards: u16,
+    steps: &mut Steps,
+    bind_one: impl Fn(SocketAddr) -> Result<Socket>,
+) -> std::result::Result<Vec<Socket>, StartError> {
+    let wanted = *address;
     // The shard whose socket is bound: its address and its number.
     let current = Cell::new((wanted, 0));
     let mut bind_all = || {
         current.set((wanted, 0));
         let first = bind_one(wanted)?;
-        let bound = first.local_addr()?;
+        let bound = first.local_addr()?.as_socket().ok_or(ErrorKind::InvalidInput)?;
         let mut sockets = vec![first];
         for shard in 1..shards {
             // With the scope of an IPv6 address.
@@ -202,12 +95,12 @@ pub(crate) fn bind(
     };
     let attempts = || {
         // The ports after a free port may be in use.
-        let attempts = if wanted.port() == 0 { UDP_PORT_ATTEMPTS } else { 1 };
+        let attempts = if wanted.port() == 0 { SHARD_PORT_ATTEMPTS } else { 1 };
         (1..attempts).find_map(|_| bind_all().ok()).map_or_else(&mut bind_all, Ok)
     };
     steps.take(attempts, |source| match (source.kind(), current.get()) {
-        (ErrorKind::AddrInUse, (address, shard)) => StartError::UdpInUse { address, shard },
-        (_, (address, _)) => StartError::Listen { front_end: "UDP", address, source },
+        (ErrorKind::AddrInUse, (address, shard)) => StartError::ShardPortInUse { front_end, address, shard },
+        (_, (address, _)) => StartError::Listen { front_end, address, source },
     })
 }
 
@@ -220,13 +113,9 @@ pub(crate) struct Datagrams {
     arrival: Box<[u8]>,
     burst: Burst,
     cookies: Cookies,
-    held: Arc<Held>,
+    sessions: Sessions,
     /// The session of each address.
     tokens: HashMap<SocketAddr, Token>,
-    /// Sessions that may have packets to send.
-    listed: Vec<Token>,
-    /// The times at which the timers of sessions are checked. Entries of an earlier time of a session have no effect.
-    timers: BinaryHeap<Reverse<(Instant, u64)>>,
     next_expiry_pass: Instant,
     /// Control packets that may be sent in this turn.
     control_left: usize,
@@ -247,10 +136,8 @@ impl Datagrams {
             arrival: vec![0; ARRIVAL_SIZE_MAX].into(),
             burst: Burst::default(),
             cookies: Cookies::new(RandomState::new(), now),
-            held: Arc::default(),
+            sessions: Sessions::default(),
             tokens: HashMap::new(),
-            listed: Vec::new(),
-            timers: BinaryHeap::new(),
             next_expiry_pass: now,
             control_left: 0,
             has_replied: false,
@@ -311,18 +198,12 @@ impl Datagrams {
     /// Creates a session for a client.
     pub(crate) fn begin(&mut self, peer: SocketAddr, client: u64, now: Instant) -> Datagram {
         let number = self.cookies.session_number();
-        let session = Session::new(number, skep_transport::datagram::Role::Server, now);
         Datagram {
-            session: RefCell::new(session),
+            end: self.sessions.begin(number, PAYLOAD_SIZE_MAX, now),
             client,
             begun: now,
             peer,
             local: self.local,
-            held: self.held.clone(),
-            counted: Cell::new(0),
-            is_listed: Cell::new(false),
-            finished_at: Cell::new(None),
-            timer: Cell::new(None),
         }
     }
 
@@ -341,76 +222,28 @@ impl Datagrams {
         if self.token(datagram.peer) == Some(token) {
             self.tokens.remove(&datagram.peer);
         }
-        if !datagram.session.borrow().is_over() {
+        if !datagram.end.is_over() {
             self.send_packets(datagram, Instant::now());
-            let unknown = Control::Unknown { session: datagram.number() }.encode();
+            let unknown = Control::Unknown { session: datagram.end.number() }.encode();
             let _ = self.socket.send(&unknown, Some(datagram.peer));
         }
     }
 
-    /// Puts a session on the list of those that may have packets to send.
-    pub(crate) fn list(&mut self, token: Token, datagram: &Datagram) {
-        if !datagram.is_listed.get() && datagram.session.borrow().has_packet() {
-            datagram.is_listed.set(true);
-            self.listed.push(token);
-        }
-    }
-
-    /// Takes a session from the list.
-    pub(crate) fn next_listed(&mut self) -> Option<Token> {
-        self.listed.pop()
+    /// Returns the lists of the sessions.
+    pub(crate) fn sessions(&mut self) -> &mut Sessions {
+        &mut self.sessions
     }
 
     /// Sends the packets of a session. Returns the numbers of packets, and of copies among them.
     pub(crate) fn flush(&mut self, token: Token, datagram: &Datagram, now: Instant) -> (u64, u64) {
-        datagram.is_listed.set(false);
         let sent = self.send_packets(datagram, now);
-        if let Some(deadline) = datagram.session.borrow().deadline()
-            && datagram.timer.get().is_none_or(|timer| deadline < timer)
-        {
-            datagram.timer.set(Some(deadline));
-            self.timers.push(Reverse((deadline, token.to_u64())));
-        }
+        self.sessions.end_flush(token, &datagram.end);
         sent
     }
 
     fn send_packets(&mut self, datagram: &Datagram, now: Instant) -> (u64, u64) {
-        let mut session = datagram.session.borrow_mut();
-        let sent = self.burst.send(&mut session, &self.socket, Some(datagram.peer), now);
-        datagram.count(&session);
         // Packets that the socket did not take are lost, as on the network.
-        (sent.unwrap_or(0), session.take_repeated())
-    }
-
-    /// Takes a session whose time has come.
-    pub(crate) fn next_due(&mut self, now: Instant) -> Option<(Instant, Token)> {
-        self.timers.peek().filter(|Reverse((due, _))| *due <= now)?;
-        let Reverse((due, word)) = self.timers.pop()?;
-        Some((due, Token::from_u64(word)))
-    }
-
-    /// Acts on a timer of a session.
-    pub(crate) fn on_timer(&mut self, due: Instant, token: Token, datagram: &Datagram, now: Instant) {
-        if datagram.timer.get() != Some(due) {
-            return;
-        }
-        datagram.timer.set(None);
-        let mut session = datagram.session.borrow_mut();
-        match session.deadline() {
-            Some(deadline) if deadline > now => {
-                datagram.timer.set(Some(deadline));
-                self.timers.push(Reverse((deadline, token.to_u64())));
-            }
-            Some(_) => {
-                session.on_deadline(now);
-                drop(session);
-                // Also one without a packet gets its next timer with the flush.
-                if !datagram.is_listed.replace(true) {
-                    self.listed.push(token);
-                }
-            }
-            None => {}
-        }
+        datagram.end.send(|session| self.burst.send(session, &self.socket, Some(datagram.peer), now).unwrap_or(0))
     }
 
     /// Looks for silent clients, if it is time for that: `datagram` returns the session of a token, and true if its client
@@ -426,7 +259,7 @@ impl Datagrams {
             self.tokens.retain(|_, token| match datagram(*token) {
                 Some((datagram, waits_for_hello)) => {
                     let is_late = waits_for_hello && now >= datagram.begun + SESSION_HELLO_TIME;
-                    expired.extend((datagram.expire(now) || is_late).then_some(*token));
+                    expired.extend((datagram.end.expire(now) || is_late).then_some(*token));
                     true
                 }
                 // It was closed while packets were taken.
@@ -438,7 +271,7 @@ impl Datagrams {
 
     /// Returns the time until the timers of a session are to be checked.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
-        let timer = self.timers.peek().map(|Reverse((due, _))| *due);
+        let timer = self.sessions.next_timer();
         let pass = (!self.tokens.is_empty()).then_some(self.next_expiry_pass);
         let due = timer.into_iter().chain(pass).min()?;
         Some(due.saturating_duration_since(now))

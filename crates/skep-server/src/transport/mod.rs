@@ -10,13 +10,17 @@
 //! A transport is one end of two streams of bytes. No call waits: a read or write that cannot continue returns
 //! [`std::io::ErrorKind::WouldBlock`], and an [`Event`] says later that it can.
 //!
-//! The product has TCP, shared memory, sessions over datagrams and datagrams of memcached, the simulation a transport in its own memory. Each is a variant of
+//! The product has TCP, shared memory, sessions over UDP and RDMA, and datagrams of memcached; the simulation has a transport
+//! in its own memory. Each is a variant of
 //! [`Transport`] with the same functions in the same order.
 
 pub(crate) mod address;
 pub(crate) mod datagram;
 pub(crate) mod memcached_datagram;
 pub(crate) mod poller;
+#[cfg(feature = "rdma")]
+pub(crate) mod rdma;
+pub(crate) mod session;
 pub(crate) mod shared_memory;
 pub(crate) mod tcp;
 
@@ -29,6 +33,9 @@ use address::Address;
 use datagram::Datagram;
 use memcached_datagram::MemcachedDatagram;
 use poller::{Poller, Source};
+#[cfg(feature = "rdma")]
+use rdma::Rdma;
+use session::SessionEnd;
 use shared_memory::SharedMemory;
 use tcp::Tcp;
 
@@ -45,6 +52,11 @@ pub(crate) struct Event {
     pub(crate) is_over: bool,
 }
 
+impl Event {
+    /// The event of a session that has ended.
+    pub(crate) const OVER: Event = Event { is_readable: true, is_writable: true, is_finished: true, is_over: true };
+}
+
 /// One end of a connection.
 #[derive(Debug)]
 pub(crate) enum Transport {
@@ -52,6 +64,8 @@ pub(crate) enum Transport {
     SharedMemory(SharedMemory),
     Datagram(Box<Datagram>),
     MemcachedDatagram(Box<MemcachedDatagram>),
+    #[cfg(feature = "rdma")]
+    Rdma(Box<Rdma>),
     #[cfg(test)]
     Simulated(Pipe),
 }
@@ -64,6 +78,8 @@ impl Transport {
             Transport::SharedMemory(shared) => shared.register(poller, source),
             // The shard's socket is registered.
             Transport::Datagram(_) | Transport::MemcachedDatagram(_) => Ok(()),
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(rdma) => rdma.register(poller, source),
             #[cfg(test)]
             Transport::Simulated(_) => Ok(()),
         }
@@ -71,7 +87,48 @@ impl Transport {
 
     /// Returns true if it can be served by its shard only.
     pub(crate) fn belongs_to_shard(&self) -> bool {
-        matches!(self, Transport::Datagram(_))
+        self.session().is_some()
+    }
+
+    /// Returns true if its shard polls words of it.
+    pub(crate) fn has_words(&self) -> bool {
+        match self {
+            Transport::SharedMemory(_) => true,
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns true if its words have changed.
+    #[inline]
+    pub(crate) fn has_changes(&self) -> bool {
+        match self {
+            Transport::SharedMemory(shared) => shared.end().has_changes(),
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(rdma) => rdma.has_packet(),
+            _ => false,
+        }
+    }
+
+    /// Asks the client for a doorbell, of a transport that has words.
+    pub(crate) fn begin_wait(&self) {
+        match self {
+            Transport::SharedMemory(shared) => shared.end().begin_wait(false),
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(rdma) => rdma.arm(),
+            _ => {}
+        }
+    }
+
+    /// Returns the session, of a transport that has one.
+    pub(crate) fn session(&self) -> Option<&SessionEnd> {
+        match self {
+            Transport::Datagram(datagram) => Some(datagram.end()),
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(rdma) => Some(rdma.end()),
+            _ => None,
+        }
     }
 
     /// Ends the registration of [`Transport::register`].
@@ -80,6 +137,8 @@ impl Transport {
             Transport::Tcp(tcp) => tcp.deregister(poller),
             Transport::SharedMemory(shared) => shared.deregister(poller),
             Transport::Datagram(_) | Transport::MemcachedDatagram(_) => {}
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(rdma) => rdma.deregister(poller),
             #[cfg(test)]
             Transport::Simulated(_) => {}
         }
@@ -107,6 +166,8 @@ impl Transport {
                 let (peer, own) = datagram.addresses();
                 Ok((peer.into(), own.into()))
             }
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(rdma) => Ok(rdma.addresses()),
             #[cfg(test)]
             Transport::Simulated(_) => {
                 let local = Address::Network(([127, 0, 0, 1], 1).into());
@@ -120,11 +181,13 @@ impl Transport {
         match self {
             Transport::Tcp(tcp) => tcp.finish(),
             Transport::SharedMemory(shared) => shared.end().finish(),
-            Transport::Datagram(datagram) => datagram.finish(),
+            Transport::Datagram(datagram) => datagram.end().finish(),
             Transport::MemcachedDatagram(datagram) => {
                 datagram.finish();
                 Ok(())
             }
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(rdma) => rdma.end().finish(),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.finish(),
         }
@@ -135,7 +198,9 @@ impl Transport {
         match self {
             // The kernel or the shared files keep them.
             Transport::Tcp(_) | Transport::SharedMemory(_) | Transport::MemcachedDatagram(_) => true,
-            Transport::Datagram(datagram) => datagram.is_delivered(now),
+            Transport::Datagram(datagram) => datagram.end().is_delivered(now),
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(rdma) => rdma.end().is_delivered(now),
             #[cfg(test)]
             Transport::Simulated(_) => true,
         }
@@ -148,8 +213,10 @@ impl Read for &Transport {
         match self {
             Transport::Tcp(tcp) => tcp.read(buffer),
             Transport::SharedMemory(shared) => shared.end().receive(buffer),
-            Transport::Datagram(datagram) => datagram.read(buffer),
+            Transport::Datagram(datagram) => datagram.end().read(buffer),
             Transport::MemcachedDatagram(datagram) => Ok(datagram.read(buffer)),
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(rdma) => rdma.end().read(buffer),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.read(buffer),
         }
@@ -162,8 +229,10 @@ impl Write for &Transport {
         match self {
             Transport::Tcp(tcp) => tcp.write(bytes),
             Transport::SharedMemory(shared) => shared.end().send(bytes),
-            Transport::Datagram(datagram) => datagram.write(bytes),
+            Transport::Datagram(datagram) => datagram.end().write(bytes),
             Transport::MemcachedDatagram(datagram) => datagram.write(bytes),
+            #[cfg(feature = "rdma")]
+            Transport::Rdma(rdma) => rdma.end().write(bytes),
             #[cfg(test)]
             Transport::Simulated(pipe) => pipe.write(bytes),
         }

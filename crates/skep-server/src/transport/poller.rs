@@ -20,6 +20,10 @@ const SHARED_MEMORY_WORD: u64 = u64::MAX - 3;
 const DATAGRAMS_WORD: u64 = u64::MAX - 4;
 const MEMCACHED_WORD: u64 = u64::MAX - 5;
 const MEMCACHED_DATAGRAMS_WORD: u64 = u64::MAX - 6;
+#[cfg(feature = "rdma")]
+const RDMA_LISTENER_WORD: u64 = u64::MAX - 7;
+#[cfg(feature = "rdma")]
+const RDMA_EVENTS_WORD: u64 = u64::MAX - 8;
 
 /// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +38,12 @@ pub(crate) enum Source {
     Datagrams,
     /// The UDP socket of memcached's clients has datagrams.
     MemcachedDatagrams,
+    /// The listener of RDMA of this shard has connections.
+    #[cfg(feature = "rdma")]
+    RdmaListener,
+    /// Clients over RDMA wake this shard.
+    #[cfg(feature = "rdma")]
+    RdmaEvents,
     /// A connection of this shard.
     Connection(Token),
 }
@@ -46,6 +56,10 @@ impl Source {
             Source::Listener(FrontEnd::Resp) => RESP_WORD,
             Source::SharedMemoryListener => SHARED_MEMORY_WORD,
             Source::Datagrams => DATAGRAMS_WORD,
+            #[cfg(feature = "rdma")]
+            Source::RdmaListener => RDMA_LISTENER_WORD,
+            #[cfg(feature = "rdma")]
+            Source::RdmaEvents => RDMA_EVENTS_WORD,
             Source::Listener(FrontEnd::Memcached) => MEMCACHED_WORD,
             Source::MemcachedDatagrams => MEMCACHED_DATAGRAMS_WORD,
             Source::Connection(token) => token.to_u64(),
@@ -59,6 +73,10 @@ impl Source {
             RESP_WORD => Source::Listener(FrontEnd::Resp),
             SHARED_MEMORY_WORD => Source::SharedMemoryListener,
             DATAGRAMS_WORD => Source::Datagrams,
+            #[cfg(feature = "rdma")]
+            RDMA_LISTENER_WORD => Source::RdmaListener,
+            #[cfg(feature = "rdma")]
+            RDMA_EVENTS_WORD => Source::RdmaEvents,
             MEMCACHED_WORD => Source::Listener(FrontEnd::Memcached),
             MEMCACHED_DATAGRAMS_WORD => Source::MemcachedDatagrams,
             word => Source::Connection(Token::from_u64(word)),

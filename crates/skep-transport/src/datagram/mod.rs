@@ -35,6 +35,8 @@ mod stream;
 use std::collections::VecDeque;
 
 pub use handshake::{Cookies, Opening};
+#[cfg(feature = "rdma")]
+pub(crate) use packet::HEADER_SIZE as DATA_HEADER_SIZE;
 pub use packet::{
     CONTROL_SIZE, Control, Data, Dropped, PACKET_SIZE_MAX, PAYLOAD_SIZE_MAX, Packet, WINDOW_MAX, packets,
 };

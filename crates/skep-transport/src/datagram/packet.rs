@@ -19,7 +19,7 @@ const MAGIC: [u8; 2] = *b"SK";
 /// Bytes of a control packet.
 pub const CONTROL_SIZE: usize = 24;
 /// Bytes of a data packet before its payload.
-pub(super) const HEADER_SIZE: usize = 40;
+pub(crate) const HEADER_SIZE: usize = 40;
 /// The most bytes of a packet. With the headers of IPv6 and UDP it has the 1280 bytes that every path carries.
 pub const PACKET_SIZE_MAX: usize = 1280 - 40 - 8;
 /// The most bytes of a payload.
@@ -90,11 +90,13 @@ pub enum Dropped {
     Sessions,
     /// The turn has replied to enough control packets.
     Turn,
+    /// Over RDMA: it was changed while it was read.
+    Checksum,
 }
 
 impl Dropped {
     /// All reasons, in their order, with their names.
-    pub const ALL: [(Dropped, &str); 13] = [
+    pub const ALL: [(Dropped, &str); 14] = [
         (Dropped::Short, "short"),
         (Dropped::Foreign, "foreign"),
         (Dropped::Kind, "kind"),
@@ -108,6 +110,7 @@ impl Dropped {
         (Dropped::Memory, "memory"),
         (Dropped::Sessions, "sessions"),
         (Dropped::Turn, "turn"),
+        (Dropped::Checksum, "checksum"),
     ];
 }
 

@@ -68,6 +68,7 @@ pub(super) struct Next {
 /// The sending half of a session.
 #[derive(Debug)]
 pub(super) struct Sender {
+    payload_size_max: usize,
     /// The bytes that are not acknowledged, and those that were not sent.
     bytes: VecDeque<u8>,
     /// Bytes of them that are in packets.
@@ -123,10 +124,11 @@ impl RoundTrip {
 }
 
 impl Sender {
-    /// Creates the half of a new session, whose timeout is at least `timeout_min`. After `timeouts_max` of them nothing is
+    /// Creates the half of a new session, whose packets have at most `payload_size_max` bytes, and whose timeout is at least `timeout_min`. After `timeouts_max` of them nothing is
     /// sent.
-    pub(super) fn new(timeout_min: Duration, timeouts_max: u32, now: Instant) -> Sender {
+    pub(super) fn new(payload_size_max: usize, timeout_min: Duration, timeouts_max: u32, now: Instant) -> Sender {
         Sender {
+            payload_size_max,
             bytes: VecDeque::new(),
             sent: 0,
             flights: VecDeque::new(),
@@ -214,7 +216,7 @@ impl Sender {
             }
             unreachable!("the lost packets are counted");
         }
-        let size = (self.bytes.len() - self.sent).min(PAYLOAD_SIZE_MAX);
+        let size = (self.bytes.len() - self.sent).min(self.payload_size_max);
         let is_end = self.has_end && self.sent + size == self.bytes.len();
         let next = Next { number: self.first + self.flights.len() as u64, is_end, offset: self.sent, size };
         self.sent += size;
@@ -398,7 +400,7 @@ mod tests {
 
     /// Returns a half that has sent this number of packets.
     fn sender(count: usize, now: Instant) -> Sender {
-        let mut sender = Sender::new(Duration::from_millis(5), u32::MAX, now);
+        let mut sender = Sender::new(PAYLOAD_SIZE_MAX, Duration::from_millis(5), u32::MAX, now);
         sender.write(&vec![7; count * PAYLOAD_SIZE_MAX], usize::MAX);
         let sent = std::iter::from_fn(|| sender.next(now)).count();
         assert_eq!(sent, count);

@@ -82,11 +82,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates one end of the session with this number.
-    pub fn new(number: u64, role: Role, now: Instant) -> Session {
+    /// Creates one end of the session with this number. Its packets have at most `payload_size_max` bytes of the stream.
+    pub fn new(number: u64, role: Role, payload_size_max: usize, now: Instant) -> Session {
         let sender = match role {
-            Role::Client => Sender::new(CLIENT_TIMEOUT_MIN, u32::MAX, now),
-            Role::Server => Sender::new(SERVER_TIMEOUT_MIN, SERVER_TIMEOUTS_MAX, now),
+            Role::Client => Sender::new(payload_size_max, CLIENT_TIMEOUT_MIN, u32::MAX, now),
+            Role::Server => Sender::new(payload_size_max, SERVER_TIMEOUT_MIN, SERVER_TIMEOUTS_MAX, now),
         };
         let receiver = Receiver::default();
         Session {

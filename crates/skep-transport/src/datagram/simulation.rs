@@ -156,8 +156,8 @@ fn run_streams(seed: u64, faults: [u32; 3], is_broken: bool) -> Result<(), Strin
     let mut now = begun;
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut network = Network::new(faults, seed);
-    let mut client = Session::new(7, Role::Client, now);
-    let mut server = Session::new(7, Role::Server, now);
+    let mut client = Session::new(7, Role::Client, PAYLOAD_SIZE_MAX, now);
+    let mut server = Session::new(7, Role::Server, PAYLOAD_SIZE_MAX, now);
     if is_broken {
         server.take_twice();
     }
@@ -241,7 +241,7 @@ impl Adder {
         match (Packet::decode(packet).expect("packets are well-formed"), &mut self.session) {
             (Packet::Control(control), None) => {
                 let number = self.opening.receive(control, now);
-                self.session = number.map(|number| Session::new(number, Role::Client, now));
+                self.session = number.map(|number| Session::new(number, Role::Client, PAYLOAD_SIZE_MAX, now));
             }
             (Packet::Control(Control::Unknown { session }), Some(own)) => {
                 assert_ne!(session, own.number(), "the server keeps a session that is in use");
@@ -303,10 +303,9 @@ impl Server {
                     return Some(challenge);
                 }
                 let cookies = &mut self.cookies;
-                let (known, session, _) = self
-                    .sessions
-                    .entry(from)
-                    .or_insert_with(|| (client, Session::new(cookies.session_number(), Role::Server, now), Vec::new()));
+                let (known, session, _) = self.sessions.entry(from).or_insert_with(|| {
+                    (client, Session::new(cookies.session_number(), Role::Server, PAYLOAD_SIZE_MAX, now), Vec::new())
+                });
                 assert_eq!(*known, client);
                 Some(Control::Accept { client, session: session.number() })
             }

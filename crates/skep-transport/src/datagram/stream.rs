@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use super::handshake::Opening;
-use super::packet::{Control, Packet, packets};
+use super::packet::{Control, PAYLOAD_SIZE_MAX, Packet, packets};
 use super::session::{Role, SESSION_TIME, Session};
 use super::socket::{ARRIVAL_SIZE_MAX, Burst, DatagramSocket};
 
@@ -62,7 +62,7 @@ impl DatagramStream {
                 _ => None,
             });
             if let Some(number) = accepted {
-                let session = Session::new(number, Role::Client, now);
+                let session = Session::new(number, Role::Client, PAYLOAD_SIZE_MAX, now);
                 socket.set_timeout(WAIT_MIN)?;
                 let (burst, wait_max) = (Burst::default(), WAIT_MIN);
                 return Ok(DatagramStream { socket, address, session, arrival, burst, wait_max });
@@ -227,7 +227,7 @@ mod tests {
         let mut stream = DatagramStream {
             socket: DatagramSocket::new(socket),
             address,
-            session: Session::new(7, Role::Client, Instant::now()),
+            session: Session::new(7, Role::Client, PAYLOAD_SIZE_MAX, Instant::now()),
             arrival: vec![0; ARRIVAL_SIZE_MAX].into(),
             burst: Burst::default(),
             wait_max: WAIT_MIN,

@@ -29,7 +29,7 @@ pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7379";
 /// Sends one command.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Native address of the server: HOST:PORT, udp:HOST:PORT, or shm:PATH for shared memory.
+    /// Native address of the server: HOST:PORT, udp:HOST:PORT, rdma:HOST:PORT, or shm:PATH for shared memory.
     #[arg(long, global = true, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, value_parser = native_address)]
     addr: String,
     #[command(flatten)]
@@ -302,13 +302,13 @@ fn not_connected(address: &str, source: &io::Error) -> String {
     }
 }
 
-/// Checks the form of a native address: that of a server's port, perhaps after `tcp:` or `udp:`, or `shm:` and a path.
+/// Checks the form of a native address: that of a server's port, perhaps after `tcp:`, `udp:` or `rdma:`, or `shm:` and a path.
 pub(crate) fn native_address(text: &str) -> Result<String, String> {
     match text.split_once(':') {
         Some(("shm", "")) => Err(format!("`{text}` names no socket: write shm:PATH, such as shm:/run/skep.sock")),
         Some(("shm", _)) => Ok(text.to_owned()),
         Some(("tcp", rest)) => address(rest),
-        Some(("udp", rest)) => address(rest).map(|_| text.to_owned()),
+        Some(("udp" | "rdma", rest)) => address(rest).map(|_| text.to_owned()),
         _ => address(text).map_err(|refusal| format!("{refusal}, udp:HOST:PORT, or shm:PATH")),
     }
 }

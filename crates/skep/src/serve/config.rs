@@ -53,6 +53,10 @@ pub(crate) struct Configuration {
     /// First UDP port for native clients (udp:HOST:PORT), or off; shard N uses port PORT + N [default: off].
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) udp: Option<PortAddress>,
+    /// Address of an RDMA device for native clients: each shard has a TCP port, and this is the first one; or off. It
+    /// needs a program that was built with the feature `rdma` [default: off].
+    #[arg(long, value_name = "HOST:PORT|off")]
+    pub(crate) rdma: Option<PortAddress>,
     /// File whose first line is the password that clients must send [default: no password].
     #[arg(long, value_name = "FILE", conflicts_with = "requirepass")]
     pub(crate) requirepass_file: Option<PathBuf>,
@@ -169,6 +173,7 @@ impl Configuration {
             memcached_udp: self.memcached_udp.or(other.memcached_udp),
             memcached_value_max: self.memcached_value_max.or(other.memcached_value_max),
             udp: self.udp.or(other.udp),
+            rdma: self.rdma.or(other.rdma),
             requirepass_file,
             requirepass,
             protected_mode: self.protected_mode.or(other.protected_mode),
@@ -216,6 +221,7 @@ impl Configuration {
                 (PortAddress::At(address), Some(port)) => Some(SocketAddr::new(address.ip(), port)),
             },
             udp: complete.udp.expect(given).address(),
+            rdma: complete.rdma.expect(given).address(),
             shared_memory: complete.shared_memory,
             memcached: complete.memcached.expect(given).address(),
             memcached_udp: complete.memcached_udp.expect(given).address(),

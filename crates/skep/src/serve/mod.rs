@@ -75,6 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         memcached: server.memcached_address(),
         memcached_udp: server.memcached_udp_address(),
         udp: server.udp_address(),
+        rdma: server.rdma_address(),
         memory: MemorySize(settings.memory),
         ordered_memory: MemorySize(settings.ordered_memory),
         cache_memory: MemorySize(settings.cache_memory),
@@ -113,7 +114,8 @@ fn failure_of(error: &StartError, settings: &ServerSettings) -> Failure {
         | Error::Connections
         | Error::MemcachedWithoutCache
         | Error::MemcachedValue(_)
-        | Error::UdpPorts { .. }
+        | Error::ShardPorts { .. }
+        | Error::WithoutRdma
         | Error::Store(_) => Failure::Usage(message),
         _ => Failure::Runtime(message),
     }
@@ -146,8 +148,10 @@ fn explain(error: &StartError, settings: &ServerSettings) -> String {
         return explained;
     }
     match error {
-        StartError::UdpInUse { .. } => format!("{error} with --udp"),
-        StartError::UdpPorts { .. } => error.to_string().replacen("UDP address", "--udp", 1),
+        StartError::ShardPortInUse { front_end, .. } => format!("{error} with {}", flag_of(front_end)),
+        StartError::ShardPorts { front_end, .. } => {
+            error.to_string().replacen(&format!("{front_end} address"), flag_of(front_end), 1)
+        }
         StartError::MemoryAvailable { memory, ordered_memory, cache_memory, connection_memory, available } => {
             let (available, most) = (MemorySize(*available), MemorySize(available / 10 * 9));
             let (memory, connections) = (MemorySize(*memory), MemorySize(*connection_memory));
@@ -198,6 +202,7 @@ fn flag_of(front_end: &str) -> &'static str {
         "memcached" => "--memcached",
         "memcached UDP" => "--memcached-udp",
         "UDP" => "--udp",
+        "RDMA" => "--rdma",
         _ => "--listen",
     }
 }

@@ -23,6 +23,8 @@ pub(super) struct Screen<'a> {
     pub(super) memcached_udp: Option<SocketAddr>,
     /// The first UDP address for native clients.
     pub(super) udp: Option<SocketAddr>,
+    /// The first address for native clients over RDMA.
+    pub(super) rdma: Option<SocketAddr>,
     /// Memory of all shards together.
     pub(super) memory: MemorySize,
     /// Memory of the ordered space; 0 if it is disabled.
@@ -101,11 +103,12 @@ impl Screen<'_> {
         if let Some(address) = self.memcached_udp {
             line(format_args!("  memcached   {address}, UDP"));
         }
-        if let Some(address) = self.udp {
+        for (name, address) in [("UDP ", self.udp), ("RDMA", self.rdma)] {
+            let Some(address) = address else { continue };
             match self.shard_count {
-                1 => line(format_args!("  UDP         {address}")),
+                1 => line(format_args!("  {name}        {address}")),
                 count => line(format_args!(
-                    "  UDP         {address} to {}, a port for each shard",
+                    "  {name}        {address} to {}, a port for each shard",
                     address.port().saturating_add(count - 1)
                 )),
             }
@@ -134,7 +137,7 @@ impl Screen<'_> {
             }
         ));
         line(format_args!("  durability  none: nothing survives a restart"));
-        let open = [Some(self.native), self.resp, self.udp, self.memcached]
+        let open = [Some(self.native), self.resp, self.udp, self.rdma, self.memcached]
             .into_iter()
             .flatten()
             .any(|address| !address.ip().is_loopback());
@@ -213,6 +216,7 @@ mod tests {
             memcached: None,
             memcached_udp: None,
             udp: None,
+            rdma: None,
             memory: MemorySize(1 << 30),
             ordered_memory: MemorySize(256 << 20),
             cache_memory: MemorySize(0),

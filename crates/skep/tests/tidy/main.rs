@@ -25,6 +25,7 @@ const UNSAFE: &[&str] = &[
     "crates/skep-store/src/processor/interleaver.rs",
     "crates/skep-store/tests/ordered_page_end.rs",
     "crates/skep-store/tests/ordered_small_machines.rs",
+    "crates/skep-transport/src/rdma/verbs.rs",
     "crates/skep-transport/src/shared/mapping.rs",
     "crates/skep/src/serve/allocator.rs",
 ];

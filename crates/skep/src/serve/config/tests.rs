@@ -13,6 +13,7 @@ fn the_embedded_configuration_is_complete() {
     assert_eq!(settings.native, "127.0.0.1:7379".parse().unwrap());
     assert_eq!(settings.resp, Some("127.0.0.1:6379".parse().unwrap()));
     assert_eq!(settings.udp, None);
+    assert_eq!(settings.rdma, None);
     assert_eq!(settings.memory, 1 << 30);
     assert_eq!(settings.ordered_memory, skep_server::ServerSettings::default().ordered_memory);
     assert_eq!(settings.lease_time, skep_server::ServerSettings::default().lease_time);
