@@ -4,6 +4,9 @@
 //! with the stable toolchain. A fault that fuzzing finds becomes an input there.
 
 pub mod datagram_packets;
+pub mod log_chunk;
+pub mod log_group;
+pub mod log_manifest;
 pub mod memcached_request;
 mod operations;
 pub mod ordered_operations;
@@ -17,8 +20,11 @@ pub mod store_operations;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets. Each has a program of the same name in `fuzz/fuzz_targets`.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 11] = [
     ("datagram_packets", datagram_packets::run),
+    ("log_chunk", log_chunk::run),
+    ("log_group", log_group::run),
+    ("log_manifest", log_manifest::run),
     ("memcached_request", memcached_request::run),
     ("ordered_operations", ordered_operations::run),
     ("reply_frame", reply_frame::run),

@@ -38,7 +38,7 @@ pub use hello::{Hello, Refusal, Welcome};
 pub use operation::operation_size;
 pub use password::{PASSWORD_SIZE_MAX, Password};
 pub use reply::{Replies, ReplyFrame, ReplyFrameWriter};
-pub use request::{Operations, Position, RequestFrame, RequestFrameWriter};
+pub use request::{Operations, Position, RequestFrame, RequestFrameEncoder, RequestFrameWriter};
 
 use skep_core::operation::{PAGE_SIZE_MAX, Reply, VALUE_SIZE_MAX};
 

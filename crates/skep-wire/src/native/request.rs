@@ -54,6 +54,14 @@ pub struct Position {
 #[must_use = "a frame is complete only after `finish`"]
 pub struct RequestFrameWriter<'b> {
     output: &'b mut Vec<u8>,
+    encoder: RequestFrameEncoder,
+}
+
+/// A request frame that is being appended to a buffer. It does not borrow the buffer: each call is given the same one, and
+/// the frame is the last that it contains. [`RequestFrameWriter`] is this with its buffer.
+#[derive(Debug)]
+#[must_use = "a frame is complete only after `finish`"]
+pub struct RequestFrameEncoder {
     start: usize,
     size_max: usize,
     count: u16,
@@ -142,12 +150,8 @@ impl<'b> RequestFrameWriter<'b> {
 
     /// Begins a frame of at most `size_max` bytes, as limited by the server's welcome.
     pub fn with_size_max(output: &'b mut Vec<u8>, sequence: u32, space: u16, size_max: usize) -> Self {
-        let start = output.len();
-        output.extend_from_slice(&[0; SIZE_FIELD]);
-        output.extend_from_slice(&sequence.to_le_bytes());
-        output.extend_from_slice(&space.to_le_bytes());
-        output.extend_from_slice(&[0; size_of::<u16>()]);
-        RequestFrameWriter { output, start, size_max, count: 0, registers: EncoderRegisters::default() }
+        let encoder = RequestFrameEncoder::begin(output, sequence, space, size_max);
+        RequestFrameWriter { output, encoder }
     }
 
     /// Appends an operation. If it does not fit, appends nothing and returns `false`; then begin another frame. An
@@ -156,27 +160,50 @@ impl<'b> RequestFrameWriter<'b> {
     /// element.
     #[inline]
     pub fn push(&mut self, request: &Request<'_>) -> bool {
+        self.encoder.push(self.output, request)
+    }
+
+    /// Returns the number of operations so far.
+    pub fn count(&self) -> u16 {
+        self.encoder.count
+    }
+
+    /// Returns the bytes of the frame so far, including the header.
+    pub fn size(&self) -> usize {
+        self.output.len() - self.encoder.start
+    }
+
+    /// Completes the frame.
+    pub fn finish(self) {
+        self.encoder.finish(self.output);
+    }
+}
+
+impl RequestFrameEncoder {
+    /// Begins a frame of at most `size_max` bytes at the end of the buffer.
+    pub fn begin(output: &mut Vec<u8>, sequence: u32, space: u16, size_max: usize) -> Self {
+        let start = output.len();
+        output.extend_from_slice(&[0; SIZE_FIELD]);
+        output.extend_from_slice(&sequence.to_le_bytes());
+        output.extend_from_slice(&space.to_le_bytes());
+        output.extend_from_slice(&[0; size_of::<u16>()]);
+        RequestFrameEncoder { start, size_max, count: 0, registers: EncoderRegisters::default() }
+    }
+
+    /// Appends an operation, as [`RequestFrameWriter::push`] does.
+    #[inline]
+    pub fn push(&mut self, output: &mut Vec<u8>, request: &Request<'_>) -> bool {
         let Some(count) = self.count.checked_add(1) else { return false };
         let size_max = (self.start + SIZE_FIELD).saturating_add(self.size_max);
-        let pushed = operation::encode(request, &mut self.registers, self.output, size_max);
+        let pushed = operation::encode(request, &mut self.registers, output, size_max);
         if pushed {
             self.count = count;
         }
         pushed
     }
 
-    /// Returns the number of operations so far.
-    pub fn count(&self) -> u16 {
-        self.count
-    }
-
-    /// Returns the bytes of the frame so far, including the header.
-    pub fn size(&self) -> usize {
-        self.output.len() - self.start
-    }
-
     /// Completes the frame.
-    pub fn finish(self) {
-        complete_frame(&mut self.output[self.start..], HEADER_SIZE - size_of::<u16>(), self.count);
+    pub fn finish(self, output: &mut [u8]) {
+        complete_frame(&mut output[self.start..], HEADER_SIZE - size_of::<u16>(), self.count);
     }
 }

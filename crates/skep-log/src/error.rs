@@ -1,0 +1,134 @@
+//! The reasons why a directory is refused. Each message says what to do.
+
+use std::io;
+
+use skep_wire::native::WireError;
+
+/// The reason why a data directory cannot be used. No file has been changed, unless the error is one of input and
+/// output.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// Another process uses the directory.
+    #[error("another process uses the data directory; stop it, or name another directory")]
+    Locked,
+    /// The directory contains something else.
+    #[error(
+        "the data directory contains {name}, and no manifest of Skep: name an empty or new directory, or one of Skep"
+    )]
+    Foreign {
+        /// A file that is not Skep's.
+        name: String,
+    },
+    /// The directory was written by a later version.
+    #[error("the data directory has format {found}, and this program reads up to {supported}: start a newer program")]
+    Newer {
+        /// Version of the directory.
+        found: u16,
+        /// Version of this program.
+        supported: u16,
+    },
+    /// Neither manifest is valid.
+    #[error("no manifest in the data directory is valid: restore the directory from a backup")]
+    ManifestDamaged,
+    /// A file is missing or shorter than it was written.
+    #[error("{what}: the data directory was copied only in part; copy all of it while no server uses it")]
+    Incomplete {
+        /// The file, and what is missing.
+        what: String,
+    },
+    /// A file of a snapshot is damaged.
+    #[error(
+        "the snapshot file {name} is damaged at offset {offset} (shard {shard}): restore the data directory from a backup"
+    )]
+    SnapshotDamaged {
+        /// The file.
+        name: String,
+        /// Offset of the first chunk that is not valid, in bytes.
+        offset: u64,
+        /// Its shard.
+        shard: u16,
+    },
+    /// Acknowledged operations in the log are damaged.
+    #[error(
+        "{0}; restore the data directory from a backup, or start with --accept-loss, which drops this and all later groups"
+    )]
+    Damaged(Damage),
+    /// The log contains an operation that this program cannot decode.
+    #[error(
+        "segment {segment}, group {group}: block {index} of shard {shard} has an operation that is not known: {source}"
+    )]
+    Unknown {
+        /// Number of the segment.
+        segment: u64,
+        /// Number of the group.
+        group: u64,
+        /// The shard.
+        shard: u16,
+        /// Index of the block.
+        index: u64,
+        /// The fault of the operation.
+        source: WireError,
+    },
+    /// A call of the disk failed.
+    #[error(
+        "cannot {action} {name} in the data directory: {source}; check its disk, and that its files belong to this user"
+    )]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        name: String,
+        /// What the disk reported.
+        source: io::Error,
+    },
+}
+
+/// Acknowledged operations that can no longer be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Number of the segment.
+    pub segment: u64,
+    /// Offset of the first group that is not valid, in bytes.
+    pub offset: u64,
+    /// Number of this group.
+    pub group: u64,
+    /// Groups after it in its segment and later ones that can be read, but are not applied.
+    pub later_groups: u64,
+    /// For each shard: the index of its first block that is lost, and the blocks and operations in the later groups.
+    /// Those in the damaged group are unknown.
+    pub shards: Vec<ShardLoss>,
+}
+
+/// What a damage takes from a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardLoss {
+    /// The shard.
+    pub shard: u16,
+    /// Index of the first block that is lost.
+    pub first_block: u64,
+    /// Blocks of later groups that can be read.
+    pub later_blocks: u64,
+    /// Their operations.
+    pub later_operations: u64,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Damage { segment, offset, group, later_groups, shards } = self;
+        write!(f, "acknowledged operations are damaged: group {group}, segment {segment}, offset {offset}; ")?;
+        write!(f, "{later_groups} later groups can be read")?;
+        for ShardLoss { shard, first_block, later_blocks, later_operations } in shards {
+            write!(f, "; shard {shard}: from block {first_block} on, ")?;
+            write!(f, "with {later_blocks} later blocks of {later_operations} operations")?;
+        }
+        Ok(())
+    }
+}
+
+impl LogError {
+    /// Returns a function that makes an error of a failed call.
+    pub(crate) fn io(action: &'static str, name: impl Into<String>) -> impl FnOnce(io::Error) -> LogError {
+        let name = name.into();
+        move |source| LogError::Io { action, name, source }
+    }
+}

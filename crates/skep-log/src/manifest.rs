@@ -1,0 +1,275 @@
+//! The manifest: what a data directory consists of, and where recovery begins.
+//!
+//! ```text
+//! 0       8     16        18  20     24           32          48               56       64        72
+//! | magic | crc | version | 0 | size | generation | server id | partition seed | memory | kv size | ...
+//!   8 B     u64   u16           u32    u64          16 B        u64              u64      u64
+//!
+//!     72            80              88        96         104           108 112
+//! ... | first group | durable group | segment | snapshot | shard count | 0 | shard | shard | ... | zeros to 4096 |
+//!       u64           u64             u64       u64        u32
+//!
+//! shard   0             8             16           24       28  32
+//!         | secret seed | first block | last block | chunks | 0 | chunks crc |     40 B
+//!           u64           u64           u64          u32          u64
+//! ```
+//!
+//! - *crc*: CRC-64/NVME of all bytes after it, up to the size.
+//! - *generation*: grows with each manifest. There are two files, `manifest.a` and `manifest.b`. The older one is
+//!   overwritten, so one of them is always valid.
+//! - *first group*: recovery applies the log from this group on. *first block* of a shard: the first that it needs.
+//! - *last block* of a shard: the last one before the walk of the snapshot ended; 0 without a snapshot. Later blocks
+//!   have higher indexes, also if this one is lost.
+//! - *durable group*: the log is known to be durable up to this group. If a part of it cannot be read, it is damaged.
+//! - *segment*: a segment that exists, or 0.
+//! - *snapshot*: number of the snapshot that recovery loads first, or 0. *chunks*, *chunks crc* of a shard: number of
+//!   the chunks in its file, and CRC-64/NVME of their checksums.
+//! - *secret seed*: that of the hash which places the keys of the shard. Positions in the snapshot depend on it.
+//!
+//! **Why a changed byte is found.** All bytes up to the size are covered by the checksum. If the newest manifest is not
+//! valid, the other one is used. Then recovery reads a longer log, with the same result, or refuses a log whose first
+//! groups have been trimmed.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::VERSION;
+use crate::checksum::crc64;
+use crate::pages::Pages;
+
+const MAGIC: [u8; 8] = *b"SKEPman\0";
+/// The names of the two files.
+pub(crate) const NAMES: [&str; 2] = ["manifest.a", "manifest.b"];
+/// Most shards of a manifest.
+pub const SHARDS_MAX: usize = 1 << 12;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    crc: U64,
+    version: U16,
+    zeros: [u8; 2],
+    size: U32,
+    generation: U64,
+    server_id: [u8; 16],
+    partition_seed: U64,
+    memory: U64,
+    kv_size: U64,
+    first_group: U64,
+    durable_group: U64,
+    segment: U64,
+    snapshot: U64,
+    shard_count: U32,
+    more_zeros: [u8; 4],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Shard {
+    secret_seed: U64,
+    first_block: U64,
+    last_block: U64,
+    chunk_count: U32,
+    zeros: [u8; 4],
+    chunks_crc: U64,
+}
+
+const HEADER_SIZE: usize = size_of::<Header>();
+const CRC_END: usize = 16;
+const _: () = assert!(HEADER_SIZE == 112 && size_of::<Shard>() == 40);
+/// Most bytes of a manifest.
+pub(crate) const SIZE_MAX: usize = HEADER_SIZE + SHARDS_MAX * size_of::<Shard>();
+
+/// What a data directory consists of. [`Directory`](crate::Directory) sets the generation, the durable group and the
+/// segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// Grows with each manifest of the directory.
+    pub generation: u64,
+    /// Identity of the server, random.
+    pub server_id: [u8; 16],
+    /// The public seed that assigns keys to shards.
+    pub partition_seed: u64,
+    /// Bytes of the store's memory.
+    pub memory: u64,
+    /// Bytes of a pair for which the store was configured.
+    pub kv_size: u64,
+    /// The first group that recovery needs.
+    pub first_group: u64,
+    /// The log is known to be durable up to this group.
+    pub durable_group: u64,
+    /// A segment that exists; 0 if there may be none.
+    pub segment: u64,
+    /// Number of the snapshot that recovery loads, from 1.
+    pub snapshot: Option<u64>,
+    /// The shards, at least one and at most [`SHARDS_MAX`].
+    pub shards: Vec<ManifestShard>,
+}
+
+/// What a manifest states about a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ManifestShard {
+    /// The secret seed of its hash table.
+    pub secret_seed: u64,
+    /// The first block that recovery needs.
+    pub first_block: u64,
+    /// The last block before the walk of the snapshot over this shard ended; 0 without a snapshot.
+    pub last_block: u64,
+    /// The shard's file of the snapshot; zeros without a snapshot.
+    pub file: SnapshotFile,
+}
+
+/// A complete file of a snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotFile {
+    /// Chunks in the file.
+    pub chunk_count: u32,
+    /// CRC-64/NVME of the checksums of the chunks, in their order.
+    pub chunks_crc: u64,
+}
+
+/// The reason why a manifest cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManifestFault {
+    /// It is not a manifest, or it is damaged.
+    Invalid,
+    /// It has a later version than [`VERSION`].
+    Newer(u16),
+}
+
+impl Manifest {
+    /// Writes the manifest into an empty buffer.
+    ///
+    /// # Panics
+    /// If it has no shards, or more than [`SHARDS_MAX`].
+    pub fn encode(&self, pages: &mut Pages) {
+        let size = HEADER_SIZE + self.shards.len() * size_of::<Shard>();
+        assert!((1..=SHARDS_MAX).contains(&self.shards.len()), "a store has 1 to 4096 shards");
+        let header = Header {
+            magic: MAGIC,
+            crc: 0.into(),
+            version: VERSION.into(),
+            zeros: [0; 2],
+            size: (size as u32).into(),
+            generation: self.generation.into(),
+            server_id: self.server_id,
+            partition_seed: self.partition_seed.into(),
+            memory: self.memory.into(),
+            kv_size: self.kv_size.into(),
+            first_group: self.first_group.into(),
+            durable_group: self.durable_group.into(),
+            segment: self.segment.into(),
+            snapshot: self.snapshot.unwrap_or(0).into(),
+            shard_count: (self.shards.len() as u32).into(),
+            more_zeros: [0; 4],
+        };
+        pages.extend(header.as_bytes());
+        for shard in &self.shards {
+            let shard = Shard {
+                secret_seed: shard.secret_seed.into(),
+                first_block: shard.first_block.into(),
+                last_block: shard.last_block.into(),
+                chunk_count: shard.file.chunk_count.into(),
+                zeros: [0; 4],
+                chunks_crc: shard.file.chunks_crc.into(),
+            };
+            pages.extend(shard.as_bytes());
+        }
+        set_checksum(pages.bytes_mut());
+        pages.padded();
+    }
+
+    /// Decodes a manifest.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ManifestFault> {
+        let (header, _) = Header::ref_from_prefix(bytes).map_err(|_| ManifestFault::Invalid)?;
+        let bytes = bytes.get(..header.size.get() as usize).ok_or(ManifestFault::Invalid)?;
+        if header.magic != MAGIC || bytes.len() < HEADER_SIZE || header.crc.get() != crc64(&bytes[CRC_END..]) {
+            return Err(ManifestFault::Invalid);
+        }
+        if header.version.get() > VERSION {
+            return Err(ManifestFault::Newer(header.version.get()));
+        }
+        let shards = <[Shard]>::ref_from_bytes(&bytes[HEADER_SIZE..]).map_err(|_| ManifestFault::Invalid)?;
+        let shard_count = header.shard_count.get() as usize;
+        if header.version.get() != VERSION || shard_count != shards.len() || !(1..=SHARDS_MAX).contains(&shard_count) {
+            return Err(ManifestFault::Invalid);
+        }
+        let shard = |shard: &Shard| ManifestShard {
+            secret_seed: shard.secret_seed.get(),
+            first_block: shard.first_block.get(),
+            last_block: shard.last_block.get(),
+            file: SnapshotFile { chunk_count: shard.chunk_count.get(), chunks_crc: shard.chunks_crc.get() },
+        };
+        Ok(Manifest {
+            generation: header.generation.get(),
+            server_id: header.server_id,
+            partition_seed: header.partition_seed.get(),
+            memory: header.memory.get(),
+            kv_size: header.kv_size.get(),
+            first_group: header.first_group.get(),
+            durable_group: header.durable_group.get(),
+            segment: header.segment.get(),
+            snapshot: Some(header.snapshot.get()).filter(|&number| number != 0),
+            shards: shards.iter().map(shard).collect(),
+        })
+    }
+}
+
+/// Writes a valid checksum into a manifest.
+pub(crate) fn set_checksum(bytes: &mut [u8]) {
+    let Ok((header, _)) = Header::ref_from_prefix(bytes) else { return };
+    let size = (header.size.get() as usize).clamp(HEADER_SIZE, bytes.len());
+    let crc = crc64(&bytes[CRC_END..size]);
+    bytes[8..CRC_END].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Manifest {
+        let shard = |number: u64| ManifestShard {
+            secret_seed: number * 3,
+            first_block: number + 1,
+            last_block: number + 2,
+            file: SnapshotFile { chunk_count: 4, chunks_crc: number << 40 },
+        };
+        Manifest {
+            generation: 8,
+            server_id: [7; 16],
+            partition_seed: 1 << 50,
+            memory: 1 << 30,
+            kv_size: 64,
+            first_group: 5,
+            durable_group: 9,
+            segment: 2,
+            snapshot: Some(3),
+            shards: (1..=3).map(shard).collect(),
+        }
+    }
+
+    #[test]
+    fn a_manifest_returns_and_each_changed_byte_is_found() {
+        let mut pages = Pages::default();
+        example().encode(&mut pages);
+        let bytes = pages.bytes().to_vec();
+        assert_eq!(Manifest::decode(&bytes), Ok(example()));
+        for offset in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[offset] ^= 0x40;
+            assert_eq!(Manifest::decode(&changed), Err(ManifestFault::Invalid), "byte {offset}");
+            assert_eq!(Manifest::decode(&bytes[..offset]), Err(ManifestFault::Invalid));
+        }
+    }
+
+    #[test]
+    fn a_later_version_is_told_apart_from_damage() {
+        let mut pages = Pages::default();
+        example().encode(&mut pages);
+        let mut bytes = pages.bytes().to_vec();
+        bytes[16] = 9;
+        set_checksum(&mut bytes);
+        assert_eq!(Manifest::decode(&bytes), Err(ManifestFault::Newer(9)));
+    }
+}

@@ -1,0 +1,129 @@
+//! The segment: a file of the log, and its header.
+//!
+//! ```text
+//! segment  | header page | group | group | ... | end | zeros, or groups of an earlier use |
+//!          0             4096                                                         size
+//!
+//! header   0       8     12        14  16       24    32     40            48
+//!          | magic | crc | version | 0 | number | uid | size | first group | zeros to 4096 |
+//!            8 B     u32   u16           u64      u64   u64    u64
+//! ```
+//!
+//! - *crc*: CRC-32C of the bytes after it, up to 48.
+//! - *number*: that of the file's name. A file that was copied to another name is not a segment.
+//! - *uid*: a random number, chosen each time the segment is prepared. Each group repeats it.
+//! - *size*: bytes of the file when it was prepared. Only a group that is longer makes the file grow.
+//! - *first group*: number of its first group; 0 in a segment that is prepared and not yet in use.
+//!
+//! The bytes of a segment are written before it is used: the file is created and filled with zeros, or a segment that
+//! the log no longer needs is renamed. So a group is written over blocks that exist, and its flush has no metadata to
+//! write.
+//!
+//! **Why no group of an earlier use is read.** A segment gets another uid, and then a header with a first group, before
+//! a group is written to it. Groups with another uid are not valid in it. If a later segment begins with group g, the
+//! groups from g on in all earlier segments are not part of the log: they were cut by a recovery that began the later
+//! one.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::VERSION;
+use crate::checksum::crc32;
+use crate::pages::Pages;
+
+const MAGIC: [u8; 8] = *b"SKEPlog\0";
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    crc: U32,
+    version: U16,
+    zeros: [u8; 2],
+    number: U64,
+    uid: U64,
+    size: U64,
+    first_group: U64,
+}
+
+const HEADER_SIZE: usize = size_of::<Header>();
+const CRC_END: usize = 12;
+const _: () = assert!(HEADER_SIZE == 48);
+
+/// What the header of a segment states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// Number of the segment, from 1.
+    pub number: u64,
+    /// The random number of this use of the file.
+    pub uid: u64,
+    /// Bytes of the file.
+    pub size: u64,
+    /// Number of the first group; 0 in a segment that is not yet in use.
+    pub first_group: u64,
+}
+
+impl SegmentHeader {
+    /// Writes the page of the header into an empty buffer.
+    pub(crate) fn encode(&self, pages: &mut Pages) {
+        let mut header = Header {
+            magic: MAGIC,
+            crc: 0.into(),
+            version: VERSION.into(),
+            zeros: [0; 2],
+            number: self.number.into(),
+            uid: self.uid.into(),
+            size: self.size.into(),
+            first_group: self.first_group.into(),
+        };
+        header.crc = crc32(&header.as_bytes()[CRC_END..]).into();
+        pages.extend(header.as_bytes());
+        pages.padded();
+    }
+
+    /// Decodes a header. Returns `None` if it is not valid.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (header, _) = Header::ref_from_prefix(bytes).ok()?;
+        let is_valid = header.magic == MAGIC
+            && header.version.get() == VERSION
+            && header.crc.get() == crc32(&bytes[CRC_END..HEADER_SIZE]);
+        is_valid.then_some(SegmentHeader {
+            number: header.number.get(),
+            uid: header.uid.get(),
+            size: header.size.get(),
+            first_group: header.first_group.get(),
+        })
+    }
+}
+
+/// Returns the name of a segment's file.
+pub(crate) fn name(number: u64) -> String {
+    format!("log-{number:016x}")
+}
+
+/// Returns the number of the segment with this name.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    let number = u64::from_str_radix(name.strip_prefix("log-")?, 16).ok()?;
+    (self::name(number) == name).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_returns_and_each_changed_byte_is_found() {
+        let header = SegmentHeader { number: 3, uid: 1 << 63, size: 1 << 20, first_group: 9 };
+        let mut pages = Pages::default();
+        header.encode(&mut pages);
+        let bytes = pages.bytes().to_vec();
+        assert_eq!(SegmentHeader::decode(&bytes), Some(header));
+        for offset in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[offset] ^= 0x10;
+            assert_eq!(SegmentHeader::decode(&changed), None, "byte {offset}");
+        }
+        assert_eq!((name(10).as_str(), number_of(&name(10))), ("log-000000000000000a", Some(10)));
+        assert_eq!([number_of("log-a"), number_of("lock"), number_of("log-000000000000000A")], [None; 3]);
+    }
+}
