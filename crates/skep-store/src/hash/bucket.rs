@@ -256,6 +256,12 @@ impl Bucket {
     }
 
     /// Returns the value of an inline pair.
+    pub fn inline_value(&self, pair: InlinePair) -> &[u8] {
+        let start = pair.value_offset();
+        &self.0.0[start..start + pair.value_size()]
+    }
+
+    /// Returns the value of an inline pair, to be changed.
     #[inline]
     pub fn inline_value_mut(&mut self, pair: InlinePair) -> &mut [u8] {
         let start = pair.value_offset();

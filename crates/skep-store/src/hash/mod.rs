@@ -15,6 +15,7 @@ mod settings;
 pub mod slab;
 mod table;
 mod walk;
+mod walk_pairs;
 
 pub use find::Search;
 pub use flush::STEP_BUCKETS as FLUSH_STEP_BUCKETS;

@@ -26,7 +26,7 @@ use super::table::{BucketIndex, HashTable};
 use crate::memory::{LINE_SIZE, Memory};
 
 /// Home buckets that are prefetched together.
-const GROUP_BUCKETS: u32 = 64;
+pub(super) const GROUP_BUCKETS: u32 = 64;
 /// Most home buckets of a step.
 pub const STEP_BUCKETS_MAX: u32 = 16 << 10;
 /// Slabs from which on a step ends.
@@ -121,7 +121,7 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Copies the chains of these home buckets, and prefetches the slabs to which they point.
-    async fn read_group(&self, group: &mut Vec<(BucketIndex, Bucket)>, buckets: Range<u32>) {
+    pub(super) async fn read_group(&self, group: &mut Vec<(BucketIndex, Bucket)>, buckets: Range<u32>) {
         group.clear();
         for bucket in buckets.clone() {
             self.prefetch(BucketIndex(bucket));

@@ -57,7 +57,7 @@ use crate::hash::{
 };
 use crate::memory::{LocalMemory, Memory, RegionError};
 use crate::short::equal;
-use skep_core::operation::{Operation, OperationError, Reply, Request, StringWrite};
+use skep_core::operation::{Expiry, Operation, OperationError, Reply, Request, StringWrite};
 
 /// Free slabs that a batch may merge in the shard itself, plus at most the rest of a zone: a millisecond's work.
 const MERGE_WORK_MAX: usize = 1 << 15;
@@ -309,6 +309,13 @@ impl<M: Memory> Processor<M> {
     /// operations between the steps change the store. Keys that have expired are left out.
     pub fn walk(&mut self, from: u32, limit: WalkLimit, each: impl FnMut(&[u8])) -> WalkStep {
         drive(self.table.walk(&mut self.walked, from, limit, each))
+    }
+
+    /// Makes a step of a walk over all pairs, of at most 64 home buckets from `from` on: calls `each` with their keys, values
+    /// and expiries. Returns the home bucket with which the next step begins; `None` after the last one. Keys that have
+    /// expired and are not removed yet are among them.
+    pub fn walk_pairs(&mut self, from: u32, each: impl FnMut(&[u8], &[u8], Option<Expiry>)) -> Option<u32> {
+        drive(self.table.walk_pairs(&mut self.walked, from, each))
     }
 
     /// Returns a daemon that merges free slabs, to be run on its own thread. Without one, the shard merges a part in

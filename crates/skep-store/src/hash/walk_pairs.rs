@@ -1,0 +1,56 @@
+//! A walk over all pairs of a table, in steps, while operations between the steps change it: for snapshots.
+//!
+//! A step returns the pairs of at most [`GROUP_BUCKETS`] home buckets with their chains, as they are at this moment. Why
+//! no key is missed: see `walk.rs`. Keys that have expired and are not removed yet are returned too. What is read back
+//! has its own time of day, at which they may exist.
+
+use super::bucket::{Bucket, Entry};
+use super::object::{self, Content};
+use super::table::{BucketIndex, HashTable};
+use super::walk::GROUP_BUCKETS;
+use crate::memory::Memory;
+use skep_core::operation::Expiry;
+
+impl<M: Memory> HashTable<M> {
+    /// Calls `each` with the key, the value and the expiry of the pairs whose home buckets are from `from` on. Returns the
+    /// home bucket with which the next step begins; `None` after the last one. `group` is for its memory.
+    pub(crate) async fn walk_pairs(
+        &self,
+        group: &mut Vec<(BucketIndex, Bucket)>,
+        from: u32,
+        mut each: impl FnMut(&[u8], &[u8], Option<Expiry>),
+    ) -> Option<u32> {
+        let end = self.bucket_count().min(from.saturating_add(GROUP_BUCKETS));
+        self.read_group(group, from.min(end)..end).await;
+        for (_, bucket) in &*group {
+            for (_, entry) in bucket.entries() {
+                let slab = match entry {
+                    Entry::Slab(slab) => slab,
+                    Entry::Inline(pair) => {
+                        each(bucket.inline_key(pair), bucket.inline_value(pair), None);
+                        continue;
+                    }
+                };
+                let read = |bytes: &[u8]| {
+                    let (key, object) = object::read(slab.class, bytes);
+                    match object.content {
+                        Content::Value(value) => {
+                            each(&bytes[key], &bytes[value], object.expiry);
+                            None
+                        }
+                        Content::Large(root) => Some((bytes[key].to_vec(), root, object.expiry)),
+                    }
+                };
+                if let Some((key, root, expiry)) = self.memory().read(slab.pointer.span(slab.class.size()), read).await
+                {
+                    let pieces = self.pieces(&root).await;
+                    let mut value = Vec::with_capacity(root.value_size as usize);
+                    let size = root.value_size as usize;
+                    self.read_pieces(&pieces, 0..size, |_, piece| value.extend_from_slice(piece)).await;
+                    each(&key, &value, expiry);
+                }
+            }
+        }
+        (end < self.bucket_count()).then_some(end)
+    }
+}
