@@ -124,12 +124,18 @@ fn a_reply_has_a_bound() {
     tcp.expect(format!("set large 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n");
     tcp.expect(format!("set fits 0 0 65000\r\n{}\r\n", &value[..65_000]), "STORED\r\n");
     let client = Client::connect(&server);
-    let refused = "SERVER_ERROR the reply is too large for UDP: send the request over TCP\r\n";
+    let refused = "SERVER_ERROR the reply is too large for UDP: the request may be executed in part; read over TCP\r\n";
     client.expect(1, "get fits\r\n", &format!("VALUE fits 0 65000\r\n{}\r\nEND\r\n", &value[..65_000]));
     client.expect(2, "get large\r\n", refused);
     client.expect(3, &format!("get{}\r\n", " large".repeat(5000)), refused);
     client.expect(4, "get fits fits\r\n", refused);
     client.expect(5, "get x\r\n", "END\r\n");
+    // The error message says that the rest may be executed. It is executed at most once.
+    client.expect(6, "set n 0 0 1\r\n0\r\n", "STORED\r\n");
+    client.expect(7, "get large\r\nincr n 1\r\n", refused);
+    client.send(8, 1, b"get n\r\n");
+    let executed = client.receive(8);
+    assert!(["0", "1"].map(|n| format!("VALUE n 0 1\r\n{n}\r\nEND\r\n")).contains(&executed), "{executed}");
 }
 
 /// More datagrams than the server takes at once: some are lost, and it serves on. None is in work for long.

@@ -9,7 +9,8 @@
 //! socket is bound to a loopback address: it serves this machine only, with and without a password.
 //!
 //! State is bounded. A datagram that arrives while [`MEMCACHED_DATAGRAMS_MAX`] are in work is dropped. A reply of more
-//! than [`MEMCACHED_REPLY_SIZE_MAX`] bytes is replaced with an error message, and the rest of its request is not executed.
+//! than [`MEMCACHED_REPLY_SIZE_MAX`] bytes is replaced with an error message. Its request may be executed, in part or as a
+//! whole: the commands of a datagram are executed together, before their replies are written.
 
 use std::cell::{Cell, RefCell};
 use std::io::{Error, ErrorKind, Result};
@@ -26,7 +27,8 @@ use crate::settings::StartError;
 use crate::start::Steps;
 
 /// The reply to a request whose reply is too large.
-const TOO_LARGE: &[u8] = b"SERVER_ERROR the reply is too large for UDP: send the request over TCP\r\n";
+const TOO_LARGE: &[u8] =
+    b"SERVER_ERROR the reply is too large for UDP: the request may be executed in part; read over TCP\r\n";
 /// Bytes of the largest datagram.
 const ARRIVAL_SIZE_MAX: usize = 64 << 10;
 
