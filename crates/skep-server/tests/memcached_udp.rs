@@ -115,6 +115,34 @@ fn datagrams_without_a_whole_request_are_dropped_and_counted() {
     assert_eq!(client.count("total_connections"), 0, "a datagram is no connection of a client");
 }
 
+/// With a forged address, the replies of two servers would be requests to each other without end.
+#[test]
+fn a_reply_has_no_reply() {
+    let password = Password::new(b"ham");
+    for password in [None, password] {
+        let login = if password.is_some() { "set x 0 0 11\r\ndefault ham\r\n" } else { "" };
+        let stored = if password.is_some() { "STORED\r\n" } else { "" };
+        let server = server(ServerSettings { password, ..ServerSettings::default() });
+        let client = Client::connect(&server);
+        client.expect(1, &format!("{login}set a 0 0 7\r\nget a\r\n\r\n"), &format!("{stored}STORED\r\n"));
+        client.expect(2, &format!("{login}set n 0 0 1\r\n4\r\n"), &format!("{stored}STORED\r\n"));
+        let mut count = 0;
+        for request in
+            ["get a", "mg a v", "me a", "mn", "md x", "incr n 1", "nonsense", "get", "version", "verbosity 1"]
+        {
+            for login in ["", login] {
+                client.send(3, 1, format!("{login}{request}\r\n").as_bytes());
+                let reply = client.receive(3);
+                client.send(4, 1, reply.as_bytes());
+                count += 1;
+            }
+        }
+        client.send(5, 1, format!("{login}stats\r\n").as_bytes());
+        let statistics = client.receive(5);
+        assert!(statistics.contains(&format!("STAT udp_dropped_forged {count}\r\n")), "{statistics}");
+    }
+}
+
 /// A request of a few bytes asks for values of many mebibytes.
 #[test]
 fn a_reply_has_a_bound() {

@@ -6,7 +6,13 @@
 //! ```
 //!
 //! UDP has no handshake, so a sender can forge its address, and a short request can have a long reply. Therefore the
-//! socket is bound to a loopback address: it serves this machine only, with and without a password.
+//! socket is bound to a loopback address, and a datagram from another address is dropped, because the kernel delivers
+//! one if a neighbour sends it and loopback addresses are routed (`route_localnet`). So it serves this machine only, with
+//! and without a password.
+//!
+//! With a forged port, the reply of one server would be a request to another one, and its error message a request to the
+//! first one again, without end. A reply begins with a capital letter or a digit, and no command does. Such a datagram is
+//! dropped, so a reply has no reply.
 //!
 //! State is bounded. A datagram that arrives while [`MEMCACHED_DATAGRAMS_MAX`] are in work is dropped. A reply of more
 //! than [`MEMCACHED_REPLY_SIZE_MAX`] bytes is replaced with an error message. Its request may be executed, in part or as a
@@ -82,6 +88,9 @@ impl MemcachedSocket {
         if !frame.is_whole_request() {
             return Some(Err(Count::DatagramsInParts));
         }
+        if is_forged(peer, self.local, request) {
+            return Some(Err(Count::DatagramsForged));
+        }
         // This one, and those in work.
         if Arc::strong_count(&self.socket) > MEMCACHED_DATAGRAMS_MAX {
             return Some(Err(Count::DatagramsRefused));
@@ -96,6 +105,12 @@ impl MemcachedSocket {
             reply: RefCell::default(),
         }))
     }
+}
+
+/// Returns true if a datagram is from another machine or from the socket itself, or is a reply.
+fn is_forged(peer: SocketAddr, local: SocketAddr, request: &[u8]) -> bool {
+    let is_reply = request.first().is_some_and(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+    !peer.ip().is_loopback() || peer == local || is_reply
 }
 
 /// A datagram with a request, as a transport.
@@ -149,6 +164,25 @@ impl MemcachedDatagram {
             datagram.extend_from_slice(&header);
             datagram.extend_from_slice(part);
             _ = self.socket.send_to(&datagram, self.peer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_requests_from_this_machine_are_taken() {
+        let local: SocketAddr = "127.0.0.1:11211".parse().unwrap();
+        let is_forged = |peer: &str, request: &[u8]| is_forged(peer.parse().unwrap(), local, request);
+        for peer in ["192.0.2.1:9", "[2001:db8::1]:9", "0.0.0.0:9", "127.0.0.1:11211"] {
+            assert!(is_forged(peer, b"get a\r\n"), "{peer}");
+        }
+        for peer in ["127.0.0.1:9", "127.0.0.2:11211", "[::1]:11211"] {
+            assert!(!is_forged(peer, b"get a\r\n"), "{peer}");
+            assert!(!is_forged(peer, b"") && !is_forged(peer, b" mn\r\n"), "{peer}");
+            assert!(is_forged(peer, b"ERROR\r\n") && is_forged(peer, b"5\r\n"), "{peer}");
         }
     }
 }
