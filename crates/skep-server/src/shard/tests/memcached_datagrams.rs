@@ -1,6 +1,7 @@
 //! Datagrams of memcached's protocol: what they hold while they are in work.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::Ordering;
 
 use super::Bench;
 use crate::settings::ServerSettings;
@@ -33,4 +34,16 @@ fn one_that_lacks_memory_is_dropped() {
     assert!(shard.starved.is_empty() && shard.connections.get_mut(token).is_none());
     while bench.turn(0) {}
     assert!(bench.shards[0].is_empty());
+}
+
+#[test]
+fn they_take_no_places_of_connections() {
+    let mut bench = with_datagrams(5);
+    let count = |bench: &Bench| (bench.shared.connection_count.load(Ordering::Relaxed), bench.shared.clients().len());
+    assert_eq!(count(&bench), (0, 5));
+    let client = bench.resp(0);
+    assert_eq!(count(&bench), (1, 6));
+    while bench.turn(0) {}
+    assert_eq!(count(&bench), (1, 1));
+    drop(client);
 }
