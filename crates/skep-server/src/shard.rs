@@ -531,7 +531,9 @@ impl Shard {
         let Some(until) = self.stop_until else {
             self.stop_until = Some(now + FLUSH_TIME);
             self.parts.listeners = None;
-            self.parts.memcached_socket = None;
+            if let Some(socket) = self.parts.memcached_socket.take() {
+                socket.deregister(&self.poller);
+            }
             let tokens: Vec<Token> = self.connections.tokens().collect();
             for token in tokens {
                 // One whose commands visit another shard reads when they are back.

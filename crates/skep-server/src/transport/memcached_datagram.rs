@@ -71,6 +71,11 @@ impl MemcachedSocket {
         poller.add(&self.socket, Source::MemcachedDatagrams, EventFlags::IN)
     }
 
+    /// Ends the registration. Datagrams in work keep the socket open, so the poller would go on reporting new ones.
+    pub(crate) fn deregister(&self, poller: &Poller) {
+        poller.remove(&self.socket);
+    }
+
     /// Receives a datagram. Returns `None` if there is none, and the reason if it is dropped.
     pub(crate) fn receive(&mut self) -> Option<std::result::Result<MemcachedDatagram, Count>> {
         let (size, peer) = match self.socket.recv_from(&mut self.arrival) {
