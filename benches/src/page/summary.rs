@@ -97,7 +97,7 @@ const GOALS: [Goal; 25] = [
     goal("memcached's protocol, GET, depth 64 / memcached", 5.0, Source::Memcached("Get: skep / memcached")),
     goal("memcached's protocol, SET, depth 64 / memcached", 5.0, Source::Memcached("Set: skep / memcached")),
     goal(
-        "bytes for 8 + 8 B: memcached / skep's cache",
+        "bytes for 8 + 8 B: memcached / skep's full cache",
         2.0,
         Source::Memcached("bytes for each pair: memcached / skep"),
     ),

@@ -58,8 +58,9 @@ pub(super) struct Server {
 }
 
 impl Setting {
-    /// Gives the servers the first core and the client the second one, and checks that all programs exist.
-    pub(super) fn new(plan: &Plan) -> Result<Setting, String> {
+    /// Gives the servers the first core and the client the second one, and checks that Skep and these other programs exist.
+    /// Each is the name of its package too.
+    pub(super) fn new(plan: &Plan, programs: &[&str]) -> Result<Setting, String> {
         let cores = cores()?;
         let setting = Setting {
             skep: plan.skep.clone(),
@@ -67,20 +68,20 @@ impl Setting {
             client_cores: vec![*cores.get(1).unwrap_or(&cores[0])],
             keys: plan.keys,
         };
-        setting.check()?;
+        setting.check(programs)?;
         Ok(setting)
     }
 
     /// Checks that all programs exist. The error names the missing ones.
-    fn check(&self) -> Result<(), String> {
+    fn check(&self, programs: &[&str]) -> Result<(), String> {
         let mut missing = Vec::new();
         if !self.skep.is_file() {
             missing
                 .push(format!("{}: build it with `cargo build --release`, or name it by --skep", self.skep.display()));
         }
-        for (program, package) in [("redis-server", "redis-server"), ("memcached", "memcached")] {
+        for program in programs {
             if find_program(program).is_none() {
-                missing.push(format!("{program}: on Debian, `sudo apt-get install {package}`"));
+                missing.push(format!("{program}: on Debian, `sudo apt-get install {program}`"));
             }
         }
         if missing.is_empty() { Ok(()) } else { Err(format!("missing programs:\n  {}", missing.join("\n  "))) }

@@ -2,10 +2,12 @@
 //!
 //! | server | speed | memory |
 //! |---|---|---|
-//! | Skep, one shard | a cache with room for all pairs, resident from the start | a full cache |
+//! | Skep, one shard | a cache with room for all pairs, resident from the start | another cache, which is full |
 //! | memcached, one thread | with room for all pairs | the same process |
 //!
-//! Memory is the growth of the resident memory during the load, divided by the pairs that a client can read after it. One shard is also Skep's default on two cores.
+//! So a row of Skep has the figures of two caches, each with the size for its figure. Memory is the growth of the resident
+//! memory during the load, divided by the pairs that a client can read after it. One shard is also Skep's default on two
+//! cores.
 
 use skep_measure::Figure;
 
@@ -54,7 +56,7 @@ pub struct MemcachedReport {
 
 /// Measures both servers in turn. `progress` gets a line of text for each step.
 pub fn compare_memcached(plan: &Plan, progress: impl Fn(&str)) -> Result<MemcachedReport, String> {
-    let setting = Setting::new(plan)?;
+    let setting = Setting::new(plan, &["memcached"])?;
     progress("filling a cache");
     let (_, skep_size) = loaded(setting.skep_cache(plan.keys * NO_ROOM, false)?, plan)?;
     progress("loading the servers");
@@ -127,8 +129,10 @@ impl MemcachedReport {
              {} s together, each after a warm-up until the rate was steady; ratios were calculated round by round. Servers on \
              core {}, client on core {}. Skep has one shard, memcached one thread. Get: one get of all keys of the batch. \
              GetEach: a get for each key, and mn. Bytes for each pair: the growth of the resident memory, divided by the \
-             pairs that can be read; Skep's cache is then full. While the speed is measured, it has room for all pairs, and its \
-             memory is resident from the start.",
+             pairs that can be read. A row of Skep has two caches: the speed is that of one with {ROOM} B for each pair, which \
+             has room for all of them and is resident from the start, the bytes those of a full one with {NO_ROOM} B for each \
+             pair. memcached has both figures from one process. By its default (-R 20), it turns to another connection after \
+             20 requests of a batch.",
             self.keys, self.connections, self.depth, self.rounds, self.seconds, self.cores[0], self.cores[1],
         );
         let header = ["memcached's protocol", "", "M/s", "B/pair", "CPU: server / client, client waiting"];

@@ -69,7 +69,7 @@ pub(super) struct Sample {
 
 /// Measures all servers. `progress` gets a line of text for each step.
 pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
-    let setting = Setting::new(plan)?;
+    let setting = Setting::new(plan, &["redis-server", "memcached"])?;
     progress("starting the servers");
     let servers = [setting.skep(PairForm::Random)?, setting.redis()?, setting.memcached()?, setting.echo()?];
     let mut bytes_per_pair = Vec::new();

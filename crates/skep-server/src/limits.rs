@@ -314,6 +314,10 @@ pub(crate) const DATAGRAM_MEMORY: u64 = SESSION_BUFFERS_MAX as u64 + (8 << 20);
 pub(crate) const MEMCACHED_DATAGRAMS_MAX: usize = 256;
 /// Bytes of a reply to one of them: about what the socket of a client takes that has not asked for more memory.
 pub(crate) const MEMCACHED_REPLY_SIZE_MAX: usize = 64 << 10;
+/// Bytes that the server needs for them: for each its request of up to 64 KiB, a reply whose buffer has doubled, and a
+/// share of the memory for connections.
+pub(crate) const MEMCACHED_DATAGRAM_MEMORY: u64 =
+    (MEMCACHED_DATAGRAMS_MAX * ((64 << 10) + 2 * MEMCACHED_REPLY_SIZE_MAX + SHARE)) as u64;
 /// Attempts to find as many free ports in succession as there are shards.
 pub(crate) const SHARD_PORT_ATTEMPTS: usize = 16;
 

@@ -54,6 +54,7 @@ counts! {
     Datagrams "udp_requests"
     DatagramsShort "udp_dropped_short"
     DatagramsInParts "udp_dropped_in_parts"
+    DatagramsForged "udp_dropped_forged"
     DatagramsRefused "udp_dropped_refused"
 }
 

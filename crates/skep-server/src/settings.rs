@@ -14,8 +14,9 @@ use skep_wire::native::Password;
 
 use crate::echo::EchoSettings;
 use crate::limits::{
-    BUDGET_MIN, DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX,
-    RDMA_MEMORY, SHARD_MEMORY, SHARDS_MAX, SHARE, SHARED_MEMORY_CONNECTIONS_MAX,
+    BUDGET_MIN, DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN,
+    MEMCACHED_DATAGRAM_MEMORY, ORDERED_SHARDS_MAX, RDMA_MEMORY, SHARD_MEMORY, SHARDS_MAX, SHARE,
+    SHARED_MEMORY_CONNECTIONS_MAX,
 };
 use crate::memory_available::memory_available;
 
@@ -367,7 +368,9 @@ impl ServerSettings {
         let of_rdma = if self.rdma.is_some() { RDMA_MEMORY } else { 0 };
         let of_shard = SHARD_MEMORY + of_udp + of_rdma;
         let of_shards = u64::from(self.shards) * of_shard;
-        let connection_memory = connection_memory.saturating_add(of_shards).saturating_add(rings as u64);
+        let of_datagrams = if self.memcached_udp.is_some() { MEMCACHED_DATAGRAM_MEMORY } else { 0 };
+        let of_transports = of_shards + rings as u64 + of_datagrams;
+        let connection_memory = connection_memory.saturating_add(of_transports);
         let all = [ordered_memory, cache_memory, connection_memory]
             .iter()
             .fold(memory, |sum, size| sum.saturating_add(*size));

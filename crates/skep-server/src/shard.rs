@@ -29,6 +29,7 @@ mod monitoring;
 mod polled;
 #[cfg(feature = "rdma")]
 mod rdma;
+mod stop;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -51,7 +52,7 @@ use crate::connections::{Connections, Token};
 use crate::dispatch::Outgoing;
 use crate::endpoint::Endpoint;
 use crate::exchange::{Peer, Waker};
-use crate::limits::{FLUSH_TIME, MESSAGES_OF_SHARD_MAX, NAP, OPERATIONS_PER_RECLAIM, SLEEP_MAX, SPIN_TIME, TICK};
+use crate::limits::{MESSAGES_OF_SHARD_MAX, NAP, OPERATIONS_PER_RECLAIM, SLEEP_MAX, SPIN_TIME, TICK};
 use crate::listen::Listeners;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
@@ -523,49 +524,6 @@ impl Shard {
         }
         self.take_orders();
         self.release_held(now);
-    }
-
-    /// Stops step by step. First no more connections and no more input are taken. When every reply is sent, or too much
-    /// time has passed, all connections end.
-    fn stop(&mut self, now: Instant) {
-        let Some(until) = self.stop_until else {
-            self.stop_until = Some(now + FLUSH_TIME);
-            self.parts.listeners = None;
-            self.parts.memcached_socket = None;
-            let tokens: Vec<Token> = self.connections.tokens().collect();
-            for token in tokens {
-                // One whose commands visit another shard reads when they are back.
-                if let Some(endpoint) = self.connections.get_mut(token)
-                    && !endpoint.connection.is_away()
-                {
-                    let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-                    endpoint.end_input(metrics, now, &mut self.shard_budget);
-                }
-                self.queue(token);
-            }
-            return;
-        };
-        if now >= until {
-            self.holds.abandon();
-            let tokens: Vec<Token> = self.connections.tokens().collect();
-            for token in tokens {
-                self.close(token);
-            }
-        }
-        if self.connections.is_empty() && !self.finished {
-            self.finished = true;
-            // Release and acquire: the last shard to finish ends them all, and none may miss a reply that was sent
-            // before.
-            self.parts.shared.shards_busy.fetch_sub(1, Ordering::AcqRel);
-            for handover in &self.parts.handovers {
-                handover.waker.wake();
-            }
-        }
-    }
-
-    /// Returns true if all shards have finished. Until then this one replies to the others.
-    fn is_over(&self) -> bool {
-        self.finished && self.parts.shared.shards_busy.load(Ordering::Acquire) == 0
     }
 
     /// Sleeps until an event, or until keys expire. The next turn takes it.

@@ -1,6 +1,7 @@
 //! The state that all shards share: the settings, the counters of each, and the connections.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
     /// Shards that still have connections, while the server stops.
     pub(crate) shards_busy: AtomicUsize,
-    /// Connections at this moment.
+    /// Connections at this moment, without datagrams of memcached, which have a bound of their own.
     pub(crate) connection_count: AtomicUsize,
     /// Connections of these over shared memory.
     shared_memory_count: AtomicUsize,
@@ -104,6 +105,8 @@ pub(crate) struct Client {
     pub(crate) home: Option<(u16, Token)>,
     /// It ends as soon as its shard knows.
     pub(crate) is_killed: bool,
+    /// It counts as a connection.
+    is_counted: bool,
     /// What its shard tells about it.
     pub(crate) activity: Arc<Activity>,
 }
@@ -293,7 +296,16 @@ impl Shared {
 
     /// Registers a connection; returns its number.
     pub(crate) fn enter(&self, address: impl Into<Address>, local_address: impl Into<Address>, protocol: u8) -> u64 {
-        let (address, local_address) = (address.into(), local_address.into());
+        self.connection_count.fetch_add(1, Ordering::Relaxed);
+        self.register(address.into(), local_address.into(), protocol, true)
+    }
+
+    /// Registers a datagram of memcached; returns its number. It takes no place of a connection.
+    pub(crate) fn enter_datagram(&self, address: SocketAddr, local_address: SocketAddr) -> u64 {
+        self.register(address.into(), local_address.into(), 0, false)
+    }
+
+    fn register(&self, address: Address, local_address: Address, protocol: u8, is_counted: bool) -> u64 {
         if let Address::SharedMemory(_) = address {
             self.shared_memory_count.fetch_add(1, Ordering::Relaxed);
         }
@@ -309,11 +321,11 @@ impl Shared {
             protocol,
             home: None,
             is_killed: false,
+            is_counted,
             activity: Arc::default(),
         };
         client.activity.at.set(self.started.elapsed().as_millis() as u64);
         self.clients().insert(number, client);
-        self.connection_count.fetch_add(1, Ordering::Relaxed);
         number
     }
 
@@ -354,11 +366,13 @@ impl Shared {
         if client.as_ref().is_some_and(|client| matches!(client.address, Address::SharedMemory(_))) {
             self.shared_memory_count.fetch_sub(1, Ordering::Relaxed);
         }
+        if client.as_ref().is_some_and(|client| client.is_counted) {
+            self.connection_count.fetch_sub(1, Ordering::Relaxed);
+        }
         if client.is_some_and(|client| client.activity.monitors.get() == 1) {
             self.monitors.remove(number, &self.memory_budget);
             self.orders.change();
         }
-        self.connection_count.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Copies the first `count` connections whose numbers are at least `first`.

@@ -99,11 +99,10 @@ impl Shard {
                 return;
             };
             let shared = &self.parts.shared;
-            let has_room = shared.connection_count.load(Ordering::Relaxed) < shared.settings.connections_max;
-            match received.and_then(|datagram| if has_room { Ok(datagram) } else { Err(Count::DatagramsRefused) }) {
+            match received {
                 Ok(datagram) => {
                     let (peer, local) = datagram.addresses();
-                    let number = shared.enter(peer, local, 0);
+                    let number = shared.enter_datagram(peer, local);
                     let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(&shared.settings));
                     self.metrics().memcached.add(Count::Datagrams);
                     let mut connection = Connection::new(number, parsed, now);

@@ -24,13 +24,18 @@ use super::Shard;
 use crate::connection::{Connection, Next};
 use crate::connections::Token;
 use crate::limits::{MEMORY_SCAN_TIME, SILENCE_MAX};
+use crate::memcached_statistics::Count;
+use crate::transport::Transport;
 
 impl Shard {
-    /// Puts a connection on the list of those that wait for memory, once.
+    /// Puts a connection on the list of those that wait for memory, once. A datagram is dropped: its client may have given
+    /// up when there is memory, and others cannot take its place while it waits.
     pub(super) fn starve(&mut self, token: Token) {
-        if let Some(endpoint) = self.connections.get_mut(token)
-            && !endpoint.waits_for_memory
-        {
+        let Some(endpoint) = self.connections.get_mut(token) else { return };
+        if let Transport::MemcachedDatagram(_) = endpoint.transport {
+            self.metrics().memcached.add(Count::DatagramsRefused);
+            self.close(token);
+        } else if !endpoint.waits_for_memory {
             endpoint.waits_for_memory = true;
             self.shard_budget.memory_budget().begin_wait();
             self.starved.push(token);

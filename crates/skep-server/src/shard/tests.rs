@@ -27,6 +27,7 @@ use crate::transport::tcp::Tcp;
 
 mod forwarded_batches;
 mod isolated_commands;
+mod memcached_datagrams;
 mod memory;
 mod server_replies;
 mod visits;

@@ -85,9 +85,11 @@ pub(super) fn bind_shard_ports(
         for shard in 1..shards {
             // With the scope of an IPv6 address.
             let mut of_shard = bound;
-            // Only a port that the system has chosen may be too near to the last one.
-            of_shard.set_port(bound.port().checked_add(shard).ok_or(ErrorKind::AddrInUse)?);
+            // Only a port that the system has chosen may be too near to the last one. Then the shard has none: port 0.
+            let port = bound.port().checked_add(shard);
+            of_shard.set_port(port.unwrap_or(0));
             current.set((of_shard, shard));
+            port.ok_or(ErrorKind::AddrInUse)?;
             sockets.push(bind_one(of_shard)?);
         }
         *address = bound;

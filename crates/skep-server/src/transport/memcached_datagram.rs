@@ -6,10 +6,17 @@
 //! ```
 //!
 //! UDP has no handshake, so a sender can forge its address, and a short request can have a long reply. Therefore the
-//! socket is bound to a loopback address: it serves this machine only, with and without a password.
+//! socket is bound to a loopback address, and a datagram from another address is dropped, because the kernel delivers
+//! one if a neighbour sends it and loopback addresses are routed (`route_localnet`). So it serves this machine only, with
+//! and without a password.
+//!
+//! With a forged port, the reply of one server would be a request to another one, and its error message a request to the
+//! first one again, without end. A reply begins with a capital letter or a digit, and no command does. Such a datagram is
+//! dropped, so a reply has no reply.
 //!
 //! State is bounded. A datagram that arrives while [`MEMCACHED_DATAGRAMS_MAX`] are in work is dropped. A reply of more
-//! than [`MEMCACHED_REPLY_SIZE_MAX`] bytes is replaced with an error message, and the rest of its request is not executed.
+//! than [`MEMCACHED_REPLY_SIZE_MAX`] bytes is replaced with an error message. Its request may be executed, in part or as a
+//! whole: the commands of a datagram are executed together, before their replies are written.
 
 use std::cell::{Cell, RefCell};
 use std::io::{Error, ErrorKind, Result};
@@ -26,7 +33,8 @@ use crate::settings::StartError;
 use crate::start::Steps;
 
 /// The reply to a request whose reply is too large.
-const TOO_LARGE: &[u8] = b"SERVER_ERROR the reply is too large for UDP: send the request over TCP\r\n";
+const TOO_LARGE: &[u8] =
+    b"SERVER_ERROR the reply is too large for UDP: the request may be executed in part; read over TCP\r\n";
 /// Bytes of the largest datagram.
 const ARRIVAL_SIZE_MAX: usize = 64 << 10;
 
@@ -63,6 +71,11 @@ impl MemcachedSocket {
         poller.add(&self.socket, Source::MemcachedDatagrams, EventFlags::IN)
     }
 
+    /// Ends the registration. Datagrams in work keep the socket open, so the poller would go on reporting new ones.
+    pub(crate) fn deregister(&self, poller: &Poller) {
+        poller.remove(&self.socket);
+    }
+
     /// Receives a datagram. Returns `None` if there is none, and the reason if it is dropped.
     pub(crate) fn receive(&mut self) -> Option<std::result::Result<MemcachedDatagram, Count>> {
         let (size, peer) = match self.socket.recv_from(&mut self.arrival) {
@@ -80,6 +93,9 @@ impl MemcachedSocket {
         if !frame.is_whole_request() {
             return Some(Err(Count::DatagramsInParts));
         }
+        if is_forged(peer, self.local, request) {
+            return Some(Err(Count::DatagramsForged));
+        }
         // This one, and those in work.
         if Arc::strong_count(&self.socket) > MEMCACHED_DATAGRAMS_MAX {
             return Some(Err(Count::DatagramsRefused));
@@ -94,6 +110,12 @@ impl MemcachedSocket {
             reply: RefCell::default(),
         }))
     }
+}
+
+/// Returns true if a datagram is from another machine or from the socket itself, or is a reply.
+fn is_forged(peer: SocketAddr, local: SocketAddr, request: &[u8]) -> bool {
+    let is_reply = request.first().is_some_and(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+    !peer.ip().is_loopback() || peer == local || is_reply
 }
 
 /// A datagram with a request, as a transport.
@@ -147,6 +169,25 @@ impl MemcachedDatagram {
             datagram.extend_from_slice(&header);
             datagram.extend_from_slice(part);
             _ = self.socket.send_to(&datagram, self.peer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_requests_from_this_machine_are_taken() {
+        let local: SocketAddr = "127.0.0.1:11211".parse().unwrap();
+        let is_forged = |peer: &str, request: &[u8]| is_forged(peer.parse().unwrap(), local, request);
+        for peer in ["192.0.2.1:9", "[2001:db8::1]:9", "0.0.0.0:9", "127.0.0.1:11211"] {
+            assert!(is_forged(peer, b"get a\r\n"), "{peer}");
+        }
+        for peer in ["127.0.0.1:9", "127.0.0.2:11211", "[::1]:11211"] {
+            assert!(!is_forged(peer, b"get a\r\n"), "{peer}");
+            assert!(!is_forged(peer, b"") && !is_forged(peer, b" mn\r\n"), "{peer}");
+            assert!(is_forged(peer, b"ERROR\r\n") && is_forged(peer, b"5\r\n"), "{peer}");
         }
     }
 }

@@ -114,6 +114,7 @@ fn failure_of(error: &StartError, settings: &ServerSettings) -> Failure {
         | Error::Connections
         | Error::MemcachedWithoutCache
         | Error::MemcachedValue(_)
+        | Error::MemcachedUdp(_)
         | Error::ShardPorts { .. }
         | Error::WithoutRdma
         | Error::Store(_) => Failure::Usage(message),
@@ -189,7 +190,8 @@ fn explain(error: &StartError, settings: &ServerSettings) -> String {
              or leave --pin-threads out"
         ),
         StartError::MemcachedWithoutCache => {
-            "a memcached port needs a cache: add --cache-memory SIZE, such as --cache-memory 1GiB".to_owned()
+            let flag = flag_of(if settings.memcached.is_some() { "memcached" } else { "memcached UDP" });
+            format!("{flag} needs a cache: add --cache-memory SIZE, such as --cache-memory 1GiB")
         }
         _ => reason(error),
     }

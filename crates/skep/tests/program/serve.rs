@@ -141,6 +141,8 @@ fn settings_that_contradict_each_other_are_refused_as_usage() {
         "--cache-memory 1 KiB gives each of 2 shards 512 B; each needs at least 2 MiB: choose at least 4 MiB, or fewer";
     for (flags, code, part) in [
         (&["--memcached", "127.0.0.1:0"][..], 2, "--memcached needs a cache"),
+        (&["--memcached-udp", "127.0.0.1:0"], 2, "--memcached-udp needs a cache"),
+        (&["--memcached-udp", "192.0.2.1:0", "--cache-memory", "8MiB"], 2, "it serves only this machine"),
         (&["--memcached-value-max", "2MiB"], 2, "`2MiB` is not the size of a value"),
         (&["--memcached-value-max", "0"], 2, "1B to 1MiB, such as 64KiB"),
         (&["--cache-memory", "1KiB"], 2, small),

@@ -47,7 +47,7 @@ fn measure(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Found, Failure>
     let published = rows(ITEM.paper).into_iter().map(|row| {
         let reason = match row.x.as_str() {
             "WRITE / WRITE" => "verbs of an RDMA NIC. Shared memory has the same path, in which each side writes to the memory of the other, but no NIC",
-            "WRITE / SEND over UD" => "verbs of an RDMA NIC. No transport here writes requests to memory and sends replies as datagrams",
+            "WRITE / SEND over UD" => "verbs of an RDMA NIC. The RDMA transport has the same path but needs such a NIC and is not measured here",
             _ => "verbs of an RDMA NIC. UDP sessions send datagrams both ways, but through the kernel, and they repeat lost ones",
         };
         row.not_measured(reason)

@@ -1,9 +1,9 @@
 //! HERD's evaluation, measured on this machine where it can be.
 //!
-//! HERD's numbers are those of RDMA NICs in a cluster. Skep has no RDMA transport, so no published rate is measured
-//! here. An [`Item`] lists its published numbers, each with the reason why it is not measured. It measures Skep's own
-//! transports in their place, under names of their own. The paper's statements about shapes, such as the gain of
-//! prefetching, are judged by ratios of these measurements.
+//! HERD's numbers are those of RDMA NICs in a cluster. Skep's RDMA transport needs such a NIC and is not measured here,
+//! so no published rate is measured. An [`Item`] lists its published numbers, each with the reason why it is not
+//! measured. It measures Skep's other transports in their place, under names of their own. The paper's statements about
+//! shapes, such as the gain of prefetching, are judged by ratios of these measurements.
 //!
 //! ```text
 //! papers/herd-*.csv ─▶ published: row, verdict, reason

@@ -210,11 +210,12 @@ pub(in crate::paper) fn markdown(measured: &[(&Item, Found)]) -> String {
 fn head() -> String {
     let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     format!(
-        "Measured by skep {} on {}, {}. HERD (SIGCOMM 2014) measured RDMA NICs in a cluster. Skep has no RDMA transport, so \
-         none of its rates is measured here. Skep's own transports are measured in their place. Their rates are comparable \
-         with each other, but not with the paper's. A figure is a median with its spread, ± half of (upper quartile − lower \
-         quartile) / median. Ratios are calculated round by round. A statement holds if the lower end of the spread is at \
-         least the number asked, and does not hold if the upper end is below it. Otherwise it is undecided.",
+        "Measured by skep {} on {}, {}. HERD (SIGCOMM 2014) measured RDMA NICs in a cluster. Skep's RDMA transport \
+         needs such a NIC, so none of these rates is measured here. Skep's other transports are measured in their \
+         place. Their rates are comparable with each other, but not with the paper's. A figure is a median with its \
+         spread, ± half of (upper quartile − lower quartile) / median. Ratios are calculated round by round. A \
+         statement holds if the lower end of the spread is at least the number asked, and does not hold if the upper \
+         end is below it. Otherwise it is undecided.",
         env!("CARGO_PKG_VERSION"),
         machine(),
         &date[..10],

@@ -1,12 +1,12 @@
 //! The verdict on a statement, which follows from the measured ratio and its spread.
 //!
 //! ```text
-//! at_least ≤ lower quartile    holds          │ ├──●──┤
-//! at_least > upper quartile    does not hold    ├──●──┤ │
-//! otherwise                    undecided        ├──│●─┤
+//! at_least ≤ lower end    holds          │ ├──●──┤
+//! at_least > upper end    does not hold    ├──●──┤ │
+//! otherwise               undecided        ├──│●─┤
 //! ```
 //!
-//! The ends are those of the spread: the median, plus and minus half of the distance of the quartiles.
+//! ● is the median. The ends are the median, minus and plus half of the distance of the quartiles.
 
 use skep_measure::Figure;
 
