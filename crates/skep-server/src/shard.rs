@@ -578,7 +578,11 @@ impl Shard {
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
         if self.is_stuck() {
             self.poller.wait(Some(NAP));
-        } else if !self.has_work() && stops == self.stop_until.is_some() && self.knows_orders() && !self.has_monitored()
+        } else if !self.has_work()
+            && self.polled.awaits_doorbells()
+            && stops == self.stop_until.is_some()
+            && self.knows_orders()
+            && !self.has_monitored()
         {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
             let ticking = stops || paused || !self.draining.is_empty() || self.watches_memory();

@@ -69,16 +69,16 @@ impl Shard {
         }
     }
 
-    /// Takes the packets of a client. Returns the event that they are, if any.
+    /// Takes the packets of a client. Returns the event that they are, which may be empty, or `None` if there was none.
     pub(super) fn receive_slots(&mut self, token: Token, all: bool, now: Instant) -> Option<Event> {
         let is_known = self.connections.connection(token).is_some_and(|connection| !connection.waits_for_hello());
         let Transport::Rdma(rdma) = &self.connections.get(token)?.transport else { return None };
         let metrics = &self.parts.shared.metrics(usize::from(self.parts.index)).rdma;
-        let event = self.parts.rdma.as_mut()?.receive(token, rdma, all, is_known, metrics, now);
+        let event = self.parts.rdma.as_mut()?.receive(token, rdma, all, is_known, metrics, now)?;
         if event.is_over {
             rdma.end().end();
         }
-        (event != Event::default()).then_some(event)
+        Some(event)
     }
 
     /// Sends the packets of the sessions, and repeats those that are late.

@@ -233,7 +233,8 @@ impl RdmaShard {
         self.port.next_event().map(Token::from_u64)
     }
 
-    /// Takes the packets of a client: from the polled slots, or from all. Returns the event that they are.
+    /// Takes the packets of a client: from the polled slots, or from all. Returns the event that they are, which may be
+    /// empty, or `None` if there was nothing to take.
     pub(crate) fn receive(
         &mut self,
         token: Token,
@@ -242,22 +243,22 @@ impl RdmaShard {
         is_known: bool,
         metrics: &PacketMetrics,
         now: Instant,
-    ) -> Event {
+    ) -> Option<Event> {
         let mut event = Event::default();
         let mut state = rdma.state.borrow_mut();
-        let State::Ready(end) = &mut *state else { return event };
-        if !end.take_wakeups() {
-            return Event::OVER;
-        }
+        let State::Ready(end) = &mut *state else { return None };
+        // Wake-ups that are left raise no event, so the shard polls the client until it has taken all.
+        let Some(mut has_taken) = end.take_wakeups() else { return Some(Event::OVER) };
         // A client cannot keep the shard here by writing more.
         for _ in 0..WINDOW_MAX {
             let Some(taken) = end.take_packet(all, &mut self.packet) else { break };
+            has_taken = true;
             metrics.received.add(1);
             let packet = taken.and_then(|()| packets(&self.packet).next().unwrap_or(Err(Dropped::Short)));
             let received = match packet {
                 Ok(Packet::Data(data)) => rdma.end.receive(&data, is_known, now),
                 Ok(Packet::Control(Control::Unknown { session })) if session == rdma.end.number() => {
-                    return Event::OVER;
+                    return Some(Event::OVER);
                 }
                 Ok(Packet::Control(_)) => Err(Dropped::Kind),
                 Err(reason) => Err(reason),
@@ -273,7 +274,7 @@ impl RdmaShard {
             }
         }
         self.sessions.list(token, &rdma.end);
-        event
+        has_taken.then_some(event)
     }
 
     /// Returns the lists of the sessions.

@@ -144,13 +144,19 @@ impl RdmaEnd {
         self.slots.take(self.memory.words(), all, packet)
     }
 
-    /// Takes the completions of wake-ups, so that there is room for others. Returns false if the client has broken its
-    /// queue pair, for example by a WRITE outside of its slots.
-    pub fn take_wakeups(&mut self) -> bool {
-        while let Some(completion) = self.writes.next_received() {
+    /// Takes the completions of wake-ups, so that there is room for others. Takes a bounded number, because a client may
+    /// raise others meanwhile. Returns true if there may be more, or `None` if the client has broken its queue pair, for
+    /// example by a WRITE outside of its slots.
+    pub fn take_wakeups(&mut self) -> Option<bool> {
+        let mut has_more = true;
+        for _ in 0..WAKEUPS_MAX {
+            let Some(completion) = self.writes.next_received() else {
+                has_more = false;
+                break;
+            };
             self.is_broken |= !completion.is_success || self.writes.receive(0, None).is_err();
         }
-        !self.is_broken
+        (!self.is_broken).then_some(has_more)
     }
 
     /// Asks for an event with the next wake-up. Packets and wake-ups that arrived before raise none.
