@@ -423,6 +423,8 @@ impl Shard {
 
     /// Takes the events since the last call.
     fn poll(&mut self, now: Instant) {
+        #[cfg(feature = "rdma")]
+        self.begin_sessions(now);
         self.poll_words(now);
         if !self.poller.has_events() && self.polled.is_kernel_due(now) {
             self.poller.wait(Some(Duration::ZERO));
@@ -479,7 +481,7 @@ impl Shard {
             }
             #[cfg(feature = "rdma")]
             if let (Transport::Rdma(rdma), Some(shard)) = (&endpoint.transport, &mut self.parts.rdma) {
-                shard.remove(rdma);
+                shard.remove(token, rdma);
             }
             endpoint.connection.leave(&mut self.shard_budget);
             self.parts.shared.leave(endpoint.connection.number);

@@ -6,9 +6,12 @@
 //!
 //! Each shard has a TCP listener at a port of its own, and opens the device itself. So its clients never move to another
 //! shard. A TCP connection that was accepted counts as a connection at once: all limits of connections hold for it before
-//! it has sent its request. Its end ends the session.
+//! it has sent its request. Its end ends the session. One that has not sent a hello in time is closed, in every state.
+//!
+//! The device takes long to create the objects of a client. So a shard accepts one request in a turn.
 
 use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{ErrorKind, Read, Result, Write};
 use std::mem;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,7 +28,7 @@ use super::datagram::bind_shard_ports;
 use super::poller::{Poller, Source};
 use super::session::{SessionEnd, Sessions};
 use crate::connections::Token;
-use crate::limits::{ACCEPT_PAUSE, BACKLOG, RDMA_CONNECTIONS_MAX};
+use crate::limits::{ACCEPT_PAUSE, BACKLOG, RDMA_CONNECTIONS_MAX, SESSION_HELLO_TIME};
 use crate::listen::keepalive_of;
 use crate::metrics::PacketMetrics;
 use crate::settings::StartError;
@@ -38,6 +41,8 @@ pub(crate) struct Rdma {
     peer: SocketAddr,
     local: SocketAddr,
     end: SessionEnd,
+    /// The time at which its TCP connection was accepted.
+    begun: Instant,
     state: RefCell<State>,
 }
 
@@ -45,6 +50,8 @@ pub(crate) struct Rdma {
 enum State {
     /// It has received the first bytes of the request.
     Waits([u8; REQUEST_SIZE], usize),
+    /// Its request is in the shard's queue.
+    Queued(Request),
     Ready(Box<RdmaEnd>),
     Over,
 }
@@ -131,6 +138,10 @@ pub(crate) struct RdmaShard {
     listener: TcpListener,
     port: RdmaPort,
     sessions: Sessions,
+    /// Connections that were accepted a short time ago: when, and their tokens.
+    young: BTreeSet<(Instant, u64)>,
+    /// Connections whose requests are complete.
+    requests: VecDeque<Token>,
     /// Sessions that are ready.
     ready_count: usize,
     /// Nothing is accepted before.
@@ -143,8 +154,8 @@ impl RdmaShard {
     pub(crate) fn new(listener: TcpListener, steps: &mut Steps) -> std::result::Result<RdmaShard, StartError> {
         let address = steps.open("a listener for RDMA", || listener.local_addr())?;
         let port = steps.take(|| RdmaPort::open(address.ip()), |source| StartError::Rdma { address, source })?;
-        let (sessions, packet) = (Sessions::default(), Vec::new());
-        Ok(RdmaShard { listener, port, sessions, ready_count: 0, paused_until: None, packet })
+        let (sessions, young, requests, packet) = Default::default();
+        Ok(RdmaShard { listener, port, sessions, young, requests, ready_count: 0, paused_until: None, packet })
     }
 
     /// Lets the poller report connections and wake-ups.
@@ -168,7 +179,8 @@ impl RdmaShard {
         match accepted() {
             Ok((local, peer, socket)) => {
                 let end = self.sessions.begin(number, PAYLOAD_SIZE_MAX, now);
-                Some(Rdma { socket, peer, local, end, state: RefCell::new(State::Waits([0; REQUEST_SIZE], 0)) })
+                let state = RefCell::new(State::Waits([0; REQUEST_SIZE], 0));
+                Some(Rdma { socket, peer, local, end, begun: now, state })
             }
             Err(error) => {
                 let is_of_system =
@@ -191,22 +203,52 @@ impl RdmaShard {
         }
     }
 
-    /// Takes what has arrived over TCP. When that is the request, gives the client its slots, unless it is not admitted.
-    /// Returns false if the session is over.
-    pub(crate) fn take_request(&mut self, token: Token, rdma: &Rdma, is_admitted: bool) -> bool {
-        let request = match rdma.read_request() {
-            Ok(Some(request)) => Request::decode(&request),
-            Ok(None) => return true,
-            Err(_) => return false,
-        };
+    /// Begins to count the time of a connection until its hello.
+    pub(crate) fn await_hello(&mut self, token: Token, rdma: &Rdma) {
+        self.young.insert((rdma.begun, token.to_u64()));
+    }
+
+    /// Returns a connection whose time for the hello is over.
+    pub(crate) fn next_grown(&mut self, now: Instant) -> Option<Token> {
+        let (begun, _) = self.young.first()?;
+        (now >= *begun + SESSION_HELLO_TIME)
+            .then(|| self.young.pop_first())
+            .flatten()
+            .map(|(_, word)| Token::from_u64(word))
+    }
+
+    /// Takes what has arrived over TCP. When that is the request, puts it into the queue. Returns false if the session is
+    /// over.
+    pub(crate) fn take_request(&mut self, token: Token, rdma: &Rdma) -> bool {
+        match rdma.read_request() {
+            Ok(Some(request)) => match Request::decode(&request) {
+                Ok(request) => {
+                    *rdma.state.borrow_mut() = State::Queued(request);
+                    self.requests.push_back(token);
+                    true
+                }
+                Err(error) => {
+                    tracing::debug!(peer = %rdma.peer, %error, "closing a connection over RDMA");
+                    false
+                }
+            },
+            Ok(None) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Takes a connection from the queue of requests.
+    pub(crate) fn next_request(&mut self) -> Option<Token> {
+        self.requests.pop_front()
+    }
+
+    /// Gives the client its slots, unless it is not admitted. Returns false if the session is over.
+    pub(crate) fn accept_request(&mut self, token: Token, rdma: &Rdma, is_admitted: bool) -> bool {
+        let State::Queued(request) = *rdma.state.borrow() else { return true };
         let accepted = match request {
-            Err(error) => {
-                tracing::debug!(peer = %rdma.peer, %error, "closing a connection over RDMA");
-                return false;
-            }
-            Ok(_) if !is_admitted => Err(Refusal::Protected),
-            Ok(_) if self.ready_count == RDMA_CONNECTIONS_MAX => Err(Refusal::Full),
-            Ok(request) => {
+            _ if !is_admitted => Err(Refusal::Protected),
+            _ if self.ready_count == RDMA_CONNECTIONS_MAX => Err(Refusal::Full),
+            request => {
                 let accepted = self.port.accept(rdma.peer.ip(), &request, rdma.end.number(), token.to_u64());
                 accepted.map_err(|error| {
                     tracing::warn!(peer = %rdma.peer, %error, "the RDMA device refuses a client");
@@ -305,7 +347,8 @@ impl RdmaShard {
     }
 
     /// Ends a session on this side: sends what is left, and ends the client's access to its slots.
-    pub(crate) fn remove(&mut self, rdma: &Rdma) {
+    pub(crate) fn remove(&mut self, token: Token, rdma: &Rdma) {
+        self.young.remove(&(rdma.begun, token.to_u64()));
         self.send_packets(rdma, Instant::now());
         if let State::Ready(end) = mem::replace(&mut *rdma.state.borrow_mut(), State::Over) {
             self.ready_count -= 1;
@@ -315,7 +358,9 @@ impl RdmaShard {
 
     /// Returns the time until a session is to be looked at, or connections are accepted again.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
-        let due = self.sessions.next_timer().into_iter().chain(self.paused_until).min()?;
+        let request = (!self.requests.is_empty()).then_some(now);
+        let hello = self.young.first().map(|(begun, _)| *begun + SESSION_HELLO_TIME);
+        let due = [self.sessions.next_timer(), self.paused_until, request, hello].into_iter().flatten().min()?;
         Some(due.saturating_duration_since(now))
     }
 }

@@ -164,6 +164,19 @@ fn the_key_of_another_client_gives_no_access() {
 }
 
 #[test]
+fn sessions_without_a_hello_end() {
+    if !has_server() {
+        return;
+    }
+    // One has slots, and the other has not sent its request.
+    let mut silent = TcpStream::connect(server()).unwrap();
+    let mut stream = connect();
+    stream.wait_for_the_end();
+    silent.set_read_timeout(Some(WATCHDOG)).unwrap();
+    assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
 fn clients_that_never_complete_their_request_have_no_session() {
     if !has_server() {
         return;
