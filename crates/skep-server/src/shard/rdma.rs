@@ -8,6 +8,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use skep_transport::rdma::Refusal;
+
 use super::Shard;
 use crate::connection::Connection;
 use crate::connections::Token;
@@ -35,6 +37,7 @@ impl Shard {
             let shared = &self.parts.shared;
             let has_room = shared.connection_count.load(Ordering::Relaxed) < shared.settings.connections_max;
             if self.stop_until.is_some() || !has_room {
+                rdma.refuse(Refusal::Full);
                 self.metrics().connections_refused.add(1);
                 continue;
             }
@@ -121,7 +124,7 @@ impl Shard {
             }
         }
         let (mut sent, mut repeated) = (0, 0);
-        while let Some(token) = shard.sessions().next_listed() {
+        while let Some(token) = shard.next_listed() {
             if let Some(rdma) = self.rdma(token) {
                 let counts = shard.flush(token, rdma, now);
                 (sent, repeated) = (sent + counts.0, repeated + counts.1);

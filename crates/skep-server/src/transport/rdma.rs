@@ -90,6 +90,12 @@ impl Rdma {
         }
     }
 
+    /// Tells the client why it gets no session.
+    pub(crate) fn refuse(&self, refusal: Refusal) {
+        // The socket is new: its buffer has room for this, or the client has closed it.
+        _ = (&self.socket).write_all(&refusal.encode());
+    }
+
     /// Reads the rest of the request. Returns it when it is complete, or an error if the connection has ended. After the
     /// request, a client sends nothing.
     fn read_request(&self) -> Result<Option<[u8; REQUEST_SIZE]>> {
@@ -264,7 +270,7 @@ impl RdmaShard {
                 (&rdma.socket).write_all(&acceptance.encode()).is_ok()
             }
             Err(refusal) => {
-                _ = (&rdma.socket).write_all(&refusal.encode());
+                rdma.refuse(refusal);
                 false
             }
         }
@@ -324,10 +330,19 @@ impl RdmaShard {
         &mut self.sessions
     }
 
-    /// Sends the packets of a session. Returns the numbers of packets, and of copies among them.
+    /// Takes a session that may have packets to send, if the device has room for one.
+    pub(crate) fn next_listed(&mut self) -> Option<Token> {
+        if self.port.has_room() { self.sessions.next_listed() } else { None }
+    }
+
+    /// Sends the packets of a session. Returns the numbers of packets, and of copies among them. A session with packets
+    /// that found no room is listed again, after the others.
     pub(crate) fn flush(&mut self, token: Token, rdma: &Rdma, now: Instant) -> (u64, u64) {
         let sent = self.send_packets(rdma, now);
         self.sessions.end_flush(token, &rdma.end);
+        if !self.port.has_room() {
+            self.sessions.list(token, &rdma.end);
+        }
         sent
     }
 
@@ -337,8 +352,8 @@ impl RdmaShard {
         rdma.end.send(|session| {
             let mut count = 0;
             self.packet.clear();
-            while session.next_packet(now, &mut self.packet) {
-                // One that finds no room is lost, as on the network.
+            while self.port.has_room() && session.next_packet(now, &mut self.packet) {
+                // One that the device refuses is lost, as on the network.
                 count += u64::from(self.port.send(end, &mut self.packet));
                 self.packet.clear();
             }
@@ -358,9 +373,10 @@ impl RdmaShard {
 
     /// Returns the time until a session is to be looked at, or connections are accepted again.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
-        let request = (!self.requests.is_empty()).then_some(now);
+        // The device tells nothing when it has room for packets.
+        let next_turn = (!self.requests.is_empty() || self.sessions.has_listed()).then_some(now);
         let hello = self.young.first().map(|(begun, _)| *begun + SESSION_HELLO_TIME);
-        let due = [self.sessions.next_timer(), self.paused_until, request, hello].into_iter().flatten().min()?;
+        let due = [self.sessions.next_timer(), self.paused_until, next_turn, hello].into_iter().flatten().min()?;
         Some(due.saturating_duration_since(now))
     }
 }

@@ -79,6 +79,11 @@ impl RdmaPort {
         self.channel.next_event()
     }
 
+    /// Returns true if there is room for a packet. All clients share the room. No event tells that there is some again.
+    pub fn has_room(&mut self) -> bool {
+        self.replies.has_room() || self.replies.is_broken()
+    }
+
     /// Sends a packet to a client. Returns false if it is lost.
     pub fn send(&mut self, end: &mut RdmaEnd, packet: &mut Vec<u8>) -> bool {
         if self.replies.is_broken()
