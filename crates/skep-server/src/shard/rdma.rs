@@ -71,13 +71,16 @@ impl Shard {
     pub(super) fn begin_sessions(&mut self, now: Instant) {
         let Some(mut shard) = self.parts.rdma.take() else { return };
         let mut ended = Vec::new();
-        if let Some((token, rdma)) = shard.next_request().and_then(|token| Some((token, self.rdma(token)?))) {
+        while let Some(token) = shard.next_request() {
+            // Its connection may have ended meanwhile.
+            let Some(rdma) = self.rdma(token) else { continue };
             let is_admitted = self.parts.shared.access.admits(rdma.addresses().0.ip());
             if shard.accept_request(token, rdma, is_admitted) {
                 self.poll_words_of(token);
             } else {
                 ended.push(token);
             }
+            break;
         }
         while let Some(token) = shard.next_grown(now) {
             let is_late = self.connections.connection(token).is_some_and(Connection::waits_for_hello);
