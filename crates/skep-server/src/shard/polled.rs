@@ -104,8 +104,9 @@ impl Shard {
         }
     }
 
-    /// Takes the changes of a connection as an event. Returns `None` if it has ended, or another shard has it. With `all`, it looks into
-    /// all slots of a client over RDMA: there, each packet is a change: the client sends the next one without a wake-up.
+    /// Takes the changes of a connection as an event. Returns `None` if it has ended, or another shard has it. With
+    /// `all`, it looks into all slots of a client over RDMA. Each packet there is a change, also one without an event:
+    /// the client sends the next one without a wake-up.
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "shared memory has neither slots nor timers"))]
     fn take_change(&mut self, token: Token, all: bool, now: Instant) -> Option<Option<Event>> {
         match &self.connections.get(token)?.transport {

@@ -223,8 +223,8 @@ impl RdmaShard {
             .map(|(_, word)| Token::from_u64(word))
     }
 
-    /// Takes what has arrived over TCP. When that is the request, puts it into the queue. Returns false if the session is
-    /// over.
+    /// Takes what has arrived over TCP. When that is the request, puts it into the queue. Returns false if the session
+    /// is over.
     pub(crate) fn take_request(&mut self, token: Token, rdma: &Rdma) -> bool {
         match rdma.read_request() {
             Ok(Some(request)) => match Request::decode(&request) {

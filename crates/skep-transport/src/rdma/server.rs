@@ -149,9 +149,9 @@ impl RdmaEnd {
         self.slots.take(self.memory.words(), all, packet)
     }
 
-    /// Takes the completions of wake-ups, so that there is room for others. Takes a bounded number, because a client may
-    /// raise others meanwhile. Returns true if there may be more, or `None` if the client has broken its queue pair, for
-    /// example by a WRITE outside of its slots.
+    /// Takes the completions of wake-ups, so that there is room for others. Takes a bounded number, because a client
+    /// may raise others meanwhile. Returns true if there may be more, or `None` if the client has broken its queue
+    /// pair, for example by a WRITE outside of its slots.
     pub fn take_wakeups(&mut self) -> Option<bool> {
         let mut has_more = true;
         for _ in 0..WAKEUPS_MAX {
