@@ -130,6 +130,7 @@ fn question(address: &str) -> &'static str {
     match address.split_once(':') {
         Some(("shm", _)) => "is a server with --shared-memory running at this path?",
         Some(("udp", _)) => "is a server with --udp running, and is this its first port?",
+        Some(("rdma", _)) => "is a server with --rdma running, and is this its first port for RDMA?",
         _ => "is the server running, and is this its native port?",
     }
 }

@@ -51,7 +51,8 @@ pub(crate) const DRAIN_SIZE_MAX: usize = 4 << 20;
 /// The time that a stopping server waits for peers to take their last replies.
 pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(2);
 
-/// The time in which a client over UDP sends its hello. A session costs its client nothing, and takes a connection.
+/// The time in which a client over UDP or RDMA sends its hello. A session costs its client nothing, and takes a
+/// connection.
 pub(crate) const SESSION_HELLO_TIME: Duration = Duration::from_secs(5);
 
 // Shared memory.

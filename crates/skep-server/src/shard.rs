@@ -424,6 +424,8 @@ impl Shard {
 
     /// Takes the events since the last call.
     fn poll(&mut self, now: Instant) {
+        #[cfg(feature = "rdma")]
+        self.begin_sessions(now);
         self.poll_words(now);
         if !self.poller.has_events() && self.polled.is_kernel_due(now) {
             self.poller.wait(Some(Duration::ZERO));
@@ -475,13 +477,7 @@ impl Shard {
                 self.metrics().shared_memory_invalid.add(1);
                 tracing::warn!(connection = endpoint.connection.number, "closing a connection: {invalid}");
             }
-            if let (Transport::Datagram(datagram), Some(datagrams)) = (&endpoint.transport, &mut self.parts.datagrams) {
-                datagrams.remove(token, datagram);
-            }
-            #[cfg(feature = "rdma")]
-            if let (Transport::Rdma(rdma), Some(shard)) = (&endpoint.transport, &mut self.parts.rdma) {
-                shard.remove(rdma);
-            }
+            self.parts.end_session(token, &endpoint.transport);
             endpoint.connection.leave(&mut self.shard_budget);
             self.parts.shared.leave(endpoint.connection.number);
         }
@@ -534,10 +530,10 @@ impl Shard {
         self.wait_for_doorbells(now);
         self.metrics().publish_memory(&self.shard_budget);
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
+        let is_idle = !self.has_work() && self.polled.awaits_doorbells();
         if self.is_stuck() {
             self.poller.wait(Some(NAP));
-        } else if !self.has_work() && stops == self.stop_until.is_some() && self.knows_orders() && !self.has_monitored()
-        {
+        } else if is_idle && stops == self.stop_until.is_some() && self.knows_orders() && !self.has_monitored() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
             let ticking = stops || paused || !self.draining.is_empty() || self.watches_memory();
             let expires_in = reclaim_from.map(|from| {

@@ -197,6 +197,17 @@ impl Shard {
 }
 
 impl Parts {
+    /// Ends the session of a connection, if it has one.
+    pub(super) fn end_session(&mut self, token: Token, transport: &Transport) {
+        if let (Transport::Datagram(datagram), Some(datagrams)) = (transport, &mut self.datagrams) {
+            datagrams.remove(token, datagram);
+        }
+        #[cfg(feature = "rdma")]
+        if let (Transport::Rdma(rdma), Some(shard)) = (transport, &mut self.rdma) {
+            shard.remove(token, rdma);
+        }
+    }
+
     /// Notes that a connection was read or written: if it has a session, that may have packets to send.
     pub(super) fn list_session(&mut self, token: Token, transport: &Transport) {
         let sessions = match transport {

@@ -49,6 +49,11 @@ impl Polled {
         Polled { connections: Vec::new(), next_kernel_poll: now }
     }
 
+    /// Returns true if no words are polled: all clients ring.
+    pub(super) fn awaits_doorbells(&self) -> bool {
+        self.connections.is_empty()
+    }
+
     /// Returns true if epoll is to be polled in this turn.
     pub(super) fn is_kernel_due(&mut self, now: Instant) -> bool {
         let is_due = self.connections.is_empty() || now >= self.next_kernel_poll;
@@ -99,8 +104,9 @@ impl Shard {
         }
     }
 
-    /// Takes the changes of a connection as an event. Returns `None` if it has ended, or another shard has it. With `all`, it looks into
-    /// all slots of a client over RDMA.
+    /// Takes the changes of a connection as an event. Returns `None` if it has ended, or another shard has it. With
+    /// `all`, it looks into all slots of a client over RDMA. Each packet there is a change, also one without an event:
+    /// the client sends the next one without a wake-up.
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "shared memory has neither slots nor timers"))]
     fn take_change(&mut self, token: Token, all: bool, now: Instant) -> Option<Option<Event>> {
         match &self.connections.get(token)?.transport {

@@ -1,11 +1,14 @@
 //! The clients of a shard over RDMA: from the TCP connection to the packets.
 //!
-//! 1. A TCP connection is accepted as a native connection. When its request has arrived, the client gets its slots.
+//! 1. A TCP connection is accepted as a native connection. When its request has arrived, the client gets its slots: one
+//!    client in a turn, because the device takes long for that. A client that sends no hello in time is closed.
 //! 2. The shard polls the slots with the words of shared memory (`polled.rs`). Each packet goes to its session.
 //! 3. After the turn, the sessions that were read, written or whose time has come send their packets.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+use skep_transport::rdma::Refusal;
 
 use super::Shard;
 use crate::connection::Connection;
@@ -34,6 +37,7 @@ impl Shard {
             let shared = &self.parts.shared;
             let has_room = shared.connection_count.load(Ordering::Relaxed) < shared.settings.connections_max;
             if self.stop_until.is_some() || !has_room {
+                rdma.refuse(Refusal::Full);
                 self.metrics().connections_refused.add(1);
                 continue;
             }
@@ -41,7 +45,13 @@ impl Shard {
             let number = shared.enter(peer, local, 0);
             self.metrics().connections_accepted.add(1);
             let connection = Connection::new(number, ParsedBatch::Handshake, now);
-            self.take(Box::new(Endpoint::new(connection, Transport::Rdma(Box::new(rdma)))), now);
+            let token = self.take(Box::new(Endpoint::new(connection, Transport::Rdma(Box::new(rdma)))), now);
+            if let Some(mut shard) = self.parts.rdma.take() {
+                if let Some((token, rdma)) = token.and_then(|token| Some((token, self.rdma(token)?))) {
+                    shard.await_hello(token, rdma);
+                }
+                self.parts.rdma = Some(shard);
+            }
         }
     }
 
@@ -50,13 +60,39 @@ impl Shard {
     pub(super) fn take_rdma_setup(&mut self, token: Token, event: Event) -> Option<Event> {
         let Transport::Rdma(rdma) = &self.connections.get(token)?.transport else { return None };
         let shard = self.parts.rdma.as_mut()?;
-        let is_admitted = self.parts.shared.access.admits(rdma.addresses().0.ip());
-        if !event.is_over && shard.take_request(token, rdma, is_admitted) {
-            self.poll_words_of(token);
+        if !event.is_over && shard.take_request(token, rdma) {
             return Some(Event::default());
         }
         rdma.end().end();
         Some(Event::OVER)
+    }
+
+    /// Gives one client its slots, and ends the sessions of clients that have not sent a hello in time.
+    pub(super) fn begin_sessions(&mut self, now: Instant) {
+        let Some(mut shard) = self.parts.rdma.take() else { return };
+        let mut ended = Vec::new();
+        while let Some(token) = shard.next_request() {
+            // Its connection may have ended meanwhile.
+            let Some(rdma) = self.rdma(token) else { continue };
+            let is_admitted = self.parts.shared.access.admits(rdma.addresses().0.ip());
+            if shard.accept_request(token, rdma, is_admitted) {
+                self.poll_words_of(token);
+            } else {
+                ended.push(token);
+            }
+            break;
+        }
+        while let Some(token) = shard.next_grown(now) {
+            let is_late = self.connections.connection(token).is_some_and(Connection::waits_for_hello);
+            ended.extend(is_late.then_some(token));
+        }
+        self.parts.rdma = Some(shard);
+        for token in ended {
+            if let Some(rdma) = self.rdma(token) {
+                rdma.end().end();
+            }
+            self.on_event(token, Event::OVER, now);
+        }
     }
 
     /// Takes the wake-ups of clients: it polls their slots from now on.
@@ -69,16 +105,16 @@ impl Shard {
         }
     }
 
-    /// Takes the packets of a client. Returns the event that they are, if any.
+    /// Takes the packets of a client. Returns the event that they are, which may be empty, or `None` if there was none.
     pub(super) fn receive_slots(&mut self, token: Token, all: bool, now: Instant) -> Option<Event> {
         let is_known = self.connections.connection(token).is_some_and(|connection| !connection.waits_for_hello());
         let Transport::Rdma(rdma) = &self.connections.get(token)?.transport else { return None };
         let metrics = &self.parts.shared.metrics(usize::from(self.parts.index)).rdma;
-        let event = self.parts.rdma.as_mut()?.receive(token, rdma, all, is_known, metrics, now);
+        let event = self.parts.rdma.as_mut()?.receive(token, rdma, all, is_known, metrics, now)?;
         if event.is_over {
             rdma.end().end();
         }
-        (event != Event::default()).then_some(event)
+        Some(event)
     }
 
     /// Sends the packets of the sessions, and repeats those that are late.
@@ -91,7 +127,7 @@ impl Shard {
             }
         }
         let (mut sent, mut repeated) = (0, 0);
-        while let Some(token) = shard.sessions().next_listed() {
+        while let Some(token) = shard.next_listed() {
             if let Some(rdma) = self.rdma(token) {
                 let counts = shard.flush(token, rdma, now);
                 (sent, repeated) = (sent + counts.0, repeated + counts.1);

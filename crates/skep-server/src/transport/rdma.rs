@@ -6,9 +6,12 @@
 //!
 //! Each shard has a TCP listener at a port of its own, and opens the device itself. So its clients never move to another
 //! shard. A TCP connection that was accepted counts as a connection at once: all limits of connections hold for it before
-//! it has sent its request. Its end ends the session.
+//! it has sent its request. Its end ends the session. One that has not sent a hello in time is closed, in every state.
+//!
+//! The device takes long to create the objects of a client. So a shard accepts one request in a turn.
 
 use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{ErrorKind, Read, Result, Write};
 use std::mem;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,7 +28,7 @@ use super::datagram::bind_shard_ports;
 use super::poller::{Poller, Source};
 use super::session::{SessionEnd, Sessions};
 use crate::connections::Token;
-use crate::limits::{ACCEPT_PAUSE, BACKLOG, RDMA_CONNECTIONS_MAX};
+use crate::limits::{ACCEPT_PAUSE, BACKLOG, RDMA_CONNECTIONS_MAX, SESSION_HELLO_TIME};
 use crate::listen::keepalive_of;
 use crate::metrics::PacketMetrics;
 use crate::settings::StartError;
@@ -38,6 +41,8 @@ pub(crate) struct Rdma {
     peer: SocketAddr,
     local: SocketAddr,
     end: SessionEnd,
+    /// The time at which its TCP connection was accepted.
+    begun: Instant,
     state: RefCell<State>,
 }
 
@@ -45,6 +50,8 @@ pub(crate) struct Rdma {
 enum State {
     /// It has received the first bytes of the request.
     Waits([u8; REQUEST_SIZE], usize),
+    /// Its request is in the shard's queue.
+    Queued(Request),
     Ready(Box<RdmaEnd>),
     Over,
 }
@@ -81,6 +88,12 @@ impl Rdma {
         if let State::Ready(end) = &mut *self.state.borrow_mut() {
             end.arm();
         }
+    }
+
+    /// Tells the client why it gets no session.
+    pub(crate) fn refuse(&self, refusal: Refusal) {
+        // The socket is new: its buffer has room for this, or the client has closed it.
+        _ = (&self.socket).write_all(&refusal.encode());
     }
 
     /// Reads the rest of the request. Returns it when it is complete, or an error if the connection has ended. After the
@@ -131,6 +144,10 @@ pub(crate) struct RdmaShard {
     listener: TcpListener,
     port: RdmaPort,
     sessions: Sessions,
+    /// Connections that were accepted a short time ago: when, and their tokens.
+    young: BTreeSet<(Instant, u64)>,
+    /// Connections whose requests are complete.
+    requests: VecDeque<Token>,
     /// Sessions that are ready.
     ready_count: usize,
     /// Nothing is accepted before.
@@ -143,8 +160,8 @@ impl RdmaShard {
     pub(crate) fn new(listener: TcpListener, steps: &mut Steps) -> std::result::Result<RdmaShard, StartError> {
         let address = steps.open("a listener for RDMA", || listener.local_addr())?;
         let port = steps.take(|| RdmaPort::open(address.ip()), |source| StartError::Rdma { address, source })?;
-        let (sessions, packet) = (Sessions::default(), Vec::new());
-        Ok(RdmaShard { listener, port, sessions, ready_count: 0, paused_until: None, packet })
+        let (sessions, young, requests, packet) = Default::default();
+        Ok(RdmaShard { listener, port, sessions, young, requests, ready_count: 0, paused_until: None, packet })
     }
 
     /// Lets the poller report connections and wake-ups.
@@ -168,7 +185,8 @@ impl RdmaShard {
         match accepted() {
             Ok((local, peer, socket)) => {
                 let end = self.sessions.begin(number, PAYLOAD_SIZE_MAX, now);
-                Some(Rdma { socket, peer, local, end, state: RefCell::new(State::Waits([0; REQUEST_SIZE], 0)) })
+                let state = RefCell::new(State::Waits([0; REQUEST_SIZE], 0));
+                Some(Rdma { socket, peer, local, end, begun: now, state })
             }
             Err(error) => {
                 let is_of_system =
@@ -191,22 +209,52 @@ impl RdmaShard {
         }
     }
 
-    /// Takes what has arrived over TCP. When that is the request, gives the client its slots, unless it is not admitted.
-    /// Returns false if the session is over.
-    pub(crate) fn take_request(&mut self, token: Token, rdma: &Rdma, is_admitted: bool) -> bool {
-        let request = match rdma.read_request() {
-            Ok(Some(request)) => Request::decode(&request),
-            Ok(None) => return true,
-            Err(_) => return false,
-        };
+    /// Begins to count the time of a connection until its hello.
+    pub(crate) fn await_hello(&mut self, token: Token, rdma: &Rdma) {
+        self.young.insert((rdma.begun, token.to_u64()));
+    }
+
+    /// Returns a connection whose time for the hello is over.
+    pub(crate) fn next_grown(&mut self, now: Instant) -> Option<Token> {
+        let (begun, _) = self.young.first()?;
+        (now >= *begun + SESSION_HELLO_TIME)
+            .then(|| self.young.pop_first())
+            .flatten()
+            .map(|(_, word)| Token::from_u64(word))
+    }
+
+    /// Takes what has arrived over TCP. When that is the request, puts it into the queue. Returns false if the session
+    /// is over.
+    pub(crate) fn take_request(&mut self, token: Token, rdma: &Rdma) -> bool {
+        match rdma.read_request() {
+            Ok(Some(request)) => match Request::decode(&request) {
+                Ok(request) => {
+                    *rdma.state.borrow_mut() = State::Queued(request);
+                    self.requests.push_back(token);
+                    true
+                }
+                Err(error) => {
+                    tracing::debug!(peer = %rdma.peer, %error, "closing a connection over RDMA");
+                    false
+                }
+            },
+            Ok(None) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Takes a connection from the queue of requests.
+    pub(crate) fn next_request(&mut self) -> Option<Token> {
+        self.requests.pop_front()
+    }
+
+    /// Gives the client its slots, unless it is not admitted. Returns false if the session is over.
+    pub(crate) fn accept_request(&mut self, token: Token, rdma: &Rdma, is_admitted: bool) -> bool {
+        let State::Queued(request) = *rdma.state.borrow() else { return true };
         let accepted = match request {
-            Err(error) => {
-                tracing::debug!(peer = %rdma.peer, %error, "closing a connection over RDMA");
-                return false;
-            }
-            Ok(_) if !is_admitted => Err(Refusal::Protected),
-            Ok(_) if self.ready_count == RDMA_CONNECTIONS_MAX => Err(Refusal::Full),
-            Ok(request) => {
+            _ if !is_admitted => Err(Refusal::Protected),
+            _ if self.ready_count == RDMA_CONNECTIONS_MAX => Err(Refusal::Full),
+            request => {
                 let accepted = self.port.accept(rdma.peer.ip(), &request, rdma.end.number(), token.to_u64());
                 accepted.map_err(|error| {
                     tracing::warn!(peer = %rdma.peer, %error, "the RDMA device refuses a client");
@@ -222,7 +270,7 @@ impl RdmaShard {
                 (&rdma.socket).write_all(&acceptance.encode()).is_ok()
             }
             Err(refusal) => {
-                _ = (&rdma.socket).write_all(&refusal.encode());
+                rdma.refuse(refusal);
                 false
             }
         }
@@ -233,7 +281,8 @@ impl RdmaShard {
         self.port.next_event().map(Token::from_u64)
     }
 
-    /// Takes the packets of a client: from the polled slots, or from all. Returns the event that they are.
+    /// Takes the packets of a client: from the polled slots, or from all. Returns the event that they are, which may be
+    /// empty, or `None` if there was nothing to take.
     pub(crate) fn receive(
         &mut self,
         token: Token,
@@ -242,22 +291,22 @@ impl RdmaShard {
         is_known: bool,
         metrics: &PacketMetrics,
         now: Instant,
-    ) -> Event {
+    ) -> Option<Event> {
         let mut event = Event::default();
         let mut state = rdma.state.borrow_mut();
-        let State::Ready(end) = &mut *state else { return event };
-        if !end.take_wakeups() {
-            return Event::OVER;
-        }
+        let State::Ready(end) = &mut *state else { return None };
+        // Wake-ups that are left raise no event, so the shard polls the client until it has taken all.
+        let Some(mut has_taken) = end.take_wakeups() else { return Some(Event::OVER) };
         // A client cannot keep the shard here by writing more.
         for _ in 0..WINDOW_MAX {
             let Some(taken) = end.take_packet(all, &mut self.packet) else { break };
+            has_taken = true;
             metrics.received.add(1);
             let packet = taken.and_then(|()| packets(&self.packet).next().unwrap_or(Err(Dropped::Short)));
             let received = match packet {
                 Ok(Packet::Data(data)) => rdma.end.receive(&data, is_known, now),
                 Ok(Packet::Control(Control::Unknown { session })) if session == rdma.end.number() => {
-                    return Event::OVER;
+                    return Some(Event::OVER);
                 }
                 Ok(Packet::Control(_)) => Err(Dropped::Kind),
                 Err(reason) => Err(reason),
@@ -273,7 +322,7 @@ impl RdmaShard {
             }
         }
         self.sessions.list(token, &rdma.end);
-        event
+        has_taken.then_some(event)
     }
 
     /// Returns the lists of the sessions.
@@ -281,10 +330,19 @@ impl RdmaShard {
         &mut self.sessions
     }
 
-    /// Sends the packets of a session. Returns the numbers of packets, and of copies among them.
+    /// Takes a session that may have packets to send, if the device has room for one.
+    pub(crate) fn next_listed(&mut self) -> Option<Token> {
+        if self.port.has_room() { self.sessions.next_listed() } else { None }
+    }
+
+    /// Sends the packets of a session. Returns the numbers of packets, and of copies among them. A session with packets
+    /// that found no room is listed again, after the others.
     pub(crate) fn flush(&mut self, token: Token, rdma: &Rdma, now: Instant) -> (u64, u64) {
         let sent = self.send_packets(rdma, now);
         self.sessions.end_flush(token, &rdma.end);
+        if !self.port.has_room() {
+            self.sessions.list(token, &rdma.end);
+        }
         sent
     }
 
@@ -294,8 +352,8 @@ impl RdmaShard {
         rdma.end.send(|session| {
             let mut count = 0;
             self.packet.clear();
-            while session.next_packet(now, &mut self.packet) {
-                // One that finds no room is lost, as on the network.
+            while self.port.has_room() && session.next_packet(now, &mut self.packet) {
+                // One that the device refuses is lost, as on the network.
                 count += u64::from(self.port.send(end, &mut self.packet));
                 self.packet.clear();
             }
@@ -304,7 +362,8 @@ impl RdmaShard {
     }
 
     /// Ends a session on this side: sends what is left, and ends the client's access to its slots.
-    pub(crate) fn remove(&mut self, rdma: &Rdma) {
+    pub(crate) fn remove(&mut self, token: Token, rdma: &Rdma) {
+        self.young.remove(&(rdma.begun, token.to_u64()));
         self.send_packets(rdma, Instant::now());
         if let State::Ready(end) = mem::replace(&mut *rdma.state.borrow_mut(), State::Over) {
             self.ready_count -= 1;
@@ -314,7 +373,10 @@ impl RdmaShard {
 
     /// Returns the time until a session is to be looked at, or connections are accepted again.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
-        let due = self.sessions.next_timer().into_iter().chain(self.paused_until).min()?;
+        // The device tells nothing when it has room for packets.
+        let next_turn = (!self.requests.is_empty() || self.sessions.has_listed()).then_some(now);
+        let hello = self.young.first().map(|(begun, _)| *begun + SESSION_HELLO_TIME);
+        let due = [self.sessions.next_timer(), self.paused_until, next_turn, hello].into_iter().flatten().min()?;
         Some(due.saturating_duration_since(now))
     }
 }

@@ -12,7 +12,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io::{ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -160,7 +160,7 @@ impl Drop for SessionEnd {
 pub(crate) struct Sessions {
     held: Arc<Held>,
     /// Sessions that may have packets to send.
-    listed: Vec<Token>,
+    listed: VecDeque<Token>,
     /// The times at which sessions are looked at. Entries of an earlier time of a session have no effect.
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
 }
@@ -182,13 +182,19 @@ impl Sessions {
     pub(crate) fn list(&mut self, token: Token, end: &SessionEnd) {
         if !end.is_listed.get() && end.session.borrow().has_packet() {
             end.is_listed.set(true);
-            self.listed.push(token);
+            self.listed.push_back(token);
         }
     }
 
-    /// Takes a session from the list.
+    /// Returns true if a session is on the list.
+    #[cfg(feature = "rdma")]
+    pub(super) fn has_listed(&self) -> bool {
+        !self.listed.is_empty()
+    }
+
+    /// Takes the first session from the list.
     pub(crate) fn next_listed(&mut self) -> Option<Token> {
-        self.listed.pop()
+        self.listed.pop_front()
     }
 
     /// Sets the timer of a session whose packets were sent.
@@ -226,7 +232,7 @@ impl Sessions {
                 drop(session);
                 // Also one without a packet gets its next timer with the flush.
                 if !end.is_listed.replace(true) {
-                    self.listed.push(token);
+                    self.listed.push_back(token);
                 }
             }
             None => {}

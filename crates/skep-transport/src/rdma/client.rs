@@ -75,7 +75,9 @@ impl RdmaStream {
         socket.write_all(&Request { write_pair, write_start, reply_pair, reply_key }.encode())?;
         let mut acceptance = [0; ACCEPTANCE_SIZE];
         socket.read_exact(&mut acceptance).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => Error::new(ErrorKind::ConnectionReset, "the server takes no more connections"),
+            ErrorKind::UnexpectedEof => {
+                Error::new(ErrorKind::ConnectionReset, "the server closed the connection without a reply")
+            }
             ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
             _ => error,
         })?;

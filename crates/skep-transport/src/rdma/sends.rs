@@ -48,13 +48,18 @@ impl SendQueue {
         &self.pair
     }
 
-    /// Sends whole words. Returns false if there is no room, or the pair sends nothing any more: then they are lost.
-    pub(super) fn send(&mut self, bytes: &[u8], target: Target<'_>) -> bool {
-        debug_assert!(bytes.len().is_multiple_of(size_of::<u64>()) && bytes.len() <= SLOT_SIZE);
+    /// Returns true if there is room for a send.
+    pub(super) fn has_room(&mut self) -> bool {
         if self.posted - self.done > SENDS_MAX / 2 {
             self.take_completions();
         }
-        if self.is_broken || self.posted - self.done == SENDS_MAX {
+        self.posted - self.done < SENDS_MAX
+    }
+
+    /// Sends whole words. Returns false if there is no room, or the pair sends nothing any more: then they are lost.
+    pub(super) fn send(&mut self, bytes: &[u8], target: Target<'_>) -> bool {
+        debug_assert!(bytes.len().is_multiple_of(size_of::<u64>()) && bytes.len() <= SLOT_SIZE);
+        if !self.has_room() || self.is_broken {
             return false;
         }
         let part = (self.posted % SENDS_MAX) as usize;

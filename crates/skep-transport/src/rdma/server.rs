@@ -79,6 +79,11 @@ impl RdmaPort {
         self.channel.next_event()
     }
 
+    /// Returns true if there is room for a packet. All clients share the room. No event tells that there is some again.
+    pub fn has_room(&mut self) -> bool {
+        self.replies.has_room() || self.replies.is_broken()
+    }
+
     /// Sends a packet to a client. Returns false if it is lost.
     pub fn send(&mut self, end: &mut RdmaEnd, packet: &mut Vec<u8>) -> bool {
         if self.replies.is_broken()
@@ -144,13 +149,19 @@ impl RdmaEnd {
         self.slots.take(self.memory.words(), all, packet)
     }
 
-    /// Takes the completions of wake-ups, so that there is room for others. Returns false if the client has broken its
-    /// queue pair, for example by a WRITE outside of its slots.
-    pub fn take_wakeups(&mut self) -> bool {
-        while let Some(completion) = self.writes.next_received() {
+    /// Takes the completions of wake-ups, so that there is room for others. Takes a bounded number, because a client
+    /// may raise others meanwhile. Returns true if there may be more, or `None` if the client has broken its queue
+    /// pair, for example by a WRITE outside of its slots.
+    pub fn take_wakeups(&mut self) -> Option<bool> {
+        let mut has_more = true;
+        for _ in 0..WAKEUPS_MAX {
+            let Some(completion) = self.writes.next_received() else {
+                has_more = false;
+                break;
+            };
             self.is_broken |= !completion.is_success || self.writes.receive(0, None).is_err();
         }
-        !self.is_broken
+        (!self.is_broken).then_some(has_more)
     }
 
     /// Asks for an event with the next wake-up. Packets and wake-ups that arrived before raise none.

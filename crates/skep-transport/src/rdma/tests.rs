@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rand::{Rng, RngExt, SeedableRng};
@@ -38,6 +39,7 @@ fn connect() -> RdmaStream {
 /// Returns the number of slots in which the server has found something.
 fn taken() -> u64 {
     let mut stream = TcpStream::connect(std::env::var("SKEP_RESP").expect("it is the address of RESP")).unwrap();
+    stream.set_read_timeout(Some(WATCHDOG)).unwrap();
     stream.write_all(b"AUTH secret\r\nINFO stats\r\nQUIT\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -58,6 +60,18 @@ impl RdmaStream {
     fn write_anywhere(&mut self, bytes: &[u8], address: u64, key: u32, wakes: bool) {
         let target = Target::Memory { address, key, wakes };
         wait_until(|| self.writes.send(bytes, target) || self.writes.is_broken());
+    }
+
+    /// Wakes the server as often as the device allows, with packets of no meaning.
+    fn flood(&mut self) {
+        for index in 0..1000 {
+            let address = self.slots.address + ((index % SLOT_COUNT + 1) * SLOT_SIZE - 64) as u64;
+            let target = Target::Memory { address, key: self.slots.key, wakes: true };
+            while !self.writes.send(&[7; 64], target) && !self.writes.is_broken() {
+                std::hint::spin_loop();
+            }
+        }
+        self.on_wake();
     }
 
     /// Waits until the server has ended the session.
@@ -99,6 +113,34 @@ fn a_client_that_writes_anything_harms_only_itself() {
 }
 
 #[test]
+fn floods_of_wakeups_stop_no_other_client() {
+    if !has_server() {
+        return;
+    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                // The server ends sessions without a hello.
+                let mut stream = connect();
+                while !is_over.load(Ordering::Relaxed) && !stream.session.is_over() {
+                    stream.flood();
+                }
+            }
+        });
+        // Other clients, of both shards.
+        let before = taken();
+        let mut after = before;
+        for _ in 0..100 {
+            after = taken();
+        }
+        wait_until(|| taken() > before);
+        is_over.store(true, Ordering::Relaxed);
+        println!("{} packets in the slots while others were served", after - before);
+    });
+}
+
+#[test]
 fn the_key_of_another_client_gives_no_access() {
     if !has_server() {
         return;
@@ -119,6 +161,19 @@ fn the_key_of_another_client_gives_no_access() {
     wait_until(|| taken() >= before + 2);
     assert_eq!(taken(), before + 2);
     assert!(victim.is_silent(), "the other session goes on");
+}
+
+#[test]
+fn sessions_without_a_hello_end() {
+    if !has_server() {
+        return;
+    }
+    // One has slots, and the other has not sent its request.
+    let mut silent = TcpStream::connect(server()).unwrap();
+    let mut stream = connect();
+    stream.wait_for_the_end();
+    silent.set_read_timeout(Some(WATCHDOG)).unwrap();
+    assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
 }
 
 #[test]

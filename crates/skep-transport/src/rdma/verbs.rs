@@ -586,7 +586,8 @@ impl AddressHandle {
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
-        // SAFETY: the handle is destroyed once. The card does not need it for datagrams that were posted.
+        // SAFETY: the handle is destroyed once. The datagrams that use it have left, or their queue pair was destroyed:
+        // `RdmaPort` keeps the handle until then.
         unsafe { (self.domain.device.library.destroy_ah)(self.handle.as_ptr()) };
     }
 }

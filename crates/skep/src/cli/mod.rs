@@ -296,6 +296,14 @@ fn not_connected(address: &str, source: &io::Error) -> String {
             "no server replies at {address}: {cause}: start one with `skep serve --udp {first}`, or name its first UDP \
              port with --addr"
         ),
+        Some(("rdma", _)) if source.kind() == ErrorKind::Unsupported => {
+            format!("cannot connect to {address}: {cause}: name another address with --addr")
+        }
+        // The cause may also be the device of this machine.
+        Some(("rdma", first)) => format!(
+            "cannot connect to {address}: {cause}: start a server with `skep serve --rdma {first}`, or name its first \
+             port for RDMA with --addr"
+        ),
         _ => format!(
             "no server replies at {address}: {cause}: start one with `skep serve`, or name its native address with --addr"
         ),

@@ -211,6 +211,12 @@ fn every_transport_serves_commands_and_has_its_own_advice() {
         1,
         &[&format!("no server replies at {udp}: "), "skep serve --udp 127.0.0.1:"],
     );
+    let rdma = "rdma:127.0.0.1:1";
+    assert_refusal(
+        &cli(rdma, &["get", "a"]),
+        1,
+        &[&format!("cannot connect to {rdma}: "), "without RDMA", "another address with --addr"],
+    );
 }
 
 #[test]
