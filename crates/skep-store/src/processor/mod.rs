@@ -48,7 +48,7 @@ use self::interleaver::{IN_FLIGHT_MAX, interleave};
 use self::queue::Batch;
 use self::resident::{ExecuteShort, Stages};
 use self::same_key::SameKeys;
-use self::station::{Admission, Station};
+use self::station::{Admission, QueueIndex, Station};
 use crate::apply::{Arena, NewValue};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{
@@ -357,27 +357,9 @@ impl<M: Memory> Processor<M> {
         let admitted = (requests, &self.homes[1..]);
         let scratch = (&mut self.deferred_keys, &self.arena);
         let batch = Batch::new(&self.table, &self.station, admitted, replies, first_reply, scratch);
-        let mut is_complete = true;
         batch.run_resident(&mut self.stages);
         let remaining = &mut self.stages.remaining;
-        if !remaining.is_empty() {
-            // In the order of the requests, so that one that was deferred comes before those that came later.
-            remaining.sort_unstable_by_key(|queue| self.station.first(*queue));
-            // The stages have computed values for some of these queues.
-            self.arena.forget_waste();
-            interleave(remaining.len(), |index| batch.run_queue(remaining[index]));
-            // Each remaining queue begins with an operation on a large value.
-            let mut large_operations = batch.large.take();
-            large_operations.sort_unstable_by_key(|large| large.first);
-            for large in large_operations {
-                let (queue, mut next) = (large.queue, Some(large));
-                while let Some(large) = next {
-                    is_complete &= drive(batch.run_large(large));
-                    drive(batch.run_queue(queue));
-                    next = batch.large.borrow_mut().pop();
-                }
-            }
-        }
+        let is_complete = remaining.is_empty() || run_remaining(&batch, remaining, &self.station, &self.arena);
         let (hits, misses, deferred) = (batch.hits.get(), batch.misses.get(), batch.deferred.get());
         self.operations += requests.len() as u64 - deferred;
         self.hits += hits;
@@ -456,6 +438,38 @@ impl<M: Memory> Processor<M> {
         }
         deferred
     }
+}
+
+/// Executes the queues that the stages have left. Returns false if the budget was used up, and some requests are
+/// deferred.
+///
+/// The futures take half a mebibyte of stack, and a function touches each page of its stack first. So this one is never
+/// inlined: most batches do without it.
+#[inline(never)]
+fn run_remaining<M: Memory>(
+    batch: &Batch<'_, M>,
+    remaining: &mut [QueueIndex],
+    station: &Station,
+    arena: &Arena,
+) -> bool {
+    let mut is_complete = true;
+    // In the order of the requests, so that one that was deferred comes before those that came later.
+    remaining.sort_unstable_by_key(|queue| station.first(*queue));
+    // The stages have computed values for some of these queues.
+    arena.forget_waste();
+    interleave(remaining.len(), |index| batch.run_queue(remaining[index]));
+    // Each remaining queue begins with an operation on a large value.
+    let mut large_operations = batch.large.take();
+    large_operations.sort_unstable_by_key(|large| large.first);
+    for large in large_operations {
+        let (queue, mut next) = (large.queue, Some(large));
+        while let Some(large) = next {
+            is_complete &= drive(batch.run_large(large));
+            drive(batch.run_queue(queue));
+            next = batch.large.borrow_mut().pop();
+        }
+    }
+    is_complete
 }
 
 /// Checks requests and hashes their keys, up to the first invalid one. Notes each key that is the same as
