@@ -15,8 +15,9 @@
 //! Both transports lose packets, and networks also reorder and repeat them. The state machine of a session
 //! ([`crate::datagram`]) repairs that, so an update is executed at most once. Verbs only move its packets.
 //!
-//! **Slots.** Each client has slots of its own in the server's memory, in a region and a protection domain of its own. It writes packet
-//! *n* into slot *n* modulo their number. So a client can damage nothing except its own packets (`slots.rs`).
+//! **Slots.** Each client has slots of its own in the server's memory, in a region and a protection domain of its own. It
+//! writes packet *n* into slot *n* modulo their number. So a client can damage nothing except its own packets
+//! (`slots.rs`).
 //!
 //! **Wake-ups.** A shard polls the slots of a client for a while after each packet, and then sleeps. A WRITE alone raises
 //! no event. So a client sends a packet as WRITE WITH IMMEDIATE if it has sent nothing for [`AWAKE_TIME`]. That raises a
@@ -24,8 +25,8 @@
 //! before it. A shard polls longer than that after each packet. If it sleeps too early all the same, the packet counts as
 //! lost, and its copy wakes the shard.
 //!
-//! **Selective signalling.** Of 16 sends, one raises a completion, after which the memory of all sends
-//! before it is free again. A send that finds no room is lost, as on the network.
+//! **Selective signalling.** Of 16 sends, one raises a completion, after which the memory of all sends before it is free
+//! again. A send that finds no room is lost, as on the network; a shard sends only if there is room.
 //!
 //! - `port.rs`: finds the device that has an IP address. The two sides know each other's from the TCP connection.
 //! - `setup.rs`: the two messages over TCP.
