@@ -99,6 +99,16 @@ expiry *arguments:
     cargo build --release -p skep-benches
     target/release/expiry {{arguments}}
 
+# Measure what durability costs and how fast a server is back (redis-server must be installed): just durability always
+durability *arguments:
+    cargo build --release -p skep -p skep-benches
+    target/release/durability {{arguments}}
+
+# Measure what a log costs a store inside a program: just durable
+durable *arguments:
+    cargo build --release -p skep-benches
+    target/release/durable {{arguments}}
+
 # Compare the ordered store with Rust's ordered maps: just ordered --save
 ordered *arguments:
     cargo build --release -p skep-benches

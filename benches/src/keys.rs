@@ -18,8 +18,11 @@ pub const RECORD_COUNT_MAX: u64 = 1 << KEY_BITS;
 /// The longest key of any form, in bytes.
 pub const KEY_SIZE_MAX: usize = 16;
 /// The longest value of any form, in bytes.
-pub const VALUE_SIZE_MAX: usize = COUNTER.len();
+pub const VALUE_SIZE_MAX: usize = LARGE_VALUE_SIZE;
 
+/// Bytes of the values of pairs of 64 and 254 bytes.
+const MEDIUM_VALUE_SIZE: usize = 56;
+const LARGE_VALUE_SIZE: usize = 246;
 const KEY_BITS: u32 = 48;
 /// The first value of a counter: its size stays the same while it counts.
 const COUNTER: &[u8] = b"1000000000";
@@ -49,14 +52,18 @@ pub enum PairForm {
     Counter,
     /// Random keys of 8 bytes, values of 8 printable bytes.
     Item,
+    /// Random keys of 8 bytes, values of 56 bytes that repeat the key of another record.
+    Medium,
+    /// Random keys of 8 bytes, values of 246 bytes of the same kind.
+    Large,
 }
 
 impl PairForm {
     /// Returns the bytes of a key.
     pub fn key_size(self) -> usize {
         match self {
-            PairForm::Random | PairForm::Counter | PairForm::Item => 8,
             PairForm::RedisBenchmark => KEY_SIZE_MAX,
+            _ => 8,
         }
     }
 
@@ -67,6 +74,8 @@ impl PairForm {
             PairForm::RedisBenchmark => 3,
             PairForm::Counter => COUNTER.len(),
             PairForm::Item => 8,
+            PairForm::Medium => MEDIUM_VALUE_SIZE,
+            PairForm::Large => LARGE_VALUE_SIZE,
         }
     }
 
@@ -74,7 +83,6 @@ impl PairForm {
     #[inline]
     pub fn write_key(self, record: u64, key: &mut [u8]) {
         match self {
-            PairForm::Random | PairForm::Counter | PairForm::Item => key.copy_from_slice(&random_key(record)),
             PairForm::RedisBenchmark => {
                 key[..4].copy_from_slice(b"key:");
                 let mut rest = record;
@@ -83,6 +91,7 @@ impl PairForm {
                     rest /= 10;
                 }
             }
+            _ => key.copy_from_slice(&random_key(record)),
         }
     }
 
@@ -94,6 +103,10 @@ impl PairForm {
             PairForm::RedisBenchmark => value.fill(b'x'),
             PairForm::Counter => value.copy_from_slice(COUNTER),
             PairForm::Item => value.copy_from_slice(&random_key(RECORD_COUNT_MAX - 1 - record)),
+            PairForm::Medium | PairForm::Large => {
+                let key = random_key(RECORD_COUNT_MAX - 1 - record);
+                value.chunks_mut(key.len()).for_each(|chunk| chunk.copy_from_slice(&key[..chunk.len()]));
+            }
         }
     }
 }

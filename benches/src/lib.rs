@@ -12,6 +12,8 @@
 //! | `cargo run --release -p skep-benches --bin soak` | nothing: it attacks a server in all ways at once and watches two clients |
 //! | `cargo run --release -p skep-benches --bin connections` | a thousand connections, half of them slow or silent: latencies of the others alone and beside them |
 //! | `cargo run --release -p skep-benches --bin expiry` | the memory of ten million expired keys: the time until it is free |
+//! | `cargo run --release -p skep-benches --bin durability` | puts with a log, snapshots and starts: against the level `memory`, a bare loop of writes and redis-server |
+//! | `cargo run --release -p skep-benches --bin durable` | what a log costs a store inside a program |
 //! | `cargo run --release -p skep-benches --bin instructions` | instructions of one operation of the hash store, counted by callgrind |
 //! | `cargo run --release -p skep-benches --bin engine` | `skep bench engine`, and saves its report |
 //! | `cargo run -p skep-benches --bin plots` | nothing: it draws the saved results and writes `docs/performance.md` |
@@ -25,6 +27,8 @@
 //! This crate is separate from the others, so that none of them depends on a peer.
 
 pub mod connections;
+pub mod durability;
+pub mod durable;
 pub mod engine;
 pub mod expiry;
 pub mod figures;

@@ -15,7 +15,7 @@ use plotters::element::{Rectangle, Text};
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
 use skep_measure::{EngineCase, Figure, NOT_MEASURED};
 
-use crate::{engine, maps, ordered, servers, shards};
+use crate::{durability, engine, maps, ordered, servers, shards};
 
 const WIDTH: i32 = 860;
 const MARGIN: i32 = 24;
@@ -120,6 +120,16 @@ impl Plot {
             millions(usize::try_from(report.keys).unwrap_or(usize::MAX)),
             report.connections
         );
+        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
+    }
+
+    /// Returns the picture of the figures of durability that have a bar, each in proportion to it.
+    pub fn of_durability(report: &durability::Report) -> Self {
+        let bars = report.rows.iter().filter(|row| row.bar.is_some()).map(|row| (row.name.clone(), row.of_bar()));
+        let name = "figure / bar, or bar / figure if less is better (reached: 1 or more)".to_owned();
+        let keys = millions(usize::try_from(report.keys).unwrap_or(usize::MAX));
+        let title = format!("{keys} million pairs of 8 + 2 B with a log and snapshots, one shard");
+        let groups = vec![Group { name, bars: bars.collect() }];
         Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
     }
 

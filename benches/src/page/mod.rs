@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::plot::Plot;
 use crate::results::Origin;
 use crate::tables::Tables;
-use crate::{engine, honeycomb, maps, ordered, servers, shards};
+use crate::{durability, engine, honeycomb, maps, ordered, servers, shards};
 use summary::Summary;
 
 /// File name of the summary, within the folder of documents.
@@ -59,6 +59,7 @@ enum Saved {
     Servers(servers::Report),
     Memcached(servers::MemcachedReport),
     Shards(shards::Report),
+    Durability(durability::Report),
 }
 
 impl Saved {
@@ -78,6 +79,7 @@ impl Saved {
             Saved::Servers(_) => (5, "The server and other servers".to_owned()),
             Saved::Memcached(_) => (6, "memcached's protocol".to_owned()),
             Saved::Shards(_) => (7, "Several shards".to_owned()),
+            Saved::Durability(_) => (8, "Durability".to_owned()),
         }
     }
 
@@ -90,6 +92,7 @@ impl Saved {
             Saved::Servers(report) => &report.origin,
             Saved::Memcached(report) => &report.origin,
             Saved::Shards(report) => &report.origin,
+            Saved::Durability(report) => &report.origin,
         }
     }
 
@@ -102,6 +105,7 @@ impl Saved {
             Saved::Servers(report) => report.tables(),
             Saved::Memcached(report) => report.tables(),
             Saved::Shards(report) => report.tables(),
+            Saved::Durability(report) => report.tables(),
         }
     }
 
@@ -114,6 +118,7 @@ impl Saved {
             Saved::Servers(report) => Plot::of_servers(report).write(path),
             Saved::Memcached(report) => Plot::of_memcached(report).write(path),
             Saved::Shards(report) => Plot::of_shards(report).write(path),
+            Saved::Durability(report) => Plot::of_durability(report).write(path),
         }
     }
 }
@@ -146,7 +151,9 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
         fs::create_dir_all(folder).map_err(|error| failed(folder)(&error))?;
     }
     let mut written = Vec::new();
-    let latest = all.iter().map(|(.., saved)| saved.origin()).max_by(|one, other| one.date.cmp(&other.date));
+    // Figures of durability are on the page of their machine: the summary compares stores and servers.
+    let compared = all.iter().map(|(.., saved)| saved).filter(|saved| !matches!(saved, Saved::Durability(_)));
+    let latest = compared.map(Saved::origin).max_by(|one, other| one.date.cmp(&other.date));
     let machine = latest.map(|origin| origin.machine.clone()).unwrap_or_default();
     let of_machine = all.iter().map(|(.., saved)| saved).filter(|saved| saved.origin().machine == machine);
     let summary = Summary::of(of_machine);

@@ -38,29 +38,29 @@ const MEMORY_MIN: u64 = 64;
 
 /// The programs and the cores that they run on.
 #[derive(Clone, Debug)]
-pub(super) struct Setting {
+pub(crate) struct Setting {
     /// The program `skep`.
-    pub(super) skep: PathBuf,
+    pub(crate) skep: PathBuf,
     /// The cores of the servers.
-    pub(super) server_cores: Vec<usize>,
+    pub(crate) server_cores: Vec<usize>,
     /// The cores of the client.
-    pub(super) client_cores: Vec<usize>,
+    pub(crate) client_cores: Vec<usize>,
     /// Pairs in each server.
-    pub(super) keys: u64,
+    pub(crate) keys: u64,
 }
 
 /// A running server.
-pub(super) struct Server {
-    pub(super) name: &'static str,
+pub(crate) struct Server {
+    pub(crate) name: &'static str,
     child: Child,
     /// Protocols and addresses of its front ends, the fastest protocol first.
-    pub(super) front_ends: Vec<(Protocol, SocketAddr)>,
+    pub(crate) front_ends: Vec<(Protocol, SocketAddr)>,
 }
 
 impl Setting {
     /// Gives the servers the first core and the client the second one, and checks that Skep and these other programs exist.
     /// Each is the name of its package too.
-    pub(super) fn new(plan: &Plan, programs: &[&str]) -> Result<Setting, String> {
+    pub(crate) fn new(plan: &Plan, programs: &[&str]) -> Result<Setting, String> {
         let cores = cores()?;
         let setting = Setting {
             skep: plan.skep.clone(),
@@ -73,7 +73,7 @@ impl Setting {
     }
 
     /// Checks that all programs exist. The error names the missing ones.
-    fn check(&self, programs: &[&str]) -> Result<(), String> {
+    pub(crate) fn check(&self, programs: &[&str]) -> Result<(), String> {
         let mut missing = Vec::new();
         if !self.skep.is_file() {
             missing
@@ -88,7 +88,7 @@ impl Setting {
     }
 
     /// Starts Skep.
-    pub(super) fn skep(&self, form: PairForm) -> Result<Server, String> {
+    pub(crate) fn skep(&self, form: PairForm) -> Result<Server, String> {
         let (native, resp) = (free_address()?, free_address()?);
         let expiry = if form == PairForm::Counter { EXPIRY_SIZE } else { 0 };
         let kv_size = form.key_size() + form.value_size() + expiry;
@@ -107,7 +107,7 @@ impl Setting {
 
     /// Starts Skep with a cache of this many bytes for pairs of 8 + 8 bytes, for clients of memcached. With `--prefault`
     /// all of its memory is resident from the start, as that of a cache that was full once.
-    pub(super) fn skep_cache(&self, memory: u64, prefault: bool) -> Result<Server, String> {
+    pub(crate) fn skep_cache(&self, memory: u64, prefault: bool) -> Result<Server, String> {
         let (native, memcached) = (free_address()?, free_address()?);
         let mut command = Command::new(&self.skep);
         command.args(["serve", "--shards", "1", "--resp", "off", "--listen", &native.to_string()]);
@@ -123,7 +123,7 @@ impl Setting {
     }
 
     /// Starts Skep as a user does who sets nothing but the ports, and perhaps the number of shards.
-    pub(super) fn skep_by_default(&self, shards: Option<usize>) -> Result<Server, String> {
+    pub(crate) fn skep_by_default(&self, shards: Option<usize>) -> Result<Server, String> {
         let (native, resp) = (free_address()?, free_address()?);
         let mut command = Command::new(&self.skep);
         command.args(["serve", "--listen", &native.to_string(), "--resp", &resp.to_string()]);
@@ -134,7 +134,7 @@ impl Setting {
     }
 
     /// Starts redis-server.
-    pub(super) fn redis(&self) -> Result<Server, String> {
+    pub(crate) fn redis(&self) -> Result<Server, String> {
         let address = free_address()?;
         let mut command = Command::new(find_program("redis-server").unwrap_or_default());
         command.args([
@@ -152,7 +152,7 @@ impl Setting {
     }
 
     /// Starts memcached.
-    pub(super) fn memcached(&self) -> Result<Server, String> {
+    pub(crate) fn memcached(&self) -> Result<Server, String> {
         let address = free_address()?;
         let memory = ((self.keys * MEMCACHED_PAIR_SIZE) >> 20).max(MEMORY_MIN);
         let mut command = Command::new(find_program("memcached").unwrap_or_default());
@@ -163,7 +163,7 @@ impl Setting {
     }
 
     /// Starts the echo.
-    pub(super) fn echo(&self) -> Result<Server, String> {
+    pub(crate) fn echo(&self) -> Result<Server, String> {
         let address = free_address()?;
         let program = env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let mut command = Command::new(program);
@@ -171,8 +171,8 @@ impl Setting {
         self.start("echo", command, vec![(Protocol::Echo, address)])
     }
 
-    /// Starts a program on the servers' cores and waits until it listens.
-    fn start(
+    /// Starts a program on the servers' cores.
+    pub(crate) fn spawn(
         &self,
         name: &'static str,
         mut command: Command,
@@ -183,7 +183,17 @@ impl Setting {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         pin_to_some(&self.client_cores)?;
         let child = child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
-        let mut server = Server { name, child, front_ends };
+        Ok(Server { name, child, front_ends })
+    }
+
+    /// Starts a program on the servers' cores and waits until it listens.
+    fn start(
+        &self,
+        name: &'static str,
+        command: Command,
+        front_ends: Vec<(Protocol, SocketAddr)>,
+    ) -> Result<Server, String> {
+        let mut server = self.spawn(name, command, front_ends)?;
         let begun = Instant::now();
         for (_, address) in &server.front_ends {
             while TcpStream::connect(address).is_err() {
@@ -202,12 +212,12 @@ impl Setting {
 
 impl Server {
     /// Returns the seconds of processor time that it has used.
-    pub(super) fn processor_seconds(&self) -> f64 {
+    pub(crate) fn processor_seconds(&self) -> f64 {
         processor_seconds_of(&self.child.id().to_string())
     }
 
     /// Waits until it uses no more than a tenth of a core.
-    pub(super) fn wait_until_idle(&self) -> Result<(), String> {
+    pub(crate) fn wait_until_idle(&self) -> Result<(), String> {
         let begun = Instant::now();
         while begun.elapsed() < IDLE_MAX {
             let used = self.processor_seconds();
@@ -220,12 +230,22 @@ impl Server {
     }
 
     /// Returns the bytes of its resident memory.
-    pub(super) fn resident_size(&self) -> u64 {
+    pub(crate) fn resident_size(&self) -> u64 {
         resident_size_of(&self.child.id().to_string())
     }
 
+    /// Returns the number of its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns true if its process has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Returns its address for a protocol.
-    pub(super) fn address(&self, protocol: Protocol) -> Option<SocketAddr> {
+    pub(crate) fn address(&self, protocol: Protocol) -> Option<SocketAddr> {
         self.front_ends.iter().find(|front_end| front_end.0 == protocol).map(|front_end| front_end.1)
     }
 }
@@ -238,13 +258,13 @@ impl Drop for Server {
 }
 
 /// Finds a program in `PATH`.
-pub(super) fn find_program(name: &str) -> Option<PathBuf> {
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(name)).find(|program| Path::is_file(program))
 }
 
 /// Returns an address that is free.
-fn free_address() -> Result<SocketAddr, String> {
+pub(crate) fn free_address() -> Result<SocketAddr, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no free port: {error}"))?;
     listener.local_addr().map_err(|error| format!("no free port: {error}"))
 }

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use skep_wire::native::{Hello, ReplyFrame, Welcome};
@@ -33,7 +34,7 @@ const SHOWN: usize = 120;
 
 /// The records of the requests.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// Random records, without end.
     Drawn(Draw),
     /// Each record once; the last batch is filled up with the last record.
@@ -41,36 +42,47 @@ pub(super) enum Source {
 }
 
 /// The end of a run: after this time, or `None` for the end of the source.
-pub(super) type Limit = Option<Duration>;
+pub(crate) type Limit = Option<Duration>;
 
 /// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     /// Number of requests with a reply.
-    pub(super) operations: u64,
+    pub(crate) operations: u64,
     /// Duration in seconds.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// Processor time of the client, divided by the duration.
-    pub(super) client_cpu: f64,
+    pub(crate) client_cpu: f64,
     /// Share of the time in which no reply was available.
-    pub(super) waiting: f64,
+    pub(crate) waiting: f64,
     /// Number of gets whose key was missing. Only a cache may miss any.
-    pub(super) misses: u64,
+    pub(crate) misses: u64,
+}
+
+impl Tally {
+    /// Returns the requests per second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.operations as f64 / self.seconds
+    }
 }
 
 /// Connections to one server.
-pub(super) struct Client {
+pub(crate) struct Client {
     epoll: OwnedFd,
     connections: Vec<Connection>,
     template: Template,
     records: Vec<u64>,
     misses: u64,
+    /// Nanoseconds from the send of each batch to its last reply, if they are asked for.
+    pub(crate) latencies: Option<Histogram<u64>>,
 }
 
 struct Connection {
     stream: TcpStream,
     /// True if a batch is in flight.
     is_waiting: bool,
+    /// When it was sent, if latencies are asked for.
+    sent_at: Option<Instant>,
     /// Bytes of the current replies that have arrived.
     received: usize,
     batches: u64,
@@ -86,7 +98,7 @@ struct Connection {
 
 impl Client {
     /// Connects and performs the handshake of the protocol.
-    pub(super) fn connect(address: SocketAddr, template: Template, count: usize) -> Result<Self, String> {
+    pub(crate) fn connect(address: SocketAddr, template: Template, count: usize) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("cannot connect to {address}: {error}");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| failed(&error))?;
         let mut connections = Vec::new();
@@ -97,13 +109,14 @@ impl Client {
             let head = Vec::with_capacity(SHOWN);
             let (is_waiting, received, batches, sample) = (false, 0, 0, None);
             let (frames, tail) = (Vec::new(), Vec::new());
-            connections.push(Connection { stream, is_waiting, received, batches, frames, sample, tail, head });
+            let sent_at = None;
+            connections.push(Connection { stream, is_waiting, sent_at, received, batches, frames, sample, tail, head });
         }
-        Ok(Client { epoll, connections, template, records: Vec::new(), misses: 0 })
+        Ok(Client { epoll, connections, template, records: Vec::new(), misses: 0, latencies: None })
     }
 
     /// Sends batches until the limit or the end of the source, and waits for all replies.
-    pub(super) fn run(&mut self, source: &mut Source, limit: Limit) -> Result<Tally, String> {
+    pub(crate) fn run(&mut self, source: &mut Source, limit: Limit) -> Result<Tally, String> {
         let begun = Instant::now();
         let processor_begun = processor_seconds_of_thread();
         self.misses = 0;
@@ -174,6 +187,7 @@ impl Client {
         connection.tail.clear();
         connection.tail.extend_from_slice(b"\r\n");
         connection.is_waiting = true;
+        connection.sent_at = self.latencies.is_some().then(Instant::now);
         write_all(&mut connection.stream, self.template.fill(&self.records))
             .map_err(|error| format!("cannot send: {error}"))?;
         Ok(true)
@@ -224,6 +238,9 @@ impl Client {
             return Err(self.describe("wrong replies"));
         }
         connection.is_waiting = false;
+        if let (Some(latencies), Some(sent_at)) = (&mut self.latencies, connection.sent_at) {
+            latencies.saturating_record(sent_at.elapsed().as_nanos() as u64);
+        }
         Ok(true)
     }
 

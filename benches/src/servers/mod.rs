@@ -27,10 +27,14 @@ mod report;
 mod run;
 mod template;
 
+pub(crate) use child::{Server, Setting, find_program, free_address};
+pub(crate) use client::{Client, Source};
 pub use defaults::DefaultRow;
 pub use echo::serve as serve_echo;
 pub use memcached::{MemcachedReport, compare_memcached};
 pub use redis_benchmark::BenchmarkRow;
 pub use report::{Report, Row};
 pub use run::{Plan, run};
+pub(crate) use run::{ROUNDS, Sample, load, measure};
+pub(crate) use template::Template;
 pub use template::{Protocol, Verb};

@@ -21,7 +21,7 @@ use crate::process::cores;
 use crate::results::Origin;
 
 /// Rounds for each case.
-pub(super) const ROUNDS: usize = 9;
+pub(crate) const ROUNDS: usize = 9;
 /// Depth of the batches that load the pairs.
 pub(super) const LOAD_DEPTH: usize = 256;
 /// Requests of redis-benchmark for each second of a case: with pipelines, and without.
@@ -80,8 +80,8 @@ const TARGETS: [Target; 5] = [
 ];
 
 /// The result of one round of a case.
-pub(super) struct Sample {
-    pub(super) tally: Tally,
+pub(crate) struct Sample {
+    pub(crate) tally: Tally,
     server_cpu: f64,
 }
 
@@ -155,7 +155,7 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
 }
 
 /// Puts all pairs, and waits until the server is idle: memcached goes on to enlarge its table in a thread of its own.
-pub(super) fn load(server: &Server, plan: &Plan, form: PairForm) -> Result<(), String> {
+pub(crate) fn load(server: &Server, plan: &Plan, form: PairForm) -> Result<(), String> {
     let (protocol, address) = server.front_ends[0];
     let template = Template::new(protocol, Verb::Set, form, LOAD_DEPTH);
     let mut client = Client::connect(address, template, plan.connections)?;
@@ -178,7 +178,7 @@ pub(super) fn figures(samples: &[Sample], depth: usize) -> DepthFigures {
 }
 
 /// Measures one round of a case against one target: the form of its pairs, the verb and the depth.
-pub(super) fn measure(
+pub(crate) fn measure(
     server: &Server,
     protocol: Protocol,
     (form, verb, depth): (PairForm, Verb, usize),

@@ -46,7 +46,7 @@ pub enum Verb {
 }
 
 /// Increments in a transaction.
-pub(super) const INCREMENTS: usize = 5;
+pub(crate) const INCREMENTS: usize = 5;
 
 impl Verb {
     fn has_value(self) -> bool {
@@ -56,8 +56,8 @@ impl Verb {
 
 /// An encoded batch.
 #[derive(Clone, Debug)]
-pub(super) struct Template {
-    pub(super) protocol: Protocol,
+pub(crate) struct Template {
+    pub(crate) protocol: Protocol,
     verb: Verb,
     form: PairForm,
     bytes: Vec<u8>,
@@ -66,12 +66,12 @@ pub(super) struct Template {
     /// Offsets of the values; empty for gets.
     value_offsets: Vec<usize>,
     /// Bytes of the replies to a batch.
-    pub(super) reply_size: usize,
+    pub(crate) reply_size: usize,
 }
 
 impl Template {
     /// Encodes a batch of `depth` requests, at least one. Of transactions, it is a multiple of [`INCREMENTS`].
-    pub(super) fn new(protocol: Protocol, verb: Verb, form: PairForm, depth: usize) -> Self {
+    pub(crate) fn new(protocol: Protocol, verb: Verb, form: PairForm, depth: usize) -> Self {
         // Each placeholder differs from the one before; otherwise the native protocol would omit the repeated bytes.
         let pairs: Vec<(Vec<u8>, Vec<u8>)> = (0..depth)
             .map(|index| {
@@ -103,18 +103,18 @@ impl Template {
     }
 
     /// Returns the number of requests in a batch.
-    pub(super) fn depth(&self) -> usize {
+    pub(crate) fn depth(&self) -> usize {
         self.key_offsets.len()
     }
 
     /// Returns the bytes of a batch.
-    pub(super) fn request_size(&self) -> usize {
+    pub(crate) fn request_size(&self) -> usize {
         self.bytes.len()
     }
 
     /// Writes these records into the batch and returns it. The number of records is the depth.
     #[inline]
-    pub(super) fn fill(&mut self, records: &[u64]) -> &[u8] {
+    pub(crate) fn fill(&mut self, records: &[u64]) -> &[u8] {
         let (key_size, value_size) = (self.form.key_size(), self.form.value_size());
         for (record, offset) in records.iter().zip(&self.key_offsets) {
             self.form.write_key(*record, &mut self.bytes[*offset..*offset + key_size]);
@@ -127,7 +127,7 @@ impl Template {
 
     /// Returns the last line of the replies, after the end of the line before, if some keys may be missing: the replies
     /// are then shorter. No value is such a line.
-    pub(super) fn end(&self) -> Option<&'static [u8]> {
+    pub(crate) fn end(&self) -> Option<&'static [u8]> {
         match (self.form, self.verb) {
             (PairForm::Item, Verb::Get) => Some(b"\r\nEND\r\n"),
             (PairForm::Item, Verb::GetEach) => Some(b"\r\nMN\r\n"),
@@ -136,7 +136,7 @@ impl Template {
     }
 
     /// Returns the number of missing keys in replies of this size, or `None` if they have another size.
-    pub(super) fn misses(&self, size: usize) -> Option<u64> {
+    pub(crate) fn misses(&self, size: usize) -> Option<u64> {
         let missing = self.reply_size.checked_sub(size)?;
         match self.end() {
             _ if missing == 0 => Some(0),
@@ -153,7 +153,7 @@ impl Template {
 
     /// Returns true if these replies to whole batches are equal. Keys of a cache may be missing. Counters may differ in
     /// their digits: their values are not known.
-    pub(super) fn is_same(&self, expected: &[u8], arrived: &[u8]) -> bool {
+    pub(crate) fn is_same(&self, expected: &[u8], arrived: &[u8]) -> bool {
         if self.end().is_some() && expected.len() > arrived.len() {
             let (mut expected, mut arrived) = (expected, arrived);
             while let (Some((hit, after)), true) = (expected.split_at_checked(self.hit_size()), expected != arrived) {
@@ -176,7 +176,7 @@ impl Template {
     }
 
     /// Returns the bytes that a server must reply with.
-    pub(super) fn reply(&self, records: &[u64]) -> Vec<u8> {
+    pub(crate) fn reply(&self, records: &[u64]) -> Vec<u8> {
         let mut out = Vec::new();
         let (mut key, mut value) = ([0; KEY_SIZE_MAX], [0; VALUE_SIZE_MAX]);
         let (key, value) = (&mut key[..self.form.key_size()], &mut value[..self.form.value_size()]);

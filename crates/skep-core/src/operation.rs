@@ -24,6 +24,8 @@ use crate::function::{Element, Fold, Predicate, UpdateFunction};
 pub const KEY_SIZE_MAX: usize = 460;
 /// Longest value, in bytes. The shortest has none.
 pub const VALUE_SIZE_MAX: usize = 1 << 20;
+/// Longest operand and initial value of an update together, in bytes: as much as fits a request of the native protocol.
+pub const OPERANDS_SIZE_MAX: usize = VALUE_SIZE_MAX + (32 << 10);
 
 /// A key and the operation on its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -338,7 +340,8 @@ impl Update<'_> {
             Shape::ScalarToScalar | Shape::ScalarToVector => self.operand.len() == operand_width,
             Shape::VectorToVector => self.operand.len().is_multiple_of(operand_width),
         };
-        if !operand_fits {
+        let size = self.operand.len() + self.initial.map_or(0, <[u8]>::len);
+        if !operand_fits || size > OPERANDS_SIZE_MAX {
             return Err(OperationError::OperandLength);
         }
         match self.initial {

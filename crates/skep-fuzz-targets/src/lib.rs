@@ -10,6 +10,7 @@ pub mod log_manifest;
 pub mod memcached_request;
 mod operations;
 pub mod ordered_operations;
+pub mod rdb_file;
 pub mod reply_frame;
 pub mod request_frame;
 pub mod resp_request;
@@ -20,13 +21,14 @@ pub mod store_operations;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets. Each has a program of the same name in `fuzz/fuzz_targets`.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("datagram_packets", datagram_packets::run),
     ("log_chunk", log_chunk::run),
     ("log_group", log_group::run),
     ("log_manifest", log_manifest::run),
     ("memcached_request", memcached_request::run),
     ("ordered_operations", ordered_operations::run),
+    ("rdb_file", rdb_file::run),
     ("reply_frame", reply_frame::run),
     ("request_frame", request_frame::run),
     ("resp_request", resp_request::run),

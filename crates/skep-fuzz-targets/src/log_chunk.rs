@@ -4,7 +4,7 @@
 //! 1. a panic
 //! 2. a chunk that is larger than its bytes
 //! 3. a number of pairs that differs from that of the header
-//! 4. steps that are not in the order of their positions and blocks
+//! 4. steps that are not in the order of their places and marks
 
 use skep_log::{Chunk, Step, set_chunk_checksum};
 
@@ -20,7 +20,9 @@ fn check(bytes: &[u8]) {
     let Some(chunk) = Chunk::decode(bytes) else { return };
     assert!(chunk.size <= bytes.len());
     assert_eq!(chunk.requests().count(), chunk.pairs as usize);
-    let steps: Vec<Step> = chunk.steps().collect();
-    assert!(steps[0].to >= chunk.from);
-    assert!(steps.is_sorted_by(|step, next| step.to < next.to && step.block <= next.block));
+    let steps: Vec<Step<'_>> = chunk.steps().collect();
+    let (last, others) = steps.split_last().expect("a chunk has a step");
+    assert!(others.iter().all(|step| step.end > chunk.from));
+    assert!(others.is_sorted_by(|step, next| step.end < next.end && step.mark <= next.mark));
+    assert!(others.last().is_none_or(|step| step.mark <= last.mark && (last.end.is_empty() || step.end < last.end)));
 }

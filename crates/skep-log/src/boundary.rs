@@ -6,12 +6,16 @@
 //! block 7     │ applied                                                   │ contained         │
 //! ```
 //!
-//! A step of the walk returned the pairs of its positions as they were after its block. So they contain the operations
-//! of blocks up to this one, and none of later blocks. An operation of block n on a key at position p is applied if n
-//! is above the block of the step of p. Then each operation takes effect exactly once, also one that is not idempotent.
+//! **Hash space.** A step of the walk returned the pairs of its positions as they were after its block, the last one
+//! that any thread had sealed. So they contain the operations on these positions of blocks up to this one, and none of
+//! later blocks. An operation of block n on a key at position p is applied if n is above the block of the step of p.
+//! Then each operation takes effect exactly once, also one that is not idempotent.
 //!
 //! Steps run in the order of their positions, so their blocks never decrease. Hence the operations of block n are
 //! applied to all positions up to a boundary, and the boundary moves up as the log is read.
+//!
+//! **Ordered space.** A step returned the pairs of a range of keys at a version. An effect is applied if its version is
+//! above that of the step in whose range its key falls.
 
 use crate::chunk::Step;
 
@@ -23,17 +27,19 @@ pub struct Boundary {
 }
 
 impl Boundary {
-    /// Appends a step. Steps are in the order of their positions.
-    pub(crate) fn push(&mut self, step: Step) {
+    /// Appends a step. Steps are in the order of their positions. Returns false if its end is not a position.
+    pub fn push(&mut self, step: &Step<'_>) -> bool {
+        let Some(to) = step.last_position() else { return false };
         match self.steps.last_mut() {
-            Some((to, block)) if *block == step.block => *to = step.to,
-            _ => self.steps.push((step.to, step.block)),
+            Some((last, block)) if *block == step.mark => *last = to,
+            _ => self.steps.push((to, step.mark)),
         }
+        true
     }
 
-    /// Returns the block of the last step.
-    pub(crate) fn last_block(&self) -> u64 {
-        self.steps.last().map_or(0, |&(_, block)| block)
+    /// Returns the last block of which the snapshot contains something; 0 without a snapshot.
+    pub fn last_block(&self) -> u64 {
+        self.steps.last().map_or(0, |(_, block)| *block)
     }
 
     /// Returns the last position to which the operations of a block are applied; `None` if they are applied to no key.
@@ -53,6 +59,30 @@ impl Boundary {
     }
 }
 
+/// The steps of the walk over the ordered space. Without steps, there is no snapshot: all effects are applied.
+#[derive(Clone, Debug, Default)]
+pub struct OrderedBoundary {
+    /// First key after each step, and its version. Adjacent steps of one version are merged.
+    steps: Vec<(Box<[u8]>, u64)>,
+}
+
+impl OrderedBoundary {
+    /// Appends a step. Steps are in the order of their keys.
+    pub fn push(&mut self, step: &Step<'_>) {
+        match self.steps.last_mut() {
+            Some((end, version)) if *version == step.mark => *end = step.end.into(),
+            _ => self.steps.push((step.end.into(), step.mark)),
+        }
+    }
+
+    /// Returns true if the effect of this version on this key is applied.
+    pub fn applies(&self, version: u64, key: &[u8]) -> bool {
+        // The last step has no end.
+        let step = self.steps.partition_point(|(end, _)| !end.is_empty() && **end <= *key);
+        self.steps.get(step).is_none_or(|&(_, of_step)| version > of_step)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,15 +91,30 @@ mod tests {
     fn a_block_is_applied_where_the_walk_had_passed() {
         let mut boundary = Boundary::default();
         assert!(boundary.applies(1, 0) && boundary.applies(1, u64::MAX));
-        for (to, block) in [(10, 4), (20, 4), (30, 6), (u64::MAX, 9)] {
-            boundary.push(Step { to, block, pairs: 0 });
+        for (next, mark) in [(11, 4), (21, 4), (31, 6)] {
+            assert!(boundary.push(&Step { end: &u64::to_be_bytes(next), mark, pairs: 0 }));
         }
+        assert!(boundary.push(&Step { end: &[], mark: 9, pairs: 0 }));
         let expected =
             [(1, None), (4, None), (5, Some(20)), (6, Some(20)), (7, Some(30)), (9, Some(30)), (10, Some(u64::MAX))];
         for (block, last) in expected {
             assert_eq!(boundary.last_position(block), last, "block {block}");
         }
         assert!(boundary.applies(5, 20) && !boundary.applies(5, 21));
-        assert_eq!(boundary.last_block(), 9);
+        for end in [&[7][..], &[0; 8]] {
+            assert!(!boundary.push(&Step { end, mark: 10, pairs: 0 }));
+        }
+    }
+
+    #[test]
+    fn an_effect_is_applied_above_the_version_of_its_range() {
+        let mut boundary = OrderedBoundary::default();
+        assert!(boundary.applies(0, b"a"));
+        for (end, mark) in [(&b"b"[..], 3), (b"d", 3), (b"f", 7), (b"", 9)] {
+            boundary.push(&Step { end, mark, pairs: 0 });
+        }
+        for (key, version) in [(&b"a"[..], 3), (b"c\xff", 3), (b"d", 7), (b"e", 7), (b"f", 9), (b"z", 9)] {
+            assert!(!boundary.applies(version, key) && boundary.applies(version + 1, key), "{key:?}");
+        }
     }
 }

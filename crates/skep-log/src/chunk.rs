@@ -1,23 +1,26 @@
-//! The chunk: pairs of a part of a shard, as a walk over its hash table found them, and the last block executed before
-//! each step of the walk.
+//! The chunk: pairs of a part of the store, as a walk over it found them, and when each step of the walk took place.
 //!
 //! ```text
-//! 0     8       12        14      16     20       24         32     40           44      48
-//! | crc | magic | version | shard | size | number | snapshot | from | step count | pairs | ...
-//!   u64   "SKch"  u16       u16     u32    u32      u64        u64    u32          u32
+//! 0     8       12        14      16     20       24         32           36      40          42
+//! | crc | magic | version | shard | size | number | snapshot | step count | pairs | from size | ...
+//!   u64   "SKch"  u16       u16     u32    u32      u64        u32          u32     u16
 //!
-//!     48
-//! ... | step | step | ... | frame | frame | ... | zeros to 4096 |
+//!     42
+//! ... | from | step | step | ... | frame | frame | ... | zeros to 4096 |
 //!
-//! step    0    8       16     24          frame: a native request frame of puts
-//!         | to | block | pairs |
-//!           u64  u64     u64
+//! step    0      8       12         14         frame: a native request frame of puts
+//!         | mark | pairs | end size | end |
+//!           u64    u32     u16
 //! ```
 //!
 //! - *crc*: CRC-64/NVME of all bytes after it, up to the size.
+//! - *shard*: the shard; 65535 for the ordered space.
 //! - *number*: the chunks of a file have the numbers 0, 1, 2, and so on. *snapshot* is the number of the snapshot.
-//! - *from*, *to*: the first position of the chunk, and the last position of the step.
-//! - *block*: index of the last block that the shard had executed before the step; 0 if none.
+//! - *from*, *end*: where the chunk begins, and where the step ends: the first place that is not in it. At the begin and
+//!   the end of the space both are empty. In a shard a place is a position, with its most significant byte first; in
+//!   the ordered space it is a key. So places are compared as bytes.
+//! - *mark* of a shard: number of the last block that was sealed before the step; 0 if none. The shard's own block was
+//!   sealed just before it. *mark* of the ordered space: the version at which the step was read. Marks never decrease.
 //! - *pairs*: pairs of the chunk and of the step.
 //!
 //! A **position** is the secret hash of a key, under the seed of its shard when the snapshot was taken. The walk goes
@@ -26,13 +29,16 @@
 //!
 //! A pair that expires is written by `StringWrite::Set` with its expiry, another one by a put.
 //!
-//! **Why a chunk is exact.** Steps run between batches. So a step has the pairs of its positions as they were after its
-//! block. [`Boundary`](crate::Boundary) says which later operations are applied to them.
+//! **Why a chunk is exact.** Steps run between batches. So a step of a shard has the pairs of its positions as they were
+//! after its block, and all later operations on them are in later blocks. [`Boundary`](crate::Boundary) says which
+//! operations are applied to them.
 
 use skep_core::operation::{
     Condition, ConditionKind, Expiry, ExpiryChange, Operation, PutCondition, Request, StringWrite,
 };
-use skep_wire::native::{HASH_SPACE, REQUEST_FRAME_SIZE_MAX, RequestFrame, RequestFrameEncoder, WireError};
+use skep_wire::native::{
+    HASH_SPACE, ORDERED_SPACE, REQUEST_FRAME_SIZE_MAX, RequestFrame, RequestFrameEncoder, WireError,
+};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -41,6 +47,8 @@ use crate::checksum::crc64;
 use crate::pages::Pages;
 
 const MAGIC: [u8; 4] = *b"SKch";
+/// The shard of a chunk of the ordered space.
+const ORDERED: u16 = u16::MAX;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -52,32 +60,67 @@ struct Header {
     size: U32,
     number: U32,
     snapshot: U64,
-    from: U64,
     step_count: U32,
     pairs: U32,
+    from_size: U16,
 }
 
-#[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct StoredStep {
-    to: U64,
-    block: U64,
-    pairs: U64,
+struct StepHeader {
+    mark: U64,
+    pairs: U32,
+    end_size: U16,
 }
 
 const HEADER_SIZE: usize = size_of::<Header>();
 const CRC_END: usize = 8;
-const _: () = assert!(HEADER_SIZE == 48 && size_of::<StoredStep>() == 24);
+const _: () = assert!(HEADER_SIZE == 42 && size_of::<StepHeader>() == 14);
+
+/// The part of the store that a file of a snapshot contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotPart {
+    /// A shard of the hash space.
+    Shard(u16),
+    /// The ordered space.
+    Ordered,
+}
+
+impl SnapshotPart {
+    fn code(self) -> u16 {
+        match self {
+            SnapshotPart::Shard(shard) => shard,
+            SnapshotPart::Ordered => ORDERED,
+        }
+    }
+
+    fn space(self) -> u16 {
+        match self {
+            SnapshotPart::Shard(_) => HASH_SPACE,
+            SnapshotPart::Ordered => ORDERED_SPACE,
+        }
+    }
+}
 
 /// A step of the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Its last position.
-    pub to: u64,
-    /// The last block that the shard had executed before it; 0 if none.
-    pub block: u64,
+pub struct Step<'a> {
+    /// The first place after it: a key, or a position with its most significant byte first. Empty at the end.
+    pub end: &'a [u8],
+    /// The last block that was sealed before it, or the version at which it was read.
+    pub mark: u64,
     /// Its pairs.
-    pub pairs: u64,
+    pub pairs: u32,
+}
+
+impl Step<'_> {
+    /// Returns the last position of a step of a shard. Returns `None` if its end is not a position.
+    pub fn last_position(&self) -> Option<u64> {
+        if self.end.is_empty() {
+            return Some(u64::MAX);
+        }
+        u64::from_be_bytes(self.end.try_into().ok()?).checked_sub(1)
+    }
 }
 
 /// Returns the last position of the home buckets before `next`, which is the bucket with which the next step of the
@@ -93,29 +136,37 @@ pub fn last_position(next: Option<u32>, buckets: u32) -> u64 {
     (first - 1) as u64
 }
 
-/// Writes the chunks of one shard.
+/// Writes the chunks of one part of the store.
 #[derive(Debug)]
 pub struct ChunkWriter {
     snapshot: u64,
-    shard: u16,
+    part: SnapshotPart,
     number: u32,
-    from: u64,
-    steps: Vec<StoredStep>,
+    from: Vec<u8>,
+    /// The steps that are complete, and the mark and pairs of the one after them, if a step with this mark has ended.
+    steps: Vec<u8>,
+    step_count: u32,
+    open: Option<(u64, u32)>,
+    /// End of the last step.
+    end: Vec<u8>,
     frames: Vec<u8>,
     frame: Option<RequestFrameEncoder>,
     pairs: u32,
-    pairs_of_step: u64,
+    pairs_of_step: u32,
 }
 
 impl ChunkWriter {
-    /// Returns the writer of a shard's chunks.
-    pub fn new(snapshot: u64, shard: u16) -> Self {
+    /// Returns the writer of the chunks of a part.
+    pub fn new(snapshot: u64, part: SnapshotPart) -> Self {
         ChunkWriter {
             snapshot,
-            shard,
+            part,
             number: 0,
-            from: 0,
+            from: Vec::new(),
             steps: Vec::new(),
+            step_count: 0,
+            open: None,
+            end: Vec::new(),
             frames: Vec::new(),
             frame: None,
             pairs: 0,
@@ -143,61 +194,90 @@ impl ChunkWriter {
             return;
         }
         self.finish_frame();
-        let mut frame = RequestFrameEncoder::begin(&mut self.frames, 0, HASH_SPACE, REQUEST_FRAME_SIZE_MAX);
+        let mut frame = RequestFrameEncoder::begin(&mut self.frames, 0, self.part.space(), REQUEST_FRAME_SIZE_MAX);
         assert!(frame.push(&mut self.frames, &request), "a frame has room for each pair");
         self.frame = Some(frame);
     }
 
-    /// Ends a step: its pairs are those of the positions up to `to` ([`last_position`]) as they were after the shard
-    /// had executed the block with this index.
+    /// Ends a step of a shard: its pairs are those of the positions up to `to` ([`last_position`]) as they were when the
+    /// block with this number was the last one that any thread had sealed. The shard's own block was sealed just before.
     pub fn end_step(&mut self, to: u64, block: u64) {
-        let step = StoredStep { to: to.into(), block: block.into(), pairs: self.pairs_of_step.into() };
-        match self.steps.last_mut() {
-            // Steps without a block between them are one step.
-            Some(last) if last.block == step.block => {
-                last.pairs = (last.pairs.get() + step.pairs.get()).into();
-                last.to = step.to;
-            }
-            _ => self.steps.push(step),
+        debug_assert!(self.part != SnapshotPart::Ordered);
+        match to.checked_add(1) {
+            Some(next) => self.end_at(&next.to_be_bytes(), block),
+            None => self.end_at(&[], block),
         }
-        self.pairs_of_step = 0;
+    }
+
+    /// Ends a step of the ordered space: its pairs are those of the keys before `end`, or of all later keys, at this
+    /// version.
+    pub fn end_ordered_step(&mut self, end: Option<&[u8]>, version: u64) {
+        debug_assert!(self.part == SnapshotPart::Ordered && end.is_none_or(|end| !end.is_empty()));
+        self.end_at(end.unwrap_or_default(), version);
+    }
+
+    fn end_at(&mut self, end: &[u8], mark: u64) {
+        let pairs = std::mem::take(&mut self.pairs_of_step);
+        match &mut self.open {
+            // Steps with one mark are one step.
+            Some((of_open, pairs_of_open)) if *of_open == mark => *pairs_of_open += pairs,
+            _ => {
+                self.write_step();
+                self.open = Some((mark, pairs));
+            }
+        }
+        self.end.clear();
+        self.end.extend_from_slice(end);
+    }
+
+    fn write_step(&mut self) {
+        if let Some((mark, pairs)) = self.open.take() {
+            let end_size = u16::try_from(self.end.len()).expect("a key is shorter than 64 KiB");
+            let header = StepHeader { mark: mark.into(), pairs: pairs.into(), end_size: end_size.into() };
+            self.steps.extend_from_slice(header.as_bytes());
+            self.steps.extend_from_slice(&self.end);
+            self.step_count += 1;
+        }
     }
 
     /// Returns the bytes of the chunk so far. A chunk is written when it has about 1 MiB.
     pub fn size(&self) -> usize {
-        HEADER_SIZE + self.steps.len() * size_of::<StoredStep>() + self.frames.len()
+        HEADER_SIZE + self.from.len() + self.steps.len() + self.frames.len()
     }
 
     /// Writes the chunk into a buffer, after a step has ended, and begins the next chunk. Returns false, and writes
     /// nothing, if no step has ended since the last chunk.
     pub fn finish(&mut self, pages: &mut Pages) -> bool {
         debug_assert!(self.pairs_of_step == 0, "a step has ended");
-        let Some(last) = self.steps.last() else { return false };
-        let to = last.to.get();
+        if self.open.is_none() {
+            return false;
+        }
+        self.write_step();
         self.finish_frame();
         let header = Header {
             crc: 0.into(),
             magic: MAGIC,
             version: VERSION.into(),
-            shard: self.shard.into(),
+            shard: self.part.code().into(),
             size: u32::try_from(self.size()).expect("a chunk is shorter than 4 GiB").into(),
             number: self.number.into(),
             snapshot: self.snapshot.into(),
-            from: self.from.into(),
-            step_count: (self.steps.len() as u32).into(),
+            step_count: self.step_count.into(),
             pairs: self.pairs.into(),
+            from_size: (self.from.len() as u16).into(),
         };
         pages.clear();
         pages.extend(header.as_bytes());
-        pages.extend(self.steps.as_bytes());
+        pages.extend(&self.from);
+        pages.extend(&self.steps);
         pages.extend(&self.frames);
         set_checksum(pages.bytes_mut());
         pages.padded();
         self.steps.clear();
         self.frames.clear();
-        self.pairs = 0;
+        (self.step_count, self.pairs) = (0, 0);
         self.number += 1;
-        self.from = to.wrapping_add(1);
+        self.from.clone_from(&self.end);
         true
     }
 
@@ -213,19 +293,20 @@ impl ChunkWriter {
 pub struct Chunk<'a> {
     /// Number of the snapshot.
     pub snapshot: u64,
-    /// The shard.
-    pub shard: u16,
+    /// The part of the store.
+    pub part: SnapshotPart,
     /// Number of the chunk in its file, from 0.
     pub number: u32,
-    /// Its first position.
-    pub from: u64,
+    /// Its first place.
+    pub from: &'a [u8],
     /// Its pairs.
     pub pairs: u32,
     /// Its checksum.
     pub crc: u64,
     /// Its bytes, without the zeros after it.
     pub size: usize,
-    steps: &'a [StoredStep],
+    step_count: u32,
+    steps: &'a [u8],
     frames: &'a [u8],
 }
 
@@ -233,6 +314,13 @@ pub struct Chunk<'a> {
 pub(crate) fn stated_size(bytes: &[u8]) -> Option<usize> {
     let (header, _) = Header::ref_from_prefix(bytes).ok()?;
     (header.magic == MAGIC).then_some(header.size.get() as usize)
+}
+
+/// Splits a step off.
+fn take_step(bytes: &[u8]) -> Option<(Step<'_>, &[u8])> {
+    let (header, rest) = StepHeader::ref_from_prefix(bytes).ok()?;
+    let (end, rest) = rest.split_at_checked(header.end_size.get().into())?;
+    Some((Step { end, mark: header.mark.get(), pairs: header.pairs.get() }, rest))
 }
 
 impl<'a> Chunk<'a> {
@@ -243,48 +331,58 @@ impl<'a> Chunk<'a> {
         if header.version.get() != VERSION || header.crc.get() != crc64(&bytes[CRC_END..]) {
             return None;
         }
-        let (steps, frames) =
-            <[StoredStep]>::ref_from_prefix_with_elems(rest, header.step_count.get() as usize).ok()?;
+        let (from, rest) = rest.split_at_checked(header.from_size.get().into())?;
+        let part = match header.shard.get() {
+            ORDERED => SnapshotPart::Ordered,
+            shard => SnapshotPart::Shard(shard),
+        };
         let chunk = Chunk {
             snapshot: header.snapshot.get(),
-            shard: header.shard.get(),
+            part,
             number: header.number.get(),
-            from: header.from.get(),
+            from,
             pairs: header.pairs.get(),
             crc: header.crc.get(),
             size: bytes.len(),
-            steps,
-            frames,
+            step_count: header.step_count.get(),
+            steps: rest,
+            frames: &[],
         };
-        chunk.is_well_formed().then_some(chunk)
+        chunk.with_frames()
     }
 
-    /// Returns true if the steps are in their order, and the frames fill the chunk and have its number of pairs.
-    fn is_well_formed(&self) -> bool {
-        let mut next = Some(self.from);
-        let mut block = 0;
-        let mut pairs = 0_u64;
-        for step in self.steps() {
-            if next.is_none_or(|next| step.to < next) || step.block < block {
-                return false;
+    /// Finds the frames after the steps. Returns `None` unless the steps are in their order, and the frames fill the
+    /// chunk and have its number of pairs.
+    fn with_frames(mut self) -> Option<Self> {
+        let (mut rest, mut from, mut mark, mut pairs) = (self.steps, self.from, 0, 0_u64);
+        for number in 0..self.step_count {
+            let (step, after) = take_step(rest)?;
+            let is_last = number + 1 == self.step_count;
+            let is_in_order = if step.end.is_empty() { is_last } else { step.end > from };
+            if !is_in_order || step.mark < mark {
+                return None;
             }
-            next = step.to.checked_add(1);
-            block = step.block;
-            pairs = pairs.saturating_add(step.pairs);
+            (rest, from, mark) = (after, step.end, step.mark);
+            pairs += u64::from(step.pairs);
         }
-        let mut rest = self.frames;
+        self.frames = rest;
         let mut operations = 0_u64;
         while let Ok(Some((frame, size))) = RequestFrame::decode(rest) {
             operations += u64::from(frame.count);
             rest = &rest[size..];
         }
-        rest.is_empty() && !self.steps.is_empty() && [pairs, operations] == [u64::from(self.pairs); 2]
+        let is_whole = rest.is_empty() && self.step_count > 0 && [pairs, operations] == [u64::from(self.pairs); 2];
+        is_whole.then_some(self)
     }
 
-    /// Iterates over the steps, in the order of their positions.
-    pub fn steps(&self) -> impl Iterator<Item = Step> + use<'a> {
-        let step = |step: &StoredStep| Step { to: step.to.get(), block: step.block.get(), pairs: step.pairs.get() };
-        self.steps.iter().map(step)
+    /// Iterates over the steps, in the order of their places.
+    pub fn steps(&self) -> impl Iterator<Item = Step<'a>> + use<'a> {
+        let mut rest = self.steps;
+        (0..self.step_count).map_while(move |_| {
+            let (step, after) = take_step(rest)?;
+            rest = after;
+            Some(step)
+        })
     }
 
     /// Iterates over the pairs, as requests that put them.
@@ -314,7 +412,7 @@ mod tests {
 
     #[test]
     fn pairs_and_steps_return_and_each_changed_byte_is_found() {
-        let mut writer = ChunkWriter::new(9, 2);
+        let mut writer = ChunkWriter::new(9, SnapshotPart::Shard(2));
         let mut pages = Pages::default();
         assert!(!writer.finish(&mut pages));
         writer.push(b"a", b"1", None);
@@ -325,8 +423,12 @@ mod tests {
         writer.end_step(1000, 6);
         assert!(writer.finish(&mut pages));
         let chunk = Chunk::decode(pages.bytes()).unwrap();
-        assert_eq!((chunk.snapshot, chunk.shard, chunk.number, chunk.from, chunk.pairs), (9, 2, 0, 0, 3));
-        assert!(chunk.steps().eq([Step { to: 20, block: 5, pairs: 2 }, Step { to: 1000, block: 6, pairs: 1 }]));
+        let part = SnapshotPart::Shard(2);
+        assert_eq!((chunk.snapshot, chunk.part, chunk.number, chunk.from, chunk.pairs), (9, part, 0, &[][..], 3));
+        let steps: Vec<Step<'_>> = chunk.steps().collect();
+        let of_step = |step: &Step<'_>| (step.last_position(), step.mark, step.pairs);
+        assert_eq!([of_step(&steps[0]), of_step(&steps[1])], [(Some(20), 5, 2), (Some(1000), 6, 1)]);
+        assert_eq!(steps.len(), 2);
         let requests: Vec<Request<'_>> = chunk.requests().map(|request| request.unwrap()).collect();
         let put = |value| Operation::Put { value, condition: PutCondition::Always };
         assert_eq!((requests[0].key, requests[0].operation), (b"a".as_slice(), put(b"1")));
@@ -344,7 +446,22 @@ mod tests {
         writer.end_step(u64::MAX, 8);
         assert!(writer.finish(&mut pages));
         let chunk = Chunk::decode(pages.bytes()).unwrap();
-        assert_eq!((chunk.number, chunk.from, chunk.pairs), (1, 1001, 0));
+        assert_eq!((chunk.number, chunk.from, chunk.pairs), (1, &1001_u64.to_be_bytes()[..], 0));
+        assert_eq!(chunk.steps().next().unwrap().last_position(), Some(u64::MAX));
+    }
+
+    #[test]
+    fn steps_of_the_ordered_space_end_at_keys() {
+        let mut writer = ChunkWriter::new(9, SnapshotPart::Ordered);
+        let mut pages = Pages::default();
+        for (key, end, version) in [(b"a", Some(&b"b"[..]), 5), (b"b", Some(b"c"), 5), (b"c", None, 8)] {
+            writer.push(key, b"value", None);
+            writer.end_ordered_step(end, version);
+        }
+        assert!(writer.finish(&mut pages));
+        let chunk = Chunk::decode(pages.bytes()).unwrap();
+        assert_eq!((chunk.part, chunk.pairs), (SnapshotPart::Ordered, 3));
+        assert!(chunk.steps().eq([Step { end: b"c", mark: 5, pairs: 2 }, Step { end: b"", mark: 8, pairs: 1 }]));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! data directory   lock
 //!                  manifest.a  manifest.b
 //!                  log-<number>            16 hexadecimal digits
-//!                  snapshot-<number>-<shard>
+//!                  snapshot-<number>-<shard>  snapshot-<number>-ordered
 //! ```
 //!
 //! 1. [`Directory::open`] refuses a directory that is foreign, locked, of a later version or without a valid manifest.
@@ -19,22 +19,23 @@
 //! **Why nothing acknowledged is lost when a process was killed.** The bytes of its last writes can be read, but may
 //! only be in a cache. Step 3 flushes each file on which later steps depend, before it changes one.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::VERSION;
 use crate::disk::Disk;
 use crate::error::LogError;
 use crate::group_writer::{GROUP_SIZE, GroupWriter, Start};
-use crate::manifest::{self, Manifest, ManifestFault, ManifestShard};
+use crate::manifest::{self, Manifest, ManifestFault, ManifestShard, SnapshotFile};
 use crate::pages::{PAGE_SIZE, Pages};
 use crate::recovery::LogEnd;
-use crate::segment::{self, SegmentHeader};
+use crate::segment::{self, SegmentHeader, SegmentKind};
 use crate::segments::{SEGMENT_SIZE, SPARES_MAX, Segments};
 use crate::snapshot_file;
 
 /// A directory that a file system has put there.
-const LOST_AND_FOUND: &str = "lost+found";
-const LOCK: &str = "lock";
+pub(crate) const LOST_AND_FOUND: &str = "lost+found";
+pub(crate) const LOCK: &str = "lock";
 
 /// Sizes of the log. Tests choose small ones.
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +58,23 @@ pub struct Directory<D: Disk> {
     pub(crate) manifest: Option<Manifest>,
     /// The name that has this manifest.
     newest: usize,
+    damaged: Option<&'static str>,
+    /// The snapshot of a manifest whose write has failed: the other name may have it.
+    doubtful: Option<u64>,
 }
 
 impl<D: Disk> Directory<D> {
     /// Locks a directory and reads its manifests.
     pub fn open(disk: Arc<D>) -> Result<Self, LogError> {
+        Self::open_with(disk, true)
+    }
+
+    /// Reads the manifests of a directory that a server may use.
+    pub(crate) fn open_unlocked(disk: Arc<D>) -> Result<Self, LogError> {
+        Self::open_with(disk, false)
+    }
+
+    fn open_with(disk: Arc<D>, locks: bool) -> Result<Self, LogError> {
         let names = disk.list().map_err(LogError::io("list", "."))?;
         let is_content = |name: &str| segment::number_of(name).is_some() || snapshot_file::number_of(name).is_some();
         let has_content = names.iter().any(|name| is_content(name));
@@ -74,10 +87,10 @@ impl<D: Disk> Directory<D> {
                 return Err(LogError::Incomplete { what: "both manifests are missing".into() });
             }
         }
-        if !disk.lock().map_err(LogError::io("lock", LOCK))? {
+        if locks && !disk.lock().map_err(LogError::io("lock", "the file lock"))? {
             return Err(LogError::Locked);
         }
-        let mut found: Option<(usize, Manifest)> = None;
+        let (mut found, mut damaged): (Option<(usize, Manifest)>, _) = (None, None);
         for (slot, name) in manifest::NAMES.into_iter().enumerate() {
             if !names.iter().any(|other| other == name) {
                 continue;
@@ -86,14 +99,17 @@ impl<D: Disk> Directory<D> {
                 Ok(manifest) if found.as_ref().is_none_or(|(_, other)| other.generation < manifest.generation) => {
                     found = Some((slot, manifest));
                 }
-                Ok(_) | Err(ManifestFault::Invalid) => {}
+                Ok(_) => {}
+                Err(ManifestFault::Invalid) => damaged = Some(name),
                 Err(ManifestFault::Newer(found)) => return Err(LogError::Newer { found, supported: VERSION }),
             }
         }
         match found {
-            Some((newest, manifest)) => Ok(Directory { disk, manifest: Some(manifest), newest }),
+            Some((newest, manifest)) => {
+                Ok(Directory { disk, manifest: Some(manifest), newest, damaged, doubtful: None })
+            }
             None if has_content => Err(LogError::ManifestDamaged),
-            None => Ok(Directory { disk, manifest: None, newest: 1 }),
+            None => Ok(Directory { disk, manifest: None, newest: 1, damaged, doubtful: None }),
         }
     }
 
@@ -102,11 +118,16 @@ impl<D: Disk> Directory<D> {
         self.manifest.as_ref()
     }
 
+    /// Returns the manifest that is not valid, if one is: it was being written when a server ended, or it is damaged.
+    pub fn damaged_manifest(&self) -> Option<&'static str> {
+        self.damaged
+    }
+
     /// Continues the log in a new segment, after the directory was read. `uid` returns random numbers.
     ///
-    /// `new` describes the store that is started: each of its shards has a log. In a new directory it becomes the
-    /// manifest. In another one the old manifest stays, because it describes the snapshot and the log that were read,
-    /// until [`write_manifest`](Self::write_manifest) states those of the new store.
+    /// `new` describes the store that is started. In a new directory it becomes the manifest. In another one the old
+    /// manifest stays, because it describes the snapshot and the log that were read, until
+    /// [`write_manifest`](Self::write_manifest) states those of the new store.
     pub fn begin(
         &mut self,
         end: LogEnd,
@@ -115,33 +136,60 @@ impl<D: Disk> Directory<D> {
         mut uid: impl FnMut() -> u64,
     ) -> Result<(GroupWriter, Segments<D>), LogError> {
         self.make_durable(&end)?;
-        let shard_count = new.shards.len().max(end.next_blocks.len());
         if self.manifest.is_none() {
-            let shard = |shard: ManifestShard| ManifestShard {
-                secret_seed: shard.secret_seed,
-                first_block: 1,
-                ..Default::default()
-            };
-            let shards = new.shards.into_iter().map(shard).collect();
-            self.write(Manifest { first_group: 1, durable_group: 0, segment: 0, snapshot: None, shards, ..new })?;
+            let seed = |shard: ManifestShard| ManifestShard { file: SnapshotFile::default(), ..shard };
+            let shards = new.shards.into_iter().map(seed).collect();
+            let Manifest { server_id, partition_seed, memory, kv_size, .. } = new;
+            let seeds = Manifest { server_id, partition_seed, memory, kv_size, shards, ..Manifest::default() };
+            self.write(Manifest { first_group: 1, ..seeds })?;
         }
         let (spares, surplus) = self.divide(&end, settings.segment_size)?;
         let mut segments = Segments::new(Arc::clone(&self.disk), settings.segment_size, end.last_number + 1, spares);
         let prepared = segments.prepare(uid()).map_err(LogError::io("prepare", "a segment"))?;
-        let header = SegmentHeader { first_group: end.next_group, ..prepared };
+        let header = SegmentHeader { kind: SegmentKind::Recovered, first_group: end.next_group, ..prepared };
         let name = segment::name(header.number);
         segments.write_header(&segments.file(header.number), &header).map_err(LogError::io("write", name))?;
         let manifest = self.manifest.clone().expect("it was written");
-        self.write(Manifest { durable_group: end.next_group - 1, segment: header.number, ..manifest })?;
+        let (durable_group, durable_block, durable_floor) = (end.next_group - 1, end.next_block - 1, end.floor);
+        // A gap that has no end yet ends here. The older manifest would leave out all later blocks, so it is replaced too.
+        let gap = manifest.gap.map(|(after, before)| (after, before.min(end.next_block)));
+        let copies = if manifest.gap == gap { 1 } else { 2 };
+        let manifest =
+            Manifest { durable_group, durable_block, durable_floor, segment: header.number, gap, ..manifest };
+        (0..copies).try_for_each(|_| self.write(manifest.clone()))?;
         for number in surplus {
             let name = segment::name(number);
             self.disk.remove(&name).map_err(LogError::io("remove", name))?;
         }
         self.remove_old_snapshots()?;
-        let durable = (0..shard_count).map(|shard| end.next_block(shard as u16) - 1).collect();
-        let start =
-            Start { segment: header, used: end.used, before: end.before, durable, group_size: settings.group_size };
+        let LogEnd { used, before, next_block, floor, .. } = end;
+        let group_size = settings.group_size;
+        let start = Start { segment: header, used, before, next_block, floor, group_size, prepared: VecDeque::new() };
         Ok((GroupWriter::new(start), segments))
+    }
+
+    /// Begins a fresh log after a write has failed, or when a server has recorded nothing for some time. No write is in
+    /// flight ([`GroupWriter::is_writing`]), and a segment is prepared ([`GroupWriter::needs_segment`]).
+    ///
+    /// Recovery reads the fresh log only if the manifest needs no group before it. So until a manifest names a snapshot
+    /// whose walk began after this call, nothing is acknowledged: neither blocks that the failed writer had, which are
+    /// only in the snapshot, nor later ones. The new writer numbers blocks from `next_block` on, and reports those before
+    /// as durable. `floor` is the next version of the ordered space, which the snapshot reaches.
+    pub fn begin_fresh(
+        &self,
+        writer: &mut GroupWriter,
+        segments: &mut Segments<D>,
+        next_block: u64,
+        floor: u64,
+    ) -> Result<(), LogError> {
+        self.remove_old_snapshots()?;
+        assert!(!writer.is_writing() && next_block >= writer.next_block(), "the old log has ended");
+        let start = writer.fresh_start(next_block, floor);
+        let header = start.segment;
+        let name = segment::name(header.number);
+        segments.write_header(&segments.file(header.number), &header).map_err(LogError::io("write", name))?;
+        *writer = GroupWriter::new(start);
+        Ok(())
     }
 
     /// Makes durable what was read.
@@ -167,13 +215,23 @@ impl<D: Disk> Directory<D> {
         Ok((spares, surplus))
     }
 
-    /// Writes a manifest over the older of the two. It is durable when this returns. The generation, the durable group
-    /// and the segment are set here. `writer` is that of the log.
+    /// Writes a manifest over the older of the two. It is durable when this returns. The generation, the segment
+    /// and what is durable are set here. `writer` is that of the log.
     ///
-    /// If the manifest names a snapshot, its files must be complete, and the blocks that were executed before the walk
-    /// ended must be durable.
+    /// If the manifest names a snapshot, its files must be complete. The blocks that were sealed before the walk ended
+    /// must be durable, and the durable floor must be above the versions of the ordered steps.
+    ///
+    /// # Panics
+    /// If a fresh log was begun, and the manifest needs groups before it: its walk began before.
     pub fn write_manifest(&mut self, manifest: Manifest, writer: &GroupWriter) -> Result<(), LogError> {
-        self.write(Manifest { durable_group: writer.durable_group(), segment: writer.segment(), ..manifest })
+        assert!(manifest.first_group >= writer.first_needed(), "a fresh log needs a snapshot that was begun after it");
+        self.write(Manifest {
+            durable_group: writer.durable_group(),
+            durable_block: writer.durable_block(),
+            durable_floor: writer.durable_floor(),
+            segment: writer.segment(),
+            ..manifest
+        })
     }
 
     fn write(&mut self, manifest: Manifest) -> Result<(), LogError> {
@@ -183,6 +241,9 @@ impl<D: Disk> Directory<D> {
         manifest.encode(&mut pages);
         let slot = 1 - self.newest;
         let name = manifest::NAMES[slot];
+        if self.doubtful.is_none() {
+            self.doubtful = manifest.snapshot;
+        }
         let names = self.disk.list().map_err(LogError::io("list", "."))?;
         let file = match names.iter().any(|other| other == name) {
             true => self.disk.open(name),
@@ -191,16 +252,26 @@ impl<D: Disk> Directory<D> {
         let file = file.map_err(LogError::io("open", name))?;
         self.disk.write_at(&file, 0, pages.padded()).map_err(LogError::io("write", name))?;
         self.disk.sync_directory().map_err(LogError::io("flush", "the directory"))?;
-        (self.newest, self.manifest) = (slot, Some(manifest));
+        (self.newest, self.manifest, self.doubtful) = (slot, Some(manifest), None);
         Ok(())
     }
 
-    /// Removes all snapshots except that of the manifest. Call it after a manifest with a new one was written.
+    /// Writes the manifest again, over one whose write has failed and that may be on disk nevertheless.
+    pub fn settle(&mut self) -> Result<(), LogError> {
+        match (self.doubtful, self.manifest.clone()) {
+            (Some(_), Some(manifest)) => self.write(manifest),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes all snapshots except that of the manifest, and that of a manifest whose write has failed: it may be on
+    /// disk nevertheless. Call it after a manifest with a new one was written.
     pub fn remove_old_snapshots(&self) -> Result<(), LogError> {
         let kept = self.manifest.as_ref().and_then(|manifest| manifest.snapshot);
         for name in self.disk.list().map_err(LogError::io("list", "."))? {
             if let Some(number) = snapshot_file::number_of(&name)
                 && Some(number) != kept
+                && Some(number) != self.doubtful
             {
                 self.disk.remove(&name).map_err(LogError::io("remove", name))?;
             }

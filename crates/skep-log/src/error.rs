@@ -31,22 +31,30 @@ pub enum LogError {
     #[error("no manifest in the data directory is valid: restore the directory from a backup")]
     ManifestDamaged,
     /// A file is missing or shorter than it was written.
-    #[error("{what}: the data directory was copied only in part; copy all of it while no server uses it")]
+    #[error(
+        "{what}: the data directory was copied only in part, or is damaged: copy all of it while no server uses it, or \
+         restore a backup"
+    )]
     Incomplete {
         /// The file, and what is missing.
         what: String,
     },
-    /// A file of a snapshot is damaged.
+    /// A segment of the log is missing or shorter than it was written. What is before it can be read.
     #[error(
-        "the snapshot file {name} is damaged at offset {offset} (shard {shard}): restore the data directory from a backup"
+        "{what}: the data directory was copied only in part, or is damaged: copy all of it while no server uses it, \
+         restore a backup, or start with --accept-loss, which drops what is missing and all operations after it"
     )]
+    LogIncomplete {
+        /// The file, and what is missing.
+        what: String,
+    },
+    /// A file of a snapshot is damaged.
+    #[error("the snapshot file {name} is damaged at offset {offset}: restore the data directory from a backup")]
     SnapshotDamaged {
         /// The file.
         name: String,
         /// Offset of the first chunk that is not valid, in bytes.
         offset: u64,
-        /// Its shard.
-        shard: u16,
     },
     /// Acknowledged operations in the log are damaged.
     #[error(
@@ -55,24 +63,21 @@ pub enum LogError {
     Damaged(Damage),
     /// The log contains an operation that this program cannot decode.
     #[error(
-        "segment {segment}, group {group}: block {index} of shard {shard} has an operation that is not known: {source}"
+        "segment {segment}, group {group}: block {block} has an operation that is not known ({source}): start a newer \
+         program, or restore a backup"
     )]
     Unknown {
         /// Number of the segment.
         segment: u64,
         /// Number of the group.
         group: u64,
-        /// The shard.
-        shard: u16,
-        /// Index of the block.
-        index: u64,
+        /// Number of the block.
+        block: u64,
         /// The fault of the operation.
         source: WireError,
     },
     /// A call of the disk failed.
-    #[error(
-        "cannot {action} {name} in the data directory: {source}; check its disk, and that its files belong to this user"
-    )]
+    #[error("cannot {action} {name} in the data directory: {source}; {}", advice(.source))]
     Io {
         /// What was tried.
         action: &'static str,
@@ -92,36 +97,34 @@ pub struct Damage {
     pub offset: u64,
     /// Number of this group.
     pub group: u64,
+    /// Number of its first block.
+    pub first_block: u64,
     /// Groups after it in its segment and later ones that can be read, but are not applied.
     pub later_groups: u64,
-    /// For each shard: the index of its first block that is lost, and the blocks and operations in the later groups.
-    /// Those in the damaged group are unknown.
-    pub shards: Vec<ShardLoss>,
-}
-
-/// What a damage takes from a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShardLoss {
-    /// The shard.
-    pub shard: u16,
-    /// Index of the first block that is lost.
-    pub first_block: u64,
-    /// Blocks of later groups that can be read.
+    /// Their blocks.
     pub later_blocks: u64,
-    /// Their operations.
+    /// Operations of these blocks. Those in the damaged group are unknown.
     pub later_operations: u64,
 }
 
 impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Damage { segment, offset, group, later_groups, shards } = self;
-        write!(f, "acknowledged operations are damaged: group {group}, segment {segment}, offset {offset}; ")?;
-        write!(f, "{later_groups} later groups can be read")?;
-        for ShardLoss { shard, first_block, later_blocks, later_operations } in shards {
-            write!(f, "; shard {shard}: from block {first_block} on, ")?;
-            write!(f, "with {later_blocks} later blocks of {later_operations} operations")?;
-        }
-        Ok(())
+        let Damage { segment, offset, group, first_block, later_groups, later_blocks, later_operations } = self;
+        write!(
+            f,
+            "acknowledged operations are damaged from block {first_block} on: group {group}, segment {segment}, "
+        )?;
+        write!(f, "offset {offset}; after it, {later_groups} groups with {later_blocks} blocks of ")?;
+        write!(f, "{later_operations} operations can be read")
+    }
+}
+
+/// Returns what to do about an error of the disk.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "the disk is full: make room",
+        io::ErrorKind::PermissionDenied => "give its files to this user (chown)",
+        _ => "check its disk",
     }
 }
 

@@ -9,11 +9,13 @@
 use std::fs;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, Mode, OFlags, RenameFlags, fdatasync, flock, fsync, mkdir, openat, renameat_with};
+use rustix::fs::{
+    Dir, FlockOperation, Mode, OFlags, RenameFlags, fdatasync, flock, fsync, mkdir, openat, renameat_with,
+};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2, retry_on_intr};
 use zerocopy::IntoBytes;
 
@@ -23,9 +25,9 @@ use crate::pages::Page;
 /// A directory of the operating system.
 #[derive(Debug)]
 pub struct Files {
-    path: PathBuf,
     directory: OwnedFd,
     lock: Mutex<Option<OwnedFd>>,
+    is_read_only: bool,
 }
 
 /// A file of a directory.
@@ -33,6 +35,9 @@ pub struct Files {
 pub struct OpenFile {
     file: fs::File,
     is_direct: bool,
+    /// Held during a write through the page cache: the system reports a failure of such a write once for an open file, so a
+    /// flush beside it could take the report.
+    cached_write: Mutex<()>,
 }
 
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -41,26 +46,43 @@ impl Files {
     /// Opens a directory. Creates it if it does not exist, but not the directories above it.
     pub fn open(path: &Path) -> io::Result<Self> {
         match mkdir(path, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
+            // Otherwise the directory could be gone after a loss of power, with all that is in it.
+            Ok(()) => match rustix::fs::open(path.join(".."), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+                Ok(parent) => fsync(parent)?,
+                // Who may write there but not read cannot flush it.
+                Err(Errno::ACCESS) => {}
+                Err(error) => return Err(error.into()),
+            },
+            Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
+        Self::open_existing(path, false)
+    }
+
+    /// Opens a directory that exists, to read it only. Its lock excludes servers, but not other readers.
+    pub fn open_to_read(path: &Path) -> io::Result<Self> {
+        Self::open_existing(path, true)
+    }
+
+    fn open_existing(path: &Path, is_read_only: bool) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Files { path: path.to_owned(), directory, lock: Mutex::new(None) })
+        Ok(Files { directory, lock: Mutex::new(None), is_read_only })
     }
 
     /// Opens a file past the page cache, if the file system allows it.
     fn open_with(&self, name: &str, flags: OFlags) -> io::Result<OpenFile> {
-        let open = |flags| openat(&self.directory, name, flags | OFlags::RDWR | OFlags::CLOEXEC, FILE_MODE);
+        let access = if self.is_read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        let open = |flags| openat(&self.directory, name, flags | access | OFlags::CLOEXEC, FILE_MODE);
         match open(flags | OFlags::DIRECT) {
-            Ok(file) => Ok(OpenFile { file: file.into(), is_direct: true }),
+            Ok(file) => Ok(OpenFile { file: file.into(), is_direct: true, cached_write: Mutex::default() }),
             Err(Errno::INVAL) => {
                 // Some file systems refuse the flag after they have created the file.
                 let file = open(flags).or_else(|error| match error {
                     Errno::EXIST if flags.contains(OFlags::EXCL) => open(OFlags::empty()),
                     error => Err(error),
                 })?;
-                Ok(OpenFile { file: file.into(), is_direct: false })
+                Ok(OpenFile { file: file.into(), is_direct: false, cached_write: Mutex::default() })
             }
             Err(error) => Err(error.into()),
         }
@@ -75,9 +97,16 @@ impl Disk for Files {
         if held.is_some() {
             return Ok(true);
         }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-        let file = openat(&self.directory, "lock", flags, FILE_MODE)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let (flags, operation) = match self.is_read_only {
+            true => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
+            false => (OFlags::RDWR | OFlags::CREATE, FlockOperation::NonBlockingLockExclusive),
+        };
+        let file = match openat(&self.directory, "lock", flags | OFlags::CLOEXEC, FILE_MODE) {
+            // No server has ever used this copy.
+            Err(Errno::NOENT) if self.is_read_only => return Ok(true),
+            file => file?,
+        };
+        match flock(&file, operation) {
             Ok(()) => {
                 *held = Some(file);
                 Ok(true)
@@ -88,8 +117,8 @@ impl Disk for Files {
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        let entries = fs::read_dir(&self.path)?;
-        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+        let names = Dir::read_from(&self.directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.filter(|name| !matches!(name.as_deref(), Ok("." | ".."))).collect()
     }
 
     fn create(&self, name: &str) -> io::Result<OpenFile> {
@@ -130,6 +159,7 @@ impl Disk for Files {
 
     fn write_at(&self, file: &OpenFile, offset: u64, pages: &[Page]) -> io::Result<()> {
         let flags = if file.is_direct { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+        let _alone = (!file.is_direct).then(|| file.cached_write.lock());
         let mut bytes = pages.as_bytes();
         let mut offset = offset;
         while !bytes.is_empty() {

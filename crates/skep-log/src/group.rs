@@ -1,12 +1,13 @@
 //! The group: blocks that are written to a segment together, by one write, and are recovered together or not at all.
 //!
 //! ```text
-//! 0       4     8         10     12            16    24       32        40     44           48       52     64
-//! | magic | crc | version | kind | block count | uid | number | durable | size | blocks crc | before | zeros | ...
+//! 0       4     8         10     12            16    24       32        40     44           48       52  56
+//! | magic | crc | version | kind | block count | uid | number | durable | size | blocks crc | before | 0 | ...
 //!   "SKgr"  u32   u16       u16    u32           u64   u64      u64       u32    u32          u32
 //!
-//!     64
-//! ... | block | block | ... | zeros to 4096 |
+//!     56            64
+//! ... | first block | block | block | ... | zeros to 4096 |
+//!       u64
 //! ```
 //!
 //! - *crc*: CRC-32C of the header after it.
@@ -17,16 +18,13 @@
 //! - *size*: bytes of the header and the blocks.
 //! - *blocks crc*: CRC-32C of the checksums of all blocks, in their order. It is computed in pieces of 64 checksums; each
 //!   begins with the result of the piece before, the first with 0.
+//! - *first block*: number of the first block; without blocks, that of the next one.
 //! - *before*: the checksum in the header of the group before this one; 0 in the first.
 //!
 //! **Why a group is whole.** The header has its own checksum. It states the checksums of its blocks, and each block has
 //! one over its content. So a group is valid only if the header and all blocks are those that were written together. A
 //! block from an earlier use of the file, which a torn write has left behind, has another checksum. The header also
 //! states that of the group before, so a valid sequence of groups is the sequence that was written.
-//!
-//! All parts of a transaction are in one group. A group in which a part is missing is not valid.
-
-use std::collections::HashMap;
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -56,7 +54,8 @@ struct Header {
     size: U32,
     blocks_crc: U32,
     before: U32,
-    zeros: [u8; 12],
+    zeros: [u8; 4],
+    first_block: U64,
 }
 
 pub(crate) const HEADER_SIZE: usize = size_of::<Header>();
@@ -71,6 +70,8 @@ pub(crate) struct GroupPosition {
     pub(crate) uid: u64,
     /// Number of the group.
     pub(crate) number: u64,
+    /// Number of the first block.
+    pub(crate) first_block: u64,
     /// Checksum of the group before.
     pub(crate) before: u32,
 }
@@ -84,6 +85,10 @@ pub struct Group<'a> {
     pub number: u64,
     /// The last group that was known to be durable when this one was written.
     pub durable: u64,
+    /// Number of the first block.
+    pub first_block: u64,
+    /// Number of blocks.
+    pub block_count: u32,
     /// Checksum of the header of the group before.
     pub before: u32,
     /// Checksum of this header.
@@ -92,8 +97,7 @@ pub struct Group<'a> {
     pub is_end: bool,
     /// Bytes of the header and the blocks.
     pub size: usize,
-    block_count: u32,
-    blocks: &'a [u8],
+    bytes: &'a [u8],
 }
 
 /// Writes a group into an empty buffer. Returns the checksum of its header.
@@ -139,7 +143,8 @@ fn encode_kind<'a>(
         size: u32::try_from(pages.size()).expect("a group is shorter than 4 GiB").into(),
         blocks_crc: blocks_crc.value().into(),
         before: position.before.into(),
-        zeros: [0; 12],
+        zeros: [0; 4],
+        first_block: position.first_block.into(),
     };
     let crc = crc32(&header.as_bytes()[CRC_END..]);
     header.crc = crc.into();
@@ -190,7 +195,7 @@ pub(crate) fn stated_size(bytes: &[u8]) -> Option<usize> {
     let is_valid = header.magic == MAGIC
         && header.crc.get() == crc
         && header.version.get() == VERSION
-        && header.zeros == [0; 12]
+        && header.zeros == [0; 4]
         && matches!(header.kind.get(), BLOCKS | END)
         && size >= HEADER_SIZE;
     is_valid.then_some(size)
@@ -206,31 +211,33 @@ impl<'a> Group<'a> {
             uid: header.uid.get(),
             number: header.number.get(),
             durable: header.durable.get(),
+            first_block: header.first_block.get(),
             before: header.before.get(),
             crc: header.crc.get(),
             is_end,
             size,
             block_count: header.block_count.get(),
-            blocks: bytes.get(HEADER_SIZE..size)?,
+            bytes: bytes.get(..size)?,
         };
         (group.has_valid_blocks(header.blocks_crc.get()) && !(is_end && size > HEADER_SIZE)).then_some(group)
     }
 
-    /// Returns true if the blocks fill the group, are those of the header, and contain whole transactions.
+    /// Returns true if the blocks fill the group, are those of the header.
     fn has_valid_blocks(&self, expected: u32) -> bool {
-        let mut rest = self.blocks;
+        let mut rest = &self.bytes[HEADER_SIZE..];
         let mut blocks_crc = BlocksChecksum::default();
-        let mut transactions = HashMap::new();
-        for _ in 0..self.block_count {
-            let Some((block, size)) = BlockView::decode(rest) else { return false };
+        for number in 0..self.block_count {
+            let number = self.first_block.wrapping_add(number.into());
+            let Some((_, size)) = BlockView::decode(number, rest) else { return false };
             blocks_crc.add(rest);
             rest = &rest[size..];
-            if let Some(transaction) = block.transaction {
-                let missing = transactions.entry(transaction.number).or_insert(i32::from(transaction.parts));
-                *missing -= 1;
-            }
         }
-        rest.is_empty() && blocks_crc.value() == expected && transactions.values().all(|&missing| missing == 0)
+        rest.is_empty() && blocks_crc.value() == expected
+    }
+
+    /// Returns its bytes, with the header and without the zeros after it.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     /// Returns the bytes of the group in its segment: whole pages.
@@ -240,10 +247,10 @@ impl<'a> Group<'a> {
 
     /// Iterates over the blocks, in their order.
     pub fn blocks(&self) -> impl Iterator<Item = BlockView<'a>> + use<'a> {
-        let mut rest = self.blocks;
+        let (mut rest, mut number) = (&self.bytes[HEADER_SIZE..], self.first_block);
         std::iter::from_fn(move || {
-            let (block, size) = BlockView::parse(rest)?;
-            rest = &rest[size..];
+            let (block, size) = BlockView::parse(number, rest)?;
+            (rest, number) = (&rest[size..], number.wrapping_add(1));
             Some(block)
         })
     }
@@ -255,7 +262,7 @@ pub(crate) fn set_checksums(bytes: &mut [u8]) {
     let mut blocks_crc = BlocksChecksum::default();
     let mut start = HEADER_SIZE;
     while let Some(size) = bytes.get(start..).and_then(block::stated_size)
-        && size >= 32
+        && size >= block::HEADER_SIZE
         && size <= bytes.len() - start
     {
         block::set_checksum(&mut bytes[start..start + size]);
@@ -274,29 +281,24 @@ pub(crate) fn set_checksums(bytes: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::{BlockWriter, Transaction};
+    use crate::block::BlockWriter;
     use skep_core::operation::{Operation, Request};
-
-    fn block(writer: &mut BlockWriter, transaction: Option<Transaction>) -> Block {
-        writer.append(0, 1, &Request { key: b"key", operation: Operation::Delete });
-        writer.seal(transaction).unwrap()
-    }
 
     #[test]
     fn groups_return_and_each_changed_byte_is_found() {
-        let mut writers = [0, 1].map(|shard| BlockWriter::new(shard, 1));
-        let transaction = Some(Transaction { number: 5, parts: 2 });
-        let mut blocks: Vec<Block> = (0..200).map(|_| block(&mut writers[0], None)).collect();
-        blocks.extend(writers.iter_mut().map(|writer| block(writer, transaction)));
-        let position = GroupPosition { uid: 77, number: 12, before: 99 };
+        let mut writer = BlockWriter::new();
+        let mut block = |floor| {
+            writer.append(0, 1, &Request { key: b"key", operation: Operation::Delete });
+            writer.seal(floor).unwrap()
+        };
+        let blocks: Vec<Block> = (0..200).map(&mut block).collect();
+        let position = GroupPosition { uid: 77, number: 12, first_block: 1000, before: 99 };
         let mut pages = Pages::default();
         let crc = encode(&mut pages, position, 10, blocks.iter());
         let group = Group::decode(pages.bytes()).unwrap();
         assert_eq!((group.uid, group.number, group.durable, group.before, group.crc), (77, 12, 10, 99, crc));
         assert_eq!((group.size, group.is_end, group.padded_size() % 4096), (pages.size(), false, 0));
-        assert!(
-            group.blocks().map(|block| (block.shard, block.index)).eq(blocks.iter().map(|b| (b.shard(), b.index())))
-        );
+        assert!(group.blocks().map(|block| (block.number, block.floor)).eq((0..200).map(|n| (1000 + n, n))));
 
         let bytes = pages.bytes().to_vec();
         for offset in 0..bytes.len() {
@@ -307,10 +309,6 @@ mod tests {
         for size in 0..bytes.len() {
             assert!(Group::decode(&bytes[..size]).is_none());
         }
-        // A part of the transaction is missing.
-        pages.clear();
-        encode(&mut pages, position, 10, blocks[..201].iter());
-        assert!(Group::decode(pages.bytes()).is_none());
         // A valid block of another group.
         pages.clear();
         encode(&mut pages, position, 10, blocks[..1].iter());

@@ -1,17 +1,16 @@
-//! Collects the blocks of all shards that share a disk into groups, and tells which of them are durable. It does no
-//! I/O.
+//! Collects blocks into groups, and tells which of them are durable. It does no I/O.
 //!
 //! ```text
-//!  blocks      queue, in order of arrival                     at most two at a time
-//!  push ────▶ [ b | b | b | part of 7 | b | ... ] ──next_write──▶ group ─▶ disk ──written──▶ durable
-//!                        └ window: the first blocks of about 1 MiB ┘
+//!  blocks      queue, in order of arrival          at most two at a time
+//!  push ────▶ [ 7 | 8 | 9 | 10 | ... ] ──next_write──▶ group ─▶ disk ──written──▶ durable
+//!              └ the first blocks, up to 1 MiB ┘
 //! ```
 //!
-//! **Choice of blocks.** A group takes the first blocks of the queue, up to [`GROUP_SIZE`] bytes. The blocks of a shard
-//! are taken in their order. If a part of a transaction is outside this window, or has not arrived, then no shard takes
-//! its part or any block after it. This may leave out parts of other transactions, so the step is repeated until
-//! nothing changes. If nothing is left, the window is doubled. So all parts of a transaction are in one group, which
-//! may be longer.
+//! **Numbers.** [`GroupWriter::push`] numbers the blocks in the order in which they arrive. A thread that seals a block
+//! gives it to a queue under a lock, and the blocks of this queue arrive in its order; so the number is known when the
+//! block is sealed.
+//!
+//! **Choice of blocks.** A group takes the first blocks of the queue, up to [`GROUP_SIZE`] bytes, and at least one.
 //!
 //! **Durable.** A group is durable when its write has ended and all groups before it are durable. Then the blocks in it
 //! are. After a write has failed, the writer returns no other write, and no further block becomes durable: it is
@@ -26,13 +25,13 @@
 //! A **seal** is a group without blocks. It states that the group before it is durable, which no other group does while
 //! the log is idle.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 
 use crate::block::Block;
 use crate::group::{self, GroupPosition};
 use crate::pages::{PAGE_SIZE, Page, Pages, padded_size};
-use crate::segment::SegmentHeader;
+use crate::segment::{SegmentHeader, SegmentKind};
 
 /// Bytes from which on a group takes no further block.
 pub const GROUP_SIZE: usize = 1 << 20;
@@ -49,7 +48,8 @@ pub struct GroupWriter {
     group_size: usize,
     position: GroupPosition,
     durable_group: u64,
-    durable: Vec<u64>,
+    durable_block: u64,
+    durable_floor: u64,
     current: Option<Current>,
     step: Step,
     prepared: VecDeque<SegmentHeader>,
@@ -57,11 +57,11 @@ pub struct GroupWriter {
     in_flight: VecDeque<InFlight>,
     next_ticket: u64,
     is_sealed: bool,
+    /// The first group of a fresh log: each manifest needs at most the groups from it on.
+    first_needed: u64,
     failure: Option<WriteFailure>,
-    selection: Selection,
     spent: Vec<Block>,
     spare_pages: Vec<Pages>,
-    spare_lasts: Vec<Vec<u64>>,
 }
 
 /// The segment to which groups are written.
@@ -91,14 +91,13 @@ pub struct UsedSegment {
 #[derive(Debug)]
 struct InFlight {
     ticket: u64,
-    is_written: bool,
+    is_returned: bool,
     content: Content,
 }
 
 #[derive(Debug)]
 enum Content {
-    /// The last block of each shard; 0 if none.
-    Group(u64, Vec<u64>),
+    Group { number: u64, last_block: u64, floor: u64 },
     Header(SegmentHeader),
     End(SegmentHeader),
 }
@@ -119,6 +118,11 @@ impl Write {
     pub fn pages(&self) -> &[Page] {
         self.pages.pages()
     }
+
+    /// Returns the number of bytes, with the zeros that fill the last page.
+    pub fn size(&self) -> u64 {
+        size_of_val(self.pages()) as u64
+    }
 }
 
 /// The write that failed. It ends the log.
@@ -133,81 +137,6 @@ pub struct WriteFailure {
     pub error: io::Error,
 }
 
-/// The choice of blocks, with memory that is kept for the next one.
-#[derive(Debug, Default)]
-struct Selection {
-    /// For each shard, the position in the queue before which its blocks are taken.
-    cuts: Vec<usize>,
-    /// For each transaction, the number of its blocks that are taken.
-    parts: HashMap<u64, u16>,
-    /// Length of the window.
-    window: usize,
-    /// Bytes of the blocks that are taken.
-    size: usize,
-    kept: Vec<Block>,
-}
-
-impl Selection {
-    fn takes(&self, position: usize, block: &Block) -> bool {
-        position < self.window && position < self.cuts[usize::from(block.shard())]
-    }
-
-    /// Chooses the blocks of a group. Returns false if there is none.
-    fn choose(&mut self, queue: &VecDeque<Block>, group_size: usize) -> bool {
-        let mut size_max = group_size;
-        loop {
-            let mut size = 0;
-            let fits = |block: &&Block| {
-                size += block.bytes().len();
-                size <= size_max
-            };
-            self.window = queue.iter().take_while(fits).count();
-            self.cut(queue);
-            let taken = queue.iter().enumerate().filter(|(position, block)| self.takes(*position, block));
-            self.size = taken.map(|(_, block)| block.bytes().len()).sum();
-            if self.size > 0 || self.window == queue.len() {
-                return self.size > 0;
-            }
-            size_max *= 2;
-        }
-    }
-
-    /// Cuts the queues of shards before each transaction of which a part is not taken.
-    fn cut(&mut self, queue: &VecDeque<Block>) {
-        self.cuts.fill(usize::MAX);
-        loop {
-            self.parts.clear();
-            let mut taken = queue.iter().take(self.window).enumerate();
-            let is_cut = {
-                let cuts = &mut self.cuts;
-                let parts = &mut self.parts;
-                for (position, block) in taken.by_ref() {
-                    if let Some(transaction) = block.transaction()
-                        && position < cuts[usize::from(block.shard())]
-                    {
-                        *parts.entry(transaction.number).or_insert(0) += 1;
-                    }
-                }
-                let mut is_cut = false;
-                for (position, block) in queue.iter().take(self.window).enumerate() {
-                    let cut = &mut cuts[usize::from(block.shard())];
-                    if let Some(transaction) = block.transaction()
-                        && position < *cut
-                        && parts[&transaction.number] < transaction.parts
-                    {
-                        *cut = position;
-                        is_cut = true;
-                    }
-                }
-                is_cut
-            };
-            if !is_cut {
-                return;
-            }
-        }
-    }
-}
-
 /// Where a log is continued.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
@@ -217,15 +146,19 @@ pub(crate) struct Start {
     pub(crate) used: Vec<UsedSegment>,
     /// Checksum of the last group.
     pub(crate) before: u32,
-    /// For each shard, its last block. All of them are durable.
-    pub(crate) durable: Vec<u64>,
+    /// Number of the next block. All blocks before it are durable.
+    pub(crate) next_block: u64,
+    /// The greatest floor of these.
+    pub(crate) floor: u64,
     /// Bytes from which on a group takes no further block.
     pub(crate) group_size: usize,
+    /// Segments that are prepared.
+    pub(crate) prepared: VecDeque<SegmentHeader>,
 }
 
 impl GroupWriter {
     pub(crate) fn new(start: Start) -> Self {
-        let Start { segment, used, before, durable, group_size } = start;
+        let Start { segment, used, before, next_block, floor, group_size, prepared } = start;
         let number = segment.first_group;
         let mut used = VecDeque::from(used);
         used.push_back(UsedSegment { number: segment.number, first_group: number });
@@ -233,13 +166,14 @@ impl GroupWriter {
             queue: VecDeque::new(),
             queue_size: 0,
             group_size,
-            position: GroupPosition { uid: segment.uid, number, before },
+            position: GroupPosition { uid: segment.uid, number, first_block: next_block, before },
             durable_group: number - 1,
-            selection: Selection { cuts: vec![0; durable.len()], ..Selection::default() },
-            durable,
+            durable_block: next_block - 1,
+            durable_floor: floor,
             current: Some(Current { header: segment, offset: PAGE_SIZE as u64 }),
             step: Step::Group,
-            prepared: VecDeque::new(),
+            prepared,
+            first_needed: if segment.kind == SegmentKind::Fresh { number } else { 0 },
             used,
             in_flight: VecDeque::new(),
             next_ticket: 0,
@@ -247,19 +181,62 @@ impl GroupWriter {
             failure: None,
             spent: Vec::new(),
             spare_pages: Vec::new(),
-            spare_lasts: Vec::new(),
         }
     }
 
-    /// Appends a block. Blocks of one shard arrive in the order of their indexes. All parts of a transaction must
-    /// arrive: until then, the blocks of its shards after its parts are not written.
-    ///
-    /// # Panics
-    /// If the log was not begun for this shard.
-    pub fn push(&mut self, block: Block) {
-        assert!(usize::from(block.shard()) < self.durable.len(), "the log was begun for fewer shards");
+    /// Returns true if a write was not returned yet.
+    pub fn is_writing(&self) -> bool {
+        self.in_flight.iter().any(|write| !write.is_returned)
+    }
+
+    /// Returns where a fresh log begins. Its groups have numbers that no other group has.
+    pub(crate) fn fresh_start(&self, next_block: u64, floor: u64) -> Start {
+        let prepared = self.prepared.clone();
+        let segment = *prepared.front().expect("a segment was prepared");
+        let first_group = self.position.number + 1;
+        Start {
+            segment: SegmentHeader { kind: SegmentKind::Fresh, first_group, ..segment },
+            used: self.used.iter().copied().collect(),
+            before: self.position.before,
+            next_block,
+            floor: floor.max(self.durable_floor),
+            group_size: self.group_size,
+            prepared: prepared.into_iter().skip(1).collect(),
+        }
+    }
+
+    /// Returns the first group that a manifest may need.
+    pub(crate) fn first_needed(&self) -> u64 {
+        self.first_needed
+    }
+
+    /// Returns the segments of the fresh log that this writer has begun, if it has.
+    pub fn fresh_segments(&self) -> Vec<u64> {
+        let first = if self.first_needed == 0 { u64::MAX } else { self.first_needed };
+        self.used.iter().filter(|segment| segment.first_group >= first).map(|segment| segment.number).collect()
+    }
+
+    /// Returns the number of segments that contain groups of the log.
+    pub fn used_segment_count(&self) -> usize {
+        self.used.len()
+    }
+
+    /// Forgets segments that recovery needs no more: those of an earlier fresh log that no manifest has named.
+    pub fn remove_segments(&mut self, numbers: &[u64]) {
+        self.used.retain(|segment| !numbers.contains(&segment.number));
+    }
+
+    /// Appends a block and returns its number.
+    pub fn push(&mut self, block: Block) -> u64 {
+        let number = self.next_block();
         self.queue_size += block.bytes().len();
         self.queue.push_back(block);
+        number
+    }
+
+    /// Returns the number of the next block that is pushed.
+    pub fn next_block(&self) -> u64 {
+        self.position.first_block + self.queue.len() as u64
     }
 
     /// Returns a block that was copied to a group, so that its writer can reuse its memory.
@@ -291,52 +268,47 @@ impl GroupWriter {
     }
 
     fn write_group(&mut self, is_seal: bool) -> Option<Write> {
-        let is_unwritten = |write: &&InFlight| !write.is_written;
+        let is_unwritten = |write: &&InFlight| !write.is_returned;
         let unwritten = self.in_flight.iter().filter(is_unwritten).count();
         if self.failure.is_some() || unwritten == WRITES_IN_FLIGHT || self.in_flight.len() == GROUPS_MAX {
             return None;
         }
-        if self.in_flight.iter().any(|write| !matches!(write.content, Content::Group(..))) {
+        if self.in_flight.iter().any(|write| !matches!(write.content, Content::Group { .. })) {
             return None;
         }
         if let Step::End(next) = self.step {
             return Some(self.write_end(next));
         }
-        if is_seal {
-            (self.selection.window, self.selection.size) = (0, 0);
-        } else if !self.selection.choose(&self.queue, self.group_size) {
+        if self.queue.is_empty() && !is_seal {
             return None;
         }
+        let (mut count, mut blocks_size) = (0, 0);
+        for block in &self.queue {
+            let size = blocks_size + block.bytes().len();
+            if count > 0 && size > self.group_size {
+                break;
+            }
+            (count, blocks_size) = (count + 1, size);
+        }
         let current = self.current.expect("a log has a segment");
-        let size = padded_size((group::HEADER_SIZE + self.selection.size) as u64);
+        let size = padded_size((group::HEADER_SIZE + blocks_size) as u64);
         let is_empty = current.offset == PAGE_SIZE as u64;
         if !is_empty && current.offset + size + PAGE_SIZE as u64 > current.header.size {
             return self.write_header();
         }
         let mut pages = self.empty_pages();
-        let mut last = self.spare_lasts.pop().unwrap_or_default();
-        last.clear();
-        last.resize(self.durable.len(), 0);
-        let taken = (self.queue.iter().enumerate())
-            .filter(|(position, block)| self.selection.takes(*position, block))
-            .map(|(_, block)| block);
-        let crc = group::encode(&mut pages, self.position, self.durable_group, taken);
-        for position in 0..self.selection.window {
-            let block = self.queue.pop_front().expect("the window is within the queue");
-            if self.selection.takes(position, &block) {
-                last[usize::from(block.shard())] = block.index();
-                self.queue_size -= block.bytes().len();
-                self.spent.push(block);
-            } else {
-                self.selection.kept.push(block);
-            }
+        let crc = group::encode(&mut pages, self.position, self.durable_group, self.queue.iter().take(count));
+        let mut floor = 0;
+        for block in self.queue.drain(..count) {
+            floor = block.floor().max(floor);
+            self.spent.push(block);
         }
-        while let Some(block) = self.selection.kept.pop() {
-            self.queue.push_front(block);
-        }
+        self.queue_size -= blocks_size;
         self.is_sealed = is_seal;
-        let content = Content::Group(self.position.number, last);
-        self.position = GroupPosition { number: self.position.number + 1, before: crc, ..self.position };
+        let GroupPosition { uid, number, first_block, .. } = self.position;
+        let first_block = first_block + count as u64;
+        self.position = GroupPosition { uid, number: number + 1, first_block, before: crc };
+        let content = Content::Group { number, last_block: first_block - 1, floor };
         self.current = Some(Current { offset: current.offset + size, ..current });
         Some(self.begin(current.header.number, current.offset, pages, content))
     }
@@ -368,30 +340,27 @@ impl GroupWriter {
     fn begin(&mut self, segment: u64, offset: u64, pages: Pages, content: Content) -> Write {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.in_flight.push_back(InFlight { ticket, is_written: false, content });
+        self.in_flight.push_back(InFlight { ticket, is_returned: false, content });
         Write { segment, offset, ticket, pages }
     }
 
-    /// Takes the result of a write. Returns the last durable block of each shard.
-    pub fn written(&mut self, write: Write, result: io::Result<()>) -> &[u64] {
+    /// Takes the result of a write.
+    pub fn written(&mut self, write: Write, result: io::Result<()>) {
+        let in_flight = self.in_flight.iter_mut().find(|in_flight| in_flight.ticket == write.ticket);
+        in_flight.expect("each write is returned once").is_returned = true;
         if let Err(error) = result {
             let failure = WriteFailure { segment: write.segment, offset: write.offset, error };
             self.failure.get_or_insert(failure);
         }
         if self.failure.is_some() {
-            return &self.durable;
+            return;
         }
-        let in_flight = self.in_flight.iter_mut().find(|in_flight| in_flight.ticket == write.ticket);
-        in_flight.expect("each write is returned once").is_written = true;
         self.spare_pages.push(write.pages);
-        while let Some(first) = self.in_flight.pop_front_if(|first| first.is_written) {
+        while let Some(first) = self.in_flight.pop_front_if(|first| first.is_returned) {
             match first.content {
-                Content::Group(number, last) => {
-                    self.durable_group = number;
-                    for (durable, last) in self.durable.iter_mut().zip(&last) {
-                        *durable = (*durable).max(*last);
-                    }
-                    self.spare_lasts.push(last);
+                Content::Group { number, last_block, floor } => {
+                    (self.durable_group, self.durable_block) = (number, last_block);
+                    self.durable_floor = self.durable_floor.max(floor);
                 }
                 Content::Header(next) => self.step = Step::End(next),
                 Content::End(next) => {
@@ -402,12 +371,16 @@ impl GroupWriter {
                 }
             }
         }
-        &self.durable
     }
 
-    /// Returns the last durable block of each shard; 0 if it has none.
-    pub fn durable(&self) -> &[u64] {
-        &self.durable
+    /// Returns the last durable block; 0 if there is none. All blocks before it are durable too.
+    pub fn durable_block(&self) -> u64 {
+        self.durable_block
+    }
+
+    /// Returns the greatest floor of the durable blocks: all effects with lower versions are durable.
+    pub fn durable_floor(&self) -> u64 {
+        self.durable_floor
     }
 
     /// Returns the last durable group. All groups before it are durable too.
@@ -421,7 +394,7 @@ impl GroupWriter {
     }
 
     /// Returns the number of the newest segment that has groups, or is about to.
-    pub(crate) fn segment(&self) -> u64 {
+    pub fn segment(&self) -> u64 {
         self.used.back().expect("a log has a segment").number
     }
 

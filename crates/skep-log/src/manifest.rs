@@ -5,25 +5,31 @@
 //! | magic | crc | version | 0 | size | generation | server id | partition seed | memory | kv size | ...
 //!   8 B     u64   u16           u32    u64          16 B        u64              u64      u64
 //!
-//!     72            80              88        96         104           108 112
-//! ... | first group | durable group | segment | snapshot | shard count | 0 | shard | shard | ... | zeros to 4096 |
-//!       u64           u64             u64       u64        u32
+//!     72            80              88              96              104       112        120           124
+//! ... | first group | durable group | durable block | durable floor | segment | snapshot | shard count | 0 | ...
+//!       u64           u64             u64             u64             u64       u64        u32
 //!
-//! shard   0             8             16           24       28  32
-//!         | secret seed | first block | last block | chunks | 0 | chunks crc |     40 B
-//!           u64           u64           u64          u32          u64
+//!     128            144         152          160
+//! ... | ordered file | gap after | gap before | shard | shard | ... | zeros to 4096 |
+//!       16 B           u64         u64
+//!
+//! shard   0             8                    file   0        4   8
+//!         | secret seed | file |   24 B             | chunks | 0 | chunks crc |   16 B
+//!           u64                                       u32          u64
 //! ```
 //!
 //! - *crc*: CRC-64/NVME of all bytes after it, up to the size.
 //! - *generation*: grows with each manifest. There are two files, `manifest.a` and `manifest.b`. The older one is
 //!   overwritten, so one of them is always valid.
-//! - *first group*: recovery applies the log from this group on. *first block* of a shard: the first that it needs.
-//! - *last block* of a shard: the last one before the walk of the snapshot ended; 0 without a snapshot. Later blocks
-//!   have higher indexes, also if this one is lost.
+//! - *first group*: recovery applies the log from this group on.
 //! - *durable group*: the log is known to be durable up to this group. If a part of it cannot be read, it is damaged.
+//!   *durable block*, *durable floor*: the last block of these groups, and their greatest floor. The snapshot contains no
+//!   later block, and no effect from this version on. Later blocks have greater numbers, also if these are lost.
 //! - *segment*: a segment that exists, or 0.
-//! - *snapshot*: number of the snapshot that recovery loads first, or 0. *chunks*, *chunks crc* of a shard: number of
-//!   the chunks in its file, and CRC-64/NVME of their checksums.
+//! - *snapshot*: number of the snapshot that recovery loads first, or 0. *chunks*, *chunks crc* of a file of it: number
+//!   of the chunks, and CRC-64/NVME of their checksums. Without chunks of the ordered space there is no such file.
+//! - *gap after*, *gap before*: blocks between these two are not applied; zeros without a gap. While a server keeps no
+//!   log, and takes snapshots only, the gap has no end yet: `gap before` is the greatest number.
 //! - *secret seed*: that of the hash which places the keys of the shard. Positions in the snapshot depend on it.
 //!
 //! **Why a changed byte is found.** All bytes up to the size are covered by the checksum. If the newest manifest is not
@@ -58,18 +64,27 @@ struct Header {
     kv_size: U64,
     first_group: U64,
     durable_group: U64,
+    durable_block: U64,
+    durable_floor: U64,
     segment: U64,
     snapshot: U64,
     shard_count: U32,
     more_zeros: [u8; 4],
+    ordered: File,
+    gap_after: U64,
+    gap_before: U64,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Shard {
     secret_seed: U64,
-    first_block: U64,
-    last_block: U64,
+    file: File,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct File {
     chunk_count: U32,
     zeros: [u8; 4],
     chunks_crc: U64,
@@ -77,12 +92,12 @@ struct Shard {
 
 const HEADER_SIZE: usize = size_of::<Header>();
 const CRC_END: usize = 16;
-const _: () = assert!(HEADER_SIZE == 112 && size_of::<Shard>() == 40);
+const _: () = assert!(HEADER_SIZE == 160 && size_of::<Shard>() == 24);
 /// Most bytes of a manifest.
 pub(crate) const SIZE_MAX: usize = HEADER_SIZE + SHARDS_MAX * size_of::<Shard>();
 
-/// What a data directory consists of. [`Directory`](crate::Directory) sets the generation, the durable group and the
-/// segment.
+/// What a data directory consists of. [`Directory`](crate::Directory) sets the generation, what is durable, and
+/// the segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// Grows with each manifest of the directory.
@@ -99,10 +114,18 @@ pub struct Manifest {
     pub first_group: u64,
     /// The log is known to be durable up to this group.
     pub durable_group: u64,
+    /// The last durable block.
+    pub durable_block: u64,
+    /// The greatest floor of the durable blocks.
+    pub durable_floor: u64,
     /// A segment that exists; 0 if there may be none.
     pub segment: u64,
     /// Number of the snapshot that recovery loads, from 1.
     pub snapshot: Option<u64>,
+    /// The file of the ordered space in the snapshot; zeros without one.
+    pub ordered: SnapshotFile,
+    /// Blocks between these two are not applied: shards have recorded only a part of what took place then.
+    pub gap: Option<(u64, u64)>,
     /// The shards, at least one and at most [`SHARDS_MAX`].
     pub shards: Vec<ManifestShard>,
 }
@@ -112,10 +135,6 @@ pub struct Manifest {
 pub struct ManifestShard {
     /// The secret seed of its hash table.
     pub secret_seed: u64,
-    /// The first block that recovery needs.
-    pub first_block: u64,
-    /// The last block before the walk of the snapshot over this shard ended; 0 without a snapshot.
-    pub last_block: u64,
     /// The shard's file of the snapshot; zeros without a snapshot.
     pub file: SnapshotFile,
 }
@@ -129,6 +148,18 @@ pub struct SnapshotFile {
     pub chunks_crc: u64,
 }
 
+impl From<SnapshotFile> for File {
+    fn from(file: SnapshotFile) -> Self {
+        File { chunk_count: file.chunk_count.into(), zeros: [0; 4], chunks_crc: file.chunks_crc.into() }
+    }
+}
+
+impl From<&File> for SnapshotFile {
+    fn from(file: &File) -> Self {
+        SnapshotFile { chunk_count: file.chunk_count.get(), chunks_crc: file.chunks_crc.get() }
+    }
+}
+
 /// The reason why a manifest cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManifestFault {
@@ -139,6 +170,11 @@ pub enum ManifestFault {
 }
 
 impl Manifest {
+    /// Returns true if a block is not applied.
+    pub(crate) fn leaves_out(&self, block: u64) -> bool {
+        self.gap.is_some_and(|(after, before)| after < block && block < before)
+    }
+
     /// Writes the manifest into an empty buffer.
     ///
     /// # Panics
@@ -159,21 +195,19 @@ impl Manifest {
             kv_size: self.kv_size.into(),
             first_group: self.first_group.into(),
             durable_group: self.durable_group.into(),
+            durable_block: self.durable_block.into(),
+            durable_floor: self.durable_floor.into(),
             segment: self.segment.into(),
             snapshot: self.snapshot.unwrap_or(0).into(),
             shard_count: (self.shards.len() as u32).into(),
             more_zeros: [0; 4],
+            ordered: self.ordered.into(),
+            gap_after: self.gap.map_or(0, |(after, _)| after).into(),
+            gap_before: self.gap.map_or(0, |(_, before)| before).into(),
         };
         pages.extend(header.as_bytes());
         for shard in &self.shards {
-            let shard = Shard {
-                secret_seed: shard.secret_seed.into(),
-                first_block: shard.first_block.into(),
-                last_block: shard.last_block.into(),
-                chunk_count: shard.file.chunk_count.into(),
-                zeros: [0; 4],
-                chunks_crc: shard.file.chunks_crc.into(),
-            };
+            let shard = Shard { secret_seed: shard.secret_seed.into(), file: shard.file.into() };
             pages.extend(shard.as_bytes());
         }
         set_checksum(pages.bytes_mut());
@@ -195,12 +229,7 @@ impl Manifest {
         if header.version.get() != VERSION || shard_count != shards.len() || !(1..=SHARDS_MAX).contains(&shard_count) {
             return Err(ManifestFault::Invalid);
         }
-        let shard = |shard: &Shard| ManifestShard {
-            secret_seed: shard.secret_seed.get(),
-            first_block: shard.first_block.get(),
-            last_block: shard.last_block.get(),
-            file: SnapshotFile { chunk_count: shard.chunk_count.get(), chunks_crc: shard.chunks_crc.get() },
-        };
+        let shard = |shard: &Shard| ManifestShard { secret_seed: shard.secret_seed.get(), file: (&shard.file).into() };
         Ok(Manifest {
             generation: header.generation.get(),
             server_id: header.server_id,
@@ -209,8 +238,12 @@ impl Manifest {
             kv_size: header.kv_size.get(),
             first_group: header.first_group.get(),
             durable_group: header.durable_group.get(),
+            durable_block: header.durable_block.get(),
+            durable_floor: header.durable_floor.get(),
             segment: header.segment.get(),
             snapshot: Some(header.snapshot.get()).filter(|&number| number != 0),
+            ordered: (&header.ordered).into(),
+            gap: Some((header.gap_after.get(), header.gap_before.get())).filter(|&(_, before)| before != 0),
             shards: shards.iter().map(shard).collect(),
         })
     }
@@ -231,8 +264,6 @@ mod tests {
     fn example() -> Manifest {
         let shard = |number: u64| ManifestShard {
             secret_seed: number * 3,
-            first_block: number + 1,
-            last_block: number + 2,
             file: SnapshotFile { chunk_count: 4, chunks_crc: number << 40 },
         };
         Manifest {
@@ -243,8 +274,12 @@ mod tests {
             kv_size: 64,
             first_group: 5,
             durable_group: 9,
+            durable_block: 33,
+            durable_floor: 44,
+            gap: Some((20, 30)),
             segment: 2,
             snapshot: Some(3),
+            ordered: SnapshotFile { chunk_count: 6, chunks_crc: 7 },
             shards: (1..=3).map(shard).collect(),
         }
     }

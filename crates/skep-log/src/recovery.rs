@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A segment is read up to the first group of the next one. Segments without a group before that are not part of the
-//! log.
+//! log. After a failed write, a fresh log may begin with a snapshot. Until the manifest needs no group before it, its
+//! segments are not part of the log.
 //!
 //! **Torn or damaged?** The log ends at the first group g that is not valid. Writes that were in flight at a crash
 //! leave such a group, and also later groups that are valid. They were not acknowledged, since a group is durable only
@@ -19,16 +20,21 @@
 //!
 //! Then the directory is refused, unless the caller accepts the loss of g and all later groups. What remains open is
 //! damage to the very last group before a crash, if no seal follows it: no later byte tells it from a torn group.
+//!
+//! **While a server writes** ([`Reading::Live`]), g may have been in flight when it was read, and durable when the proof
+//! was read. So g is read once more after the proof. If it is valid now, it was in flight, and the log is cut before it.
+
+use std::io;
 
 use crate::block::BlockView;
 use crate::directory::Directory;
 use crate::disk::Disk;
-use crate::error::{Damage, LogError, ShardLoss};
+use crate::error::{Damage, LogError};
 use crate::group::{self, Group};
 use crate::group_writer::UsedSegment;
-use crate::manifest::{Manifest, ManifestShard};
+use crate::manifest::Manifest;
 use crate::pages::{PAGE_SIZE, Pages};
-use crate::segment::{self, SegmentHeader};
+use crate::segment::{self, SegmentHeader, SegmentKind};
 use skep_wire::native::WireError;
 
 /// Bytes that are read at a time.
@@ -45,8 +51,12 @@ pub struct LogEnd {
     pub cut: Option<(u64, u64)>,
     /// The loss that was accepted.
     pub loss: Option<Damage>,
-    /// For each shard, the index of its next block.
-    pub(crate) next_blocks: Vec<u64>,
+    /// What is missing, and was accepted too.
+    pub missing: Option<String>,
+    /// Segment and offset after the last group that was read; zeros without a segment.
+    pub position: (u64, u64),
+    pub(crate) next_block: u64,
+    pub(crate) floor: u64,
     pub(crate) next_group: u64,
     pub(crate) before: u32,
     pub(crate) used: Vec<UsedSegment>,
@@ -58,9 +68,24 @@ pub struct LogEnd {
 }
 
 impl LogEnd {
-    /// Returns the index of the next block of a shard. Its [`BlockWriter`](crate::BlockWriter) begins with it.
-    pub fn next_block(&self, shard: u16) -> u64 {
-        self.next_blocks.get(usize::from(shard)).copied().unwrap_or(1)
+    /// Returns the number of the next block.
+    pub fn next_block(&self) -> u64 {
+        self.next_block
+    }
+
+    /// Lets the next run begin with a greater floor: its store has used the versions below it.
+    pub fn raise_floor(&mut self, floor: u64) {
+        self.floor = self.floor.max(floor);
+    }
+
+    /// Returns the number of segments that were read.
+    pub fn segment_count(&self) -> usize {
+        self.used.len()
+    }
+
+    /// Returns the greatest floor: effects from this version on were dropped, and their versions are used again.
+    pub fn floor(&self) -> u64 {
+        self.floor
     }
 }
 
@@ -88,22 +113,66 @@ struct Part<'a, F> {
     limit: u64,
 }
 
+/// How the end of the log is judged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Reading {
+    /// Damage is an error.
+    Strict,
+    /// The log ends before damage.
+    AcceptLoss,
+    /// A server may write to the log meanwhile; damage is an error.
+    Live,
+}
+
 impl<D: Disk> Directory<D> {
-    /// Reads the log from the manifest's first group on. Calls `apply` with each block, in the order in which they were
-    /// written: those of a shard in the order of their indexes. All parts of a transaction are handed over, or none.
-    /// Blocks before the snapshot are left out. A caller that has applied blocks and gets an error discards its state.
+    /// Reads the log from the manifest's first group on. Calls `apply` with the blocks of each group, in the order in which
+    /// they were written; an error has the number of the block. [`Boundary`](crate::Boundary) says which of their operations a snapshot contains, and
+    /// [`EffectOrder`](crate::EffectOrder) hands out their effects. A caller that has applied blocks and gets an error
+    /// discards its state.
     pub fn read_log(
         &self,
         accept_loss: bool,
-        mut apply: impl FnMut(&BlockView<'_>) -> Result<(), WireError>,
+        mut apply: impl FnMut(&mut dyn Iterator<Item = BlockView<'_>>) -> Result<(), (u64, WireError)>,
     ) -> Result<LogEnd, LogError> {
-        let found = self.find_segments()?;
+        let reading = if accept_loss { Reading::AcceptLoss } else { Reading::Strict };
+        let (mut segment, mut begins_run) = (0, false);
+        self.read_groups(reading, |manifest, header, _, group, end| {
+            begins_run |= header.number != segment && header.kind != SegmentKind::Continued;
+            segment = header.number;
+            if group.is_end || group.number < manifest.first_group {
+                return Ok(());
+            }
+            let blocks = group.blocks().map(|mut block| {
+                block.begins_run = std::mem::take(&mut begins_run);
+                end.blocks += 1;
+                end.floor = end.floor.max(block.floor);
+                block
+            });
+            let mut blocks = blocks.filter(|block| !manifest.leaves_out(block.number));
+            let unknown = |(block, source)| LogError::Unknown { segment, group: group.number, block, source };
+            apply(&mut blocks).map_err(unknown)
+        })
+    }
+
+    /// Reads the groups of all segments that are part of the log, also those before the manifest's first group. Calls
+    /// `visit` with the segment, the offset and the group: each valid one, and the ends of segments that are continued.
+    /// It updates the blocks and the floor of the end.
+    pub(crate) fn read_groups(
+        &self,
+        reading: Reading,
+        mut visit: impl FnMut(&Manifest, &SegmentHeader, u64, &Group<'_>, &mut LogEnd) -> Result<(), LogError>,
+    ) -> Result<LogEnd, LogError> {
+        let accept_loss = reading == Reading::AcceptLoss;
+        let mut found = self.find_segments()?;
         let mut end = LogEnd {
             groups: 0,
             blocks: 0,
             cut: None,
             loss: None,
-            next_blocks: Vec::new(),
+            missing: None,
+            position: (0, 0),
+            next_block: 1,
+            floor: 0,
             next_group: 1,
             before: 0,
             used: Vec::new(),
@@ -112,12 +181,15 @@ impl<D: Disk> Directory<D> {
             last_number: found.last().map_or(0, |found| found.number),
         };
         let Some(manifest) = &self.manifest else { return Ok(end) };
+        remove_fresh(&mut found, manifest.first_group, &mut end);
         end.next_group = manifest.first_group;
-        let mut shards = Shards::new(manifest);
-        end.next_blocks = shards.next_blocks();
+        end.floor = manifest.durable_floor;
+        // Number of the next block that is read.
+        let mut next_block = 1;
         let parts = divide(&found, manifest.first_group, &mut end);
-        if !accept_loss {
-            check_complete(&found, &parts, manifest.segment)?;
+        match check_complete(&found, &parts, manifest.segment) {
+            Err(error) if accept_loss => end.missing = Some(error.to_string()),
+            result => result?,
         }
         match parts.first() {
             Some(first) if first.header.first_group > manifest.first_group => {
@@ -134,7 +206,7 @@ impl<D: Disk> Directory<D> {
         let is_named_lost = manifest.segment != 0 && named.and_then(Found::used).is_none();
         if let (Some(named), []) = (named.filter(|_| is_named_lost), parts.as_slice()) {
             let reader = SegmentReader::new(&*self.disk, named);
-            end.loss = find_later(reader, 0, end.next_group, [].into_iter(), &shards, &*self.disk, true)?;
+            end.loss = find_later(reader, 0, end.next_group, next_block, [].into_iter(), &*self.disk, true)?;
             if !accept_loss {
                 return Err(LogError::Damaged(end.loss.expect("it is proven")));
             }
@@ -157,55 +229,54 @@ impl<D: Disk> Directory<D> {
                     break;
                 }
                 if next >= manifest.first_group {
-                    if !shards.continue_with(&group) {
-                        break;
-                    }
+                    let after = group.first_block.checked_add(group.block_count.into());
+                    let Some(after) = after.filter(|_| group.first_block >= next_block) else { break };
+                    next_block = after;
                     end.groups += 1;
-                    for block in group.blocks().filter(|block| shards.needs(block)) {
-                        end.blocks += 1;
-                        apply(&block).map_err(|source| LogError::Unknown {
-                            segment: part.found.number,
-                            group: next,
-                            shard: block.shard,
-                            index: block.index,
-                            source,
-                        })?;
-                    }
                 }
+                visit(manifest, &part.header, offset, &group, &mut end)?;
                 end.before = group.crc;
                 next += 1;
                 offset += group.padded_size();
             }
             end.next_group = next.max(end.next_group);
+            end.position = (part.found.number, offset);
             if next == part.limit {
+                let is_end = |group: &Group<'_>| group.is_end && (group.uid, group.number) == (part.header.uid, next);
+                if let Some(group) = reader.group(offset)?.filter(is_end) {
+                    visit(manifest, &part.header, offset, &group, &mut end)?;
+                }
                 continue;
             }
             // The next segment is missing, unless it is a file whose header is not valid.
             let is_damaged = |found: &Found<_>| found.number > part.found.number && found.header.is_none();
             if is_continued && !accept_loss && !found.iter().any(is_damaged) {
+                if reading == Reading::Live && self.is_valid_now(&part.header, offset, next)? {
+                    break;
+                }
                 let name = segment::name(part.found.number);
-                return Err(LogError::Incomplete { what: format!("the segment after {name} is missing") });
+                return Err(LogError::LogIncomplete { what: format!("the segment after {name} is missing") });
             }
             // Segments that are prepared have no groups yet. Those whose header is not valid may have some.
             let may_have_groups = |found: &&Found<_>| found.header.is_none() || found.used().is_some();
             let after = found.iter().filter(|found| found.number > part.found.number).filter(may_have_groups);
-            let is_proven = is_continued
-                || is_named_lost
-                || next <= manifest.durable_group
-                || position + 1 < parts.len()
-                || shards.lack_blocks();
-            if let Some(damage) = find_later(reader, offset, next, after, &shards, &*self.disk, is_proven)? {
-                if !accept_loss {
-                    return Err(LogError::Damaged(damage));
+            // Then it was proven before the group was read.
+            let was_proven = is_named_lost || next <= manifest.durable_group || position + 1 < parts.len();
+            let is_proven = is_continued || was_proven;
+            if let Some(damage) = find_later(reader, offset, next, next_block, after, &*self.disk, is_proven)? {
+                match reading {
+                    Reading::AcceptLoss => end.loss = Some(damage),
+                    Reading::Live if !was_proven && self.is_valid_now(&part.header, offset, next)? => {}
+                    _ => return Err(LogError::Damaged(damage)),
                 }
-                end.loss = Some(damage);
             } else if offset < part.found.size && !reader_is_zero(&*self.disk, part.found, offset)? {
                 end.cut = Some((part.found.number, offset));
             }
             end.dead.extend(parts[position + 1..].iter().map(|part| part.found.number));
             break;
         }
-        end.next_blocks = shards.next_blocks();
+        // It is one that the snapshot does not contain, even if blocks before it are lost.
+        end.next_block = next_block.max(manifest.durable_block + 1);
         Ok(end)
     }
 
@@ -214,7 +285,11 @@ impl<D: Disk> Directory<D> {
         let mut found = Vec::new();
         for name in self.disk.list().map_err(LogError::io("list", "."))? {
             let Some(number) = segment::number_of(&name) else { continue };
-            let file = self.disk.open(&name).map_err(LogError::io("open", name.as_str()))?;
+            let file = match self.disk.open(&name) {
+                // A server that runs has renamed it, so the log did not need it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                file => file.map_err(LogError::io("open", name.as_str()))?,
+            };
             let size = self.disk.size(&file).map_err(LogError::io("read", name.as_str()))?;
             let mut page = Pages::default();
             page.set_size(if size < PAGE_SIZE as u64 { 0 } else { PAGE_SIZE });
@@ -225,6 +300,42 @@ impl<D: Disk> Directory<D> {
         found.sort_by_key(|found| found.number);
         Ok(found)
     }
+
+    /// Returns true if these segments are in use under their names.
+    pub(crate) fn has_segments(&self, segments: &[UsedSegment]) -> Result<bool, LogError> {
+        let found = self.find_segments()?;
+        let used = |header: SegmentHeader| UsedSegment { number: header.number, first_group: header.first_group };
+        let is_found =
+            |segment: &UsedSegment| found.iter().filter_map(Found::used).any(|header| used(header) == *segment);
+        Ok(segments.iter().all(is_found))
+    }
+
+    /// Returns true if a group that could not be read before can be read now; if it is the end of its segment, then if
+    /// the next segment can.
+    fn is_valid_now(&self, segment: &SegmentHeader, offset: u64, number: u64) -> Result<bool, LogError> {
+        let found = self.find_segments()?;
+        let is_segment = |used: SegmentHeader| (used.number, used.uid) == (segment.number, segment.uid);
+        let Some(of_group) = found.iter().find(|found| found.used().is_some_and(is_segment)) else { return Ok(false) };
+        let mut reader = SegmentReader::new(&*self.disk, of_group);
+        let group = reader.group(offset)?.filter(|group| (group.uid, group.number) == (segment.uid, number));
+        let begins_next = |used: SegmentHeader| used.first_group == number && used.number > segment.number;
+        Ok(group.is_some_and(|group| !group.is_end || found.iter().filter_map(Found::used).any(begins_next)))
+    }
+}
+
+/// Removes the segments of a fresh log that no manifest names: nothing in it was acknowledged.
+fn remove_fresh<F>(found: &mut Vec<Found<F>>, first_group: u64, end: &mut LogEnd) {
+    let is_unnamed = |header: &SegmentHeader| header.kind == SegmentKind::Fresh && header.first_group > first_group;
+    let Some(fresh) = found.iter().filter_map(Found::used).find(is_unnamed) else { return };
+    // A recovery that did not end may have begun a later segment. Its groups have lower numbers.
+    let is_of_fresh = |header: SegmentHeader| header.number >= fresh.number && header.first_group >= fresh.first_group;
+    found.retain(|segment| {
+        let is_dead = segment.used().is_some_and(is_of_fresh);
+        if is_dead {
+            end.dead.push(segment.number);
+        }
+        !is_dead
+    });
 }
 
 /// Returns the segments that recovery reads, in their order. The others are unused or dead.
@@ -249,10 +360,10 @@ fn divide<'a, F>(found: &'a [Found<F>], first_group: u64, end: &mut LogEnd) -> V
 /// Refuses a log without a segment that must exist, or with one that is too short.
 fn check_complete<F>(found: &[Found<F>], parts: &[Part<'_, F>], segment: u64) -> Result<(), LogError> {
     if segment != 0 && found.iter().all(|found| found.number != segment) {
-        return Err(LogError::Incomplete { what: format!("{} is missing", segment::name(segment)) });
+        return Err(LogError::LogIncomplete { what: format!("{} is missing", segment::name(segment)) });
     }
     match parts.iter().find(|part| part.found.size < part.header.size) {
-        Some(part) => Err(LogError::Incomplete {
+        Some(part) => Err(LogError::LogIncomplete {
             what: format!(
                 "{} has {} bytes instead of {}",
                 segment::name(part.found.number),
@@ -264,74 +375,14 @@ fn check_complete<F>(found: &[Found<F>], parts: &[Part<'_, F>], segment: u64) ->
     }
 }
 
-/// The blocks of each shard that were read.
-#[derive(Clone)]
-struct Shards {
-    shards: Vec<ShardBlocks>,
-}
-
-#[derive(Clone)]
-struct ShardBlocks {
-    /// The first block that recovery needs.
-    first: u64,
-    /// The last block that the snapshot contains.
-    last_of_snapshot: u64,
-    /// The block after the last one that was read.
-    next: u64,
-}
-
-impl Shards {
-    fn new(manifest: &Manifest) -> Self {
-        let shard = |shard: &ManifestShard| ShardBlocks {
-            first: shard.first_block,
-            last_of_snapshot: shard.last_block,
-            next: 0,
-        };
-        Shards { shards: manifest.shards.iter().map(shard).collect() }
-    }
-
-    /// Counts the blocks of a group. Returns false, and counts none, if the indexes of a shard do not increase.
-    fn continue_with(&mut self, group: &Group<'_>) -> bool {
-        let before = self.clone();
-        for block in group.blocks() {
-            let shard = usize::from(block.shard);
-            if shard >= self.shards.len() {
-                self.shards.resize(shard + 1, ShardBlocks { first: 1, last_of_snapshot: 0, next: 0 });
-            }
-            let next = &mut self.shards[shard].next;
-            if block.index < *next || block.index == u64::MAX {
-                *self = before;
-                return false;
-            }
-            *next = block.index + 1;
-        }
-        true
-    }
-
-    fn needs(&self, block: &BlockView<'_>) -> bool {
-        block.index >= self.shards[usize::from(block.shard)].first
-    }
-
-    /// Returns true if the snapshot contains operations of blocks that were not read.
-    fn lack_blocks(&self) -> bool {
-        self.shards.iter().any(|shard| shard.next.max(shard.first) <= shard.last_of_snapshot)
-    }
-
-    /// Returns the next block of each shard. It is one that the snapshot does not contain, even if blocks before it are
-    /// lost: otherwise, the next recovery would leave it out.
-    fn next_blocks(&self) -> Vec<u64> {
-        self.shards.iter().map(|shard| shard.next.max(shard.first).max(shard.last_of_snapshot + 1)).collect()
-    }
-}
-
 /// Searches the groups after one that is not valid. Returns the damage if one of them proves that it was durable, or if
 /// this is already proven.
 fn find_later<'a, D: Disk>(
     mut reader: SegmentReader<'a, D>,
     offset: u64,
     number: u64,
-    after: impl Iterator<Item = &'a Found<D::File>>,
-    shards: &Shards,
+    first_block: u64,
+    mut after: impl Iterator<Item = &'a Found<D::File>>,
     disk: &'a D,
     mut is_proven: bool,
 ) -> Result<Option<Damage>, LogError>
@@ -339,17 +390,8 @@ where
     D::File: 'a,
 {
     let segment = reader.found.number;
-    let next_blocks = shards.next_blocks();
-    let loss = |(shard, &first_block): (usize, &u64)| ShardLoss {
-        shard: shard as u16,
-        first_block,
-        later_blocks: 0,
-        later_operations: 0,
-    };
-    let mut losses: Vec<ShardLoss> = next_blocks.iter().enumerate().map(loss).collect();
-    let mut later_groups = 0;
+    let (mut later_groups, mut later_blocks, mut later_operations) = (0, 0, 0);
     let mut at = offset + PAGE_SIZE as u64;
-    let mut after = after;
     loop {
         let uid = reader.found.header.map(|header| header.uid);
         while at < reader.found.size {
@@ -361,12 +403,8 @@ where
             };
             is_proven |= group.durable >= number;
             later_groups += u64::from(!group.is_end);
-            for block in group.blocks() {
-                if let Some(loss) = losses.get_mut(usize::from(block.shard)) {
-                    loss.later_blocks += 1;
-                    loss.later_operations += u64::from(block.count);
-                }
-            }
+            later_blocks += u64::from(group.block_count);
+            later_operations += group.blocks().map(|block| u64::from(block.count)).sum::<u64>();
             at += group.padded_size();
         }
         match after.next() {
@@ -375,7 +413,7 @@ where
         }
         at = PAGE_SIZE as u64;
     }
-    let damage = Damage { segment, offset, group: number, later_groups, shards: losses };
+    let damage = Damage { segment, offset, group: number, first_block, later_groups, later_blocks, later_operations };
     Ok(is_proven.then_some(damage))
 }
 

@@ -4,12 +4,14 @@
 //! segment  | header page | group | group | ... | end | zeros, or groups of an earlier use |
 //!          0             4096                                                         size
 //!
-//! header   0       8     12        14  16       24    32     40            48
-//!          | magic | crc | version | 0 | number | uid | size | first group | zeros to 4096 |
-//!            8 B     u32   u16           u64      u64   u64    u64
+//! header   0       8     12        14     16       24    32     40            48
+//!          | magic | crc | version | kind | number | uid | size | first group | zeros to 4096 |
+//!            8 B     u32   u16       u16    u64      u64   u64    u64
 //! ```
 //!
 //! - *crc*: CRC-32C of the bytes after it, up to 48.
+//! - *kind*: 0: it continues the segment before it. 1: a recovery began it, so effects that wait are dropped. 2: it was
+//!   begun after a failed write; it is part of the log if the manifest needs no group before it.
 //! - *number*: that of the file's name. A file that was copied to another name is not a segment.
 //! - *uid*: a random number, chosen each time the segment is prepared. Each group repeats it.
 //! - *size*: bytes of the file when it was prepared. Only a group that is longer makes the file grow.
@@ -39,7 +41,7 @@ struct Header {
     magic: [u8; 8],
     crc: U32,
     version: U16,
-    zeros: [u8; 2],
+    kind: U16,
     number: U64,
     uid: U64,
     size: U64,
@@ -50,9 +52,26 @@ const HEADER_SIZE: usize = size_of::<Header>();
 const CRC_END: usize = 12;
 const _: () = assert!(HEADER_SIZE == 48);
 
+/// How a segment is related to the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentKind {
+    /// It continues it.
+    Continued = 0,
+    /// A recovery began it.
+    Recovered = 1,
+    /// It was begun after a failed write. It is part of the log if the manifest needs no group before it.
+    Fresh = 2,
+}
+
+impl SegmentKind {
+    const ALL: [SegmentKind; 3] = [SegmentKind::Continued, SegmentKind::Recovered, SegmentKind::Fresh];
+}
+
 /// What the header of a segment states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
+    /// How it is related to the segment before it.
+    pub kind: SegmentKind,
     /// Number of the segment, from 1.
     pub number: u64,
     /// The random number of this use of the file.
@@ -70,7 +89,7 @@ impl SegmentHeader {
             magic: MAGIC,
             crc: 0.into(),
             version: VERSION.into(),
-            zeros: [0; 2],
+            kind: (self.kind as u16).into(),
             number: self.number.into(),
             uid: self.uid.into(),
             size: self.size.into(),
@@ -87,7 +106,9 @@ impl SegmentHeader {
         let is_valid = header.magic == MAGIC
             && header.version.get() == VERSION
             && header.crc.get() == crc32(&bytes[CRC_END..HEADER_SIZE]);
+        let kind = SegmentKind::ALL.into_iter().find(|kind| *kind as u16 == header.kind.get())?;
         is_valid.then_some(SegmentHeader {
+            kind,
             number: header.number.get(),
             uid: header.uid.get(),
             size: header.size.get(),
@@ -104,7 +125,8 @@ pub(crate) fn name(number: u64) -> String {
 /// Returns the number of the segment with this name.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_prefix("log-")?, 16).ok()?;
-    (self::name(number) == name).then_some(number)
+    // The next segment has the next number.
+    (self::name(number) == name && number < u64::MAX).then_some(number)
 }
 
 #[cfg(test)]
@@ -113,7 +135,8 @@ mod tests {
 
     #[test]
     fn a_header_returns_and_each_changed_byte_is_found() {
-        let header = SegmentHeader { number: 3, uid: 1 << 63, size: 1 << 20, first_group: 9 };
+        let header =
+            SegmentHeader { kind: SegmentKind::Recovered, number: 3, uid: 1 << 63, size: 1 << 20, first_group: 9 };
         let mut pages = Pages::default();
         header.encode(&mut pages);
         let bytes = pages.bytes().to_vec();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::group_writer::Write;
 use crate::pages::{PAGE_SIZE, Page, Pages};
-use crate::segment::{self, SegmentHeader};
+use crate::segment::{self, SegmentHeader, SegmentKind};
 
 /// Bytes of a segment by default.
 pub const SEGMENT_SIZE: u64 = 256 << 20;
@@ -51,7 +51,7 @@ impl<D: Disk> Segments<D> {
         // Each attempt has another number, so no attempt depends on the state of another.
         self.next_number += 1;
         let name = segment::name(number);
-        let header = SegmentHeader { number, uid, size: self.size, first_group: 0 };
+        let header = SegmentHeader { kind: SegmentKind::Continued, number, uid, size: self.size, first_group: 0 };
         let file = match self.spares.pop() {
             Some(spare) => self.rename(spare, &name),
             None => self.create(&name),
@@ -78,7 +78,10 @@ impl<D: Disk> Segments<D> {
     fn rename(&mut self, spare: u64, name: &str) -> io::Result<D::File> {
         self.disk.rename(&segment::name(spare), name)?;
         self.files.remove(&spare);
-        self.disk.open(name)
+        let file = self.disk.open(name)?;
+        // A failed write may have left bytes that are not durable. They must not appear over later ones.
+        self.disk.sync(&file)?;
+        Ok(file)
     }
 
     fn create(&self, name: &str) -> io::Result<D::File> {

@@ -6,19 +6,17 @@ use std::alloc::System;
 use std::sync::Arc;
 
 use skep_core::operation::{Operation, PutCondition, Request};
-use skep_log::{
-    BlockWriter, Directory, Files, GroupWriter, LogSettings, Manifest, ManifestShard, Segments, Transaction,
-};
+use skep_log::{BlockWriter, Directory, Files, GroupWriter, LogSettings, Manifest, ManifestShard, Segments};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-const SHARDS: u16 = 3;
+const THREADS: usize = 3;
 /// Rounds until the buffers have grown.
 const WARM_UP: u64 = 20;
 
-/// Appends batches to all shards, with a transaction, and writes them. Returns the allocations of the writers.
+/// Appends batches of all threads, with effects and additions, and writes them. Returns the allocations of the writers.
 fn round(number: u64, writers: &mut [BlockWriter], groups: &mut GroupWriter, segments: &Segments<Files>) -> usize {
     let region = Region::new(ALLOCATOR);
     for writer in writers.iter_mut() {
@@ -26,19 +24,26 @@ fn round(number: u64, writers: &mut [BlockWriter], groups: &mut GroupWriter, seg
             for key in 0..256_u64 {
                 let (key, value) = (key.to_le_bytes(), (key * number).to_le_bytes());
                 let put = Operation::Put { value: &value, condition: PutCondition::Always };
-                assert!(writer.append(0, number, &Request { key: &key, operation: put }));
+                let request = Request { key: &key, operation: put };
+                assert!(match batch {
+                    0 => writer.append(0, number, &request),
+                    1 =>
+                        writer.append(0, number, &Request { operation: Operation::AddDecimal { delta: 3 }, ..request }),
+                    _ => writer.append_effect(1, number, &request),
+                });
             }
-            let transaction = Transaction { number, parts: SHARDS };
-            groups.push(writer.seal((batch == 1).then_some(transaction)).expect("it has operations"));
+            groups.push(writer.seal(number).expect("it has operations"));
         }
     }
+    let mut next_writer = 0;
     let mut allocations = region.change().allocations;
     loop {
         let region = Region::new(ALLOCATOR);
         // Of two writes in flight, the second one ends first.
         let writes = [groups.next_write(), groups.next_write()];
         while let Some(block) = groups.take_spent() {
-            writers[usize::from(block.shard())].reuse(block);
+            writers[next_writer % THREADS].reuse(block);
+            next_writer += 1;
         }
         allocations += region.change().allocations;
         if writes[0].is_none() {
@@ -58,9 +63,9 @@ fn the_writers_allocate_nothing() {
     let path = tempfile::tempdir().unwrap();
     let mut directory = Directory::open(Arc::new(Files::open(path.path()).unwrap())).unwrap();
     let end = directory.read_log(false, |_| Ok(())).unwrap();
-    let manifest = Manifest { shards: vec![ManifestShard::default(); SHARDS.into()], ..Manifest::default() };
+    let manifest = Manifest { shards: vec![ManifestShard::default()], ..Manifest::default() };
     let settings = LogSettings { segment_size: 16 << 20, group_size: 8 << 10 };
-    let mut writers: Vec<BlockWriter> = (0..SHARDS).map(|shard| BlockWriter::new(shard, 1)).collect();
+    let mut writers: Vec<BlockWriter> = (0..THREADS).map(|_| BlockWriter::new()).collect();
     let (mut groups, segments) = directory.begin(end, settings, manifest, || 7).unwrap();
     for number in 1..=WARM_UP {
         round(number, &mut writers, &mut groups, &segments);
@@ -68,5 +73,5 @@ fn the_writers_allocate_nothing() {
     let allocations: usize =
         (1..=100).map(|number| round(WARM_UP + number, &mut writers, &mut groups, &segments)).sum();
     assert_eq!(allocations, 0);
-    assert_eq!(groups.durable(), [(WARM_UP + 100) * 3; SHARDS as usize]);
+    assert_eq!(groups.durable_block(), (WARM_UP + 100) * 3 * THREADS as u64);
 }

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use skep_core::operation::{Operation, PutCondition, Request};
-use skep_log::{BlockWriter, Directory, Disk, Files, LogError, LogSettings, Manifest, ManifestShard, PAGE_SIZE, Page};
+use skep_log::{
+    BlockWriter, Directory, Disk, Files, LogError, LogSettings, Manifest, ManifestShard, PAGE_SIZE, Page, Section,
+};
 use tempfile::TempDir;
 
 const SETTINGS: LogSettings = LogSettings { segment_size: 8 * PAGE_SIZE as u64, group_size: 4096 };
@@ -16,15 +18,17 @@ const SETTINGS: LogSettings = LogSettings { segment_size: 8 * PAGE_SIZE as u64, 
 fn append(path: &Path, keys: &[String]) -> Vec<String> {
     let mut directory = Directory::open(Arc::new(Files::open(path).unwrap())).unwrap();
     let mut found = Vec::new();
-    let end = directory.read_log(false, |block| {
-        let operations = block.sections().flat_map(|section| section.operations);
-        found.extend(operations.map(|request| String::from_utf8(request.unwrap().key.to_vec()).unwrap()));
+    let end = directory.read_log(false, |blocks| {
+        for section in blocks.flat_map(|block| block.sections()) {
+            let Section::Operations { operations, .. } = section else { continue };
+            found.extend(operations.map(|request| String::from_utf8(request.unwrap().key.to_vec()).unwrap()));
+        }
         Ok(())
     });
     let end = end.unwrap();
-    let mut writer = BlockWriter::new(0, end.next_block(0));
+    let mut writer = BlockWriter::new();
     let manifest = Manifest { shards: vec![ManifestShard::default()], ..Manifest::default() };
-    let mut uid = end.next_block(0) << 32;
+    let mut uid = end.next_block() << 32;
     let mut next = || {
         uid += 1;
         uid
@@ -33,8 +37,8 @@ fn append(path: &Path, keys: &[String]) -> Vec<String> {
     for key in keys {
         let put = Operation::Put { value: &[7; 1000], condition: PutCondition::Always };
         assert!(writer.append(0, 1, &Request { key: key.as_bytes(), operation: put }));
-        groups.push(writer.seal(None).unwrap());
-        while groups.durable()[0] < writer.index() - 1 {
+        let number = groups.push(writer.seal(0).unwrap());
+        while groups.durable_block() < number {
             if groups.needs_segment() {
                 groups.add_segment(segments.prepare(next()).unwrap());
             }

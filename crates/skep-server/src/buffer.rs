@@ -180,11 +180,16 @@ impl Output {
         }
     }
 
-    /// Writes the waiting bytes and then `bytes`, as far as the sink takes them, and keeps the rest.
-    pub(crate) fn write(&mut self, bytes: &[u8], mut sink: impl Write) -> Result<Moved> {
+    /// Writes the first `free` of the waiting bytes and then `bytes`, as far as the sink takes them, and keeps the rest.
+    /// If not all that wait are free, there are no `bytes`.
+    pub(crate) fn write(&mut self, free: usize, bytes: &[u8], mut sink: impl Write) -> Result<Moved> {
+        debug_assert!(free == self.waiting || bytes.is_empty(), "bytes do not overtake those that wait");
         let mut moved = Moved { size: 0, more: true, ended: false, full: false };
-        while let Some(block) = self.blocks.front() {
-            let count = write_all(&block[self.sent..], &mut sink, &mut moved)?;
+        while moved.size < free
+            && let Some(block) = self.blocks.front()
+        {
+            let end = block.len().min(self.sent + free - moved.size);
+            let count = write_all(&block[self.sent..end], &mut sink, &mut moved)?;
             self.waiting -= count;
             self.sent += count;
             if self.sent < block.len() {
@@ -305,11 +310,11 @@ mod tests {
             let reply = vec![turn; 50];
             expected.extend_from_slice(&reply);
             (sink.step, sink.calls) = (usize::from(turn), 1);
-            let moved = output.write(&reply, &mut sink).unwrap();
+            let moved = output.write(output.waiting(), &reply, &mut sink).unwrap();
             assert!(moved.size <= usize::from(turn));
         }
         (sink.step, sink.calls) = (usize::MAX, 100);
-        assert!(output.write(b"end", &mut sink).unwrap().more);
+        assert!(output.write(output.waiting(), b"end", &mut sink).unwrap().more);
         expected.extend_from_slice(b"end");
         assert_eq!((output.waiting(), output.capacity(), sink.written), (0, 0, expected));
     }
@@ -337,7 +342,7 @@ mod tests {
             }
         }
         while output.waiting() > 0 {
-            output.write(&[], socket(100_000, 1)).unwrap();
+            output.write(output.waiting(), &[], socket(100_000, 1)).unwrap();
             assert!(output.capacity() <= 2 * output.waiting() + 2 * OUTPUT_BLOCK_MAX + 4096);
         }
         assert_eq!(output.capacity(), 0);

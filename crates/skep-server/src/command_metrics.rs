@@ -14,7 +14,7 @@ use crate::delays::Delays;
 use crate::resp_command::table::COMMAND_COUNT;
 
 /// The words that errors begin with. Others are counted as `ERR`.
-pub(crate) const ERROR_PREFIXES: [&str; 12] = [
+pub(crate) const ERROR_PREFIXES: [&str; 13] = [
     "ERR",
     "WRONGTYPE",
     "NOAUTH",
@@ -23,6 +23,7 @@ pub(crate) const ERROR_PREFIXES: [&str; 12] = [
     "OOM",
     "BUSY",
     "BUSYKEY",
+    "MISCONF",
     "EXECABORT",
     "DENIED",
     "NOPERM",

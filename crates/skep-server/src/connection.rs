@@ -17,6 +17,7 @@
 //! The delay of requests is measured from `read_at`: the last read, or the moment when the output had room again. One
 //! start suffices for all requests in the input, because a read brings at most the connection's share of operations.
 
+mod held_replies;
 mod life;
 mod memory;
 mod requests;
@@ -32,6 +33,8 @@ use crate::metrics::Metrics;
 use crate::parsed_batch::ParsedBatch;
 use crate::reply_queue::ReplyQueue;
 use crate::transport::Event;
+use held_replies::HeldReplies;
+pub(crate) use held_replies::{Reached, Release};
 use life::{Drain, Life, Readiness};
 use memory::Holding;
 use submissions::Submissions;
@@ -44,6 +47,10 @@ pub(crate) struct Connection {
     readiness: Readiness,
     input: Input,
     output: Output,
+    /// The bytes of the output that may not leave yet.
+    held_replies: HeldReplies,
+    /// A write of the log has failed while operations were in work, and some are not done.
+    is_doubtful: bool,
     parsed: ParsedBatch,
     queue: ReplyQueue,
     intake: Intake,
@@ -96,6 +103,8 @@ impl Connection {
             readiness: Readiness::new(),
             input: Input::default(),
             output: Output::default(),
+            held_replies: HeldReplies::default(),
+            is_doubtful: false,
             parsed,
             queue: ReplyQueue::default(),
             intake: Intake {
@@ -212,24 +221,30 @@ impl Connection {
         }
     }
 
-    /// Writes the output and then the replies that were just encoded, and keeps the bytes that the sink does not take.
-    /// Unless it `may_write_much`, a large output waits for the next turn. Returns the next step, or `None` when
-    /// everything is sent: the peer is to be told so, and [`Connection::end_output`] follows.
+    /// Writes the output and then the replies that were just encoded, unless these are to be held, and keeps the bytes
+    /// that the sink does not take. Unless it `may_write_much`, a large output waits for the next turn. Returns the
+    /// next step, or `None` when everything is sent: the peer is to be told so, and [`Connection::end_output`] follows.
     pub(crate) fn write(
         &mut self,
-        replies: &[u8],
+        (mut replies, release): (&[u8], Release),
         sink: impl Write,
         may_write_much: bool,
         metrics: &Metrics,
         now: Instant,
         shard_budget: &mut ShardBudget,
     ) -> Option<Next> {
-        let size = self.output.waiting() + replies.len();
+        if !matches!(release, Release::Now | Release::Same) || self.held_replies.size() > 0 {
+            self.output.append(replies);
+            self.held_replies.append(release, replies.len());
+            replies = &[];
+        }
+        let free = self.output.waiting() - self.held_replies.size();
+        let size = free + replies.len();
         let is_postponed = self.readiness.is_writable && !may_write_much && size > SMALL_OUTPUT_SIZE_MAX;
         if !self.readiness.is_writable || is_postponed {
             self.output.append(replies);
         } else if size > 0 {
-            match self.output.write(replies, sink) {
+            match self.output.write(free, replies, sink) {
                 Ok(moved) => {
                     metrics.output_bytes.add(moved.size as u64);
                     self.readiness.on_write(moved);
@@ -250,6 +265,42 @@ impl Connection {
         }
         self.intake.waits_for_client = !self.has_room();
         self.next(is_postponed, now)
+    }
+
+    /// Appends bytes to the output that rest on nothing. They do not overtake those before them.
+    fn append_free(&mut self, bytes: &[u8]) {
+        self.output.append(bytes);
+        self.held_replies.append_free(bytes.len());
+    }
+
+    /// Lets the replies leave that rest on what is on disk. Returns true if there are any.
+    pub(crate) fn release_replies(&mut self, durable: Reached) -> bool {
+        self.held_replies.release(durable)
+    }
+
+    /// Returns true if operations are in work.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.parsed.is_finished()
+    }
+
+    /// Returns true if replies to operations in work may rest on what the log does not have.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.is_doubtful
+    }
+
+    /// Notes whether replies to operations in work may rest on what the log does not have.
+    pub(crate) fn set_doubtful(&mut self, is_doubtful: bool) {
+        self.is_doubtful = is_doubtful;
+    }
+
+    /// Returns true if replies are held.
+    pub(crate) fn holds_replies(&self) -> bool {
+        self.held_replies.size() > 0
+    }
+
+    /// Returns true if replies that are held, or are to come, may rest on what the log does not have.
+    pub(crate) fn rests_on_log(&self) -> bool {
+        self.is_doubtful || self.held_replies.size() > 0
     }
 
     /// Returns the next step after a write, as [`Connection::write`] does.

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::connection::{Connection, Next};
+use crate::connection::{Connection, Next, Release};
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
 use crate::shared::Activity;
@@ -64,7 +64,7 @@ impl Endpoint {
     /// step.
     pub(crate) fn write(
         &mut self,
-        replies: &[u8],
+        replies: (&[u8], Release),
         may_write_much: bool,
         metrics: &Metrics,
         now: Instant,
@@ -82,7 +82,7 @@ impl Endpoint {
 
     /// Writes the rest of the output. Returns the next step.
     pub(crate) fn flush(&mut self, metrics: &Metrics, now: Instant, shard_budget: &mut ShardBudget) -> Next {
-        self.write(&[], true, metrics, now, shard_budget)
+        self.write((&[], Release::Same), true, metrics, now, shard_budget)
     }
 
     /// Closes a connection that holds memory and makes no progress. A client that has read all replies is told the

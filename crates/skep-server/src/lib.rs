@@ -28,6 +28,7 @@ mod counter;
 mod cursors;
 mod delays;
 mod dispatch;
+mod durability;
 mod echo;
 mod endpoint;
 mod exchange;
@@ -63,6 +64,9 @@ mod transport;
 mod unix_time;
 mod window;
 
+pub use durability::Durability;
+pub use durability::embedding;
+pub use durability::recovery::RecoveryError;
 pub use echo::EchoSettings;
 pub use settings::{ServerSettings, StartError};
 pub use skep_wire::native::{PASSWORD_SIZE_MAX, Password};
@@ -72,13 +76,18 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
+use std::thread;
 use std::time::Instant;
 
+use skep_log::LogSettings;
 use skep_store::cache::Cache;
 use skep_store::ordered::OrderedStore;
 use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
 
+use cores::pin_to;
+use durability::loading::Progress;
+use durability::{Log, Patience, keeper, loading, recovery};
 use exchange::{Waker, connect_shards};
 use listen::Listeners;
 use shard::{Handover, Parts, Shard};
@@ -130,9 +139,10 @@ impl Server {
         }
         .into_iter();
         let cores = cores_for_shards(&settings, &mut steps)?;
-        let mut stores = Vec::new();
+        let (mut stores, mut seeds) = (Vec::new(), Vec::new());
         for _ in 0..settings.shards {
             let store = settings.store(random_number());
+            seeds.push(store.seed);
             let processor = steps.reserve(|| Processor::new(&store), StartError::HashMemory)?;
             let cache = match settings.cache(random_number()) {
                 Some(settings) => Some(steps.reserve(|| Cache::new(&settings), StartError::CacheMemory)?),
@@ -140,16 +150,54 @@ impl Server {
             };
             stores.push((processor, cache));
         }
-        let ordered = match settings.ordered(random_number()) {
+        let mut ordered = match settings.ordered(random_number()) {
             Some(settings) => Some(steps.reserve(|| OrderedStore::new(&settings), StartError::OrderedMemory)?),
             None => None,
         };
+        let recovered = match &settings.data_dir {
+            Some(path) => {
+                let progress = Progress::of(path);
+                let log = LogSettings { segment_size: recovery::segment_size(&settings), ..LogSettings::default() };
+                let load = || {
+                    let opened = recovery::Opened::new(path).map_err(StartError::DataDirectory)?;
+                    if settings.prefault {
+                        prefault_all(&mut stores, ordered.as_mut(), cores.as_deref())?;
+                    }
+                    let processors = stores.iter_mut().map(|(processor, _)| processor).collect();
+                    let processors = (processors, &seeds[..]);
+                    recovery::recover(opened, &settings, log, processors, ordered.as_mut(), random_number, &progress)
+                        .map_err(StartError::DataDirectory)
+                };
+                let recovered =
+                    loading::answer_during(&listeners, settings.password.is_none(), &progress, &mut steps, load)?;
+                let recovered = recovered?;
+                // Recovery had all memory. From now on a part is held back, so that another layout of the same keys fits too.
+                let memory = settings.memory / u64::from(settings.shards);
+                stores.iter_mut().for_each(|(processor, _)| processor.hold_back(memory / Processor::HELD_BACK_PART));
+                if let Some(ordered) = &mut ordered {
+                    ordered.hold_back(settings.ordered_memory / OrderedStore::HELD_BACK_PART);
+                }
+                Some(recovered)
+            }
+            None => None,
+        };
+        let last_time = recovered.as_ref().map_or(0, |recovered| recovered.last_time);
         let rings = connect_shards(stores.len(), &mut steps)?;
         let wakers: Vec<Arc<Waker>> = rings.iter().map(|(waker, _)| waker.clone()).collect();
         let (handovers, incoming) = Handover::all(wakers.iter().cloned());
-        let shared = Arc::new(Shared::new(settings, ordered, random_number(), random_number()));
+        let partition_seed =
+            recovered.as_ref().map_or_else(random_number, |recovered| recovered.manifest.partition_seed);
+        let log = recovered.as_ref().map(|recovered| {
+            let log = Log::new(settings.durability, recovered.reached, Patience::of(settings.delay_max));
+            Arc::new(log.with_load_time(recovered.load_time))
+        });
+        let shared = Arc::new(Shared::new(settings, ordered, log.clone(), partition_seed, random_number()));
         let mut listeners = Some(listeners);
         let mut threads = Threads::default();
+        if let (Some(recovered), Some(log)) = (recovered, log) {
+            log.set_wakers(wakers.clone());
+            keeper::spawn(&mut threads, log, shared.clone(), recovered, &mut steps)?;
+        }
         // All shards, and this thread, continue when the memory of all is prepared.
         let prepared = Arc::new(Barrier::new(stores.len() + 1));
         for (index, (((mut processor, cache), (waker, peers)), incoming)) in
@@ -186,11 +234,14 @@ impl Server {
                 incoming,
                 handovers: handovers.clone(),
             };
-            let shard = Shard::new(parts, &processor.statistics(), Instant::now(), &mut steps)?;
+            let mut shard = Shard::new(parts, &processor.statistics(), Instant::now(), &mut steps)?;
+            shard.begin_after(last_time);
             let (shared, prepared) = (shared.clone(), prepared.clone());
             let work = move || {
-                if shared.settings.prefault {
-                    prefault(index, &processor, cache.as_ref(), &shared);
+                // Before a data directory was read, all memory was touched.
+                if shared.settings.prefault && shared.log.is_none() {
+                    let ordered = shared.ordered.as_ref().filter(|_| index == 0);
+                    prefault(&processor, cache.as_ref(), ordered);
                 }
                 prepared.wait();
                 shard.run(processor, cache);
@@ -279,19 +330,41 @@ fn cores_for_shards(settings: &ServerSettings, steps: &mut Steps) -> Result<Opti
 
 /// Touches the memory of a shard, and that of the ordered store with the first one. The threads of the shards do that,
 /// side by side: the one that started the server remains free to take signals.
-fn prefault(index: u16, processor: &Processor, cache: Option<&Cache>, shared: &Shared) {
+fn prefault(processor: &Processor, cache: Option<&Cache>, ordered: Option<&OrderedStore>) {
     processor.memory().prefault();
     if let Some(cache) = cache {
         cache.memory().prefault();
     }
-    if index == 0
-        && let Some(ordered) = &shared.ordered
-    {
+    if let Some(ordered) = ordered {
         ordered.prefault();
     }
 }
 
+/// Touches the memory of all shards, each on its core: a machine may have memory that is nearer to some of them. Other
+/// threads fill it from a data directory.
+fn prefault_all(
+    stores: &mut [(Processor, Option<Cache>)],
+    mut ordered: Option<&mut OrderedStore>,
+    cores: Option<&[usize]>,
+) -> Result<(), StartError> {
+    thread::scope(|scope| {
+        for (index, (processor, cache)) in stores.iter_mut().enumerate() {
+            let (ordered, core) = (ordered.take(), cores.map(|cores| cores[index]));
+            let touch = move || {
+                if let Some(core) = core {
+                    pin_to(core);
+                }
+                prefault(processor, cache.as_ref(), ordered.as_deref());
+            };
+            let name = format!("skep-memory-{index}");
+            let refusal = |source| StartError::Thread { name: name.clone(), source };
+            thread::Builder::new().name(name.clone()).spawn_scoped(scope, touch).map_err(refusal)?;
+        }
+        Ok(())
+    })
+}
+
 /// Returns a number that cannot be guessed: the hash of nothing under keys from the system's random source.
-fn random_number() -> u64 {
+pub fn random_number() -> u64 {
     RandomState::new().hash_one(())
 }

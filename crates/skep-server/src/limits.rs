@@ -345,6 +345,12 @@ pub(crate) const CLIENT_SIZE: usize = 1 << 10;
 /// Bytes that the replies of one turn of a shard may take beyond the budget: of each space, a mebibyte, a value of the
 /// largest size and a wave of small ones, each in a buffer that has doubled.
 pub(crate) const SHARD_RESERVE: usize = 8 << 20;
+/// Bytes of a block from which on it is sealed, although its command is not done.
+pub(crate) const BLOCK_BOUND: usize = 64 << 20;
+/// Bytes of the log that are not on disk, from which on shards execute nothing until there are fewer.
+pub(crate) const UNFLUSHED_MAX: u64 = 64 << 20;
+/// Bytes up to which a command goes on that has begun, while the disk makes no progress.
+pub(crate) const UNFLUSHED_MAX_OF_COMMAND: u64 = 4 * UNFLUSHED_MAX;
 /// Bytes that a shard needs to serve its connections, beside what these hold: the reserve, and the buffers of replies.
 pub(crate) const SHARD_MEMORY: u64 = 2 * SHARD_RESERVE as u64;
 /// The smallest budget in bytes: half of it holds the largest value twice.

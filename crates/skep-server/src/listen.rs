@@ -45,6 +45,11 @@ impl Listeners {
         Ok(Listeners { native, resp, memcached, shared_memory, paused_until: None })
     }
 
+    /// Returns the listeners whose clients are answered while the data directory is read.
+    pub(crate) fn while_loading(&self) -> (&TcpListener, Option<&TcpListener>) {
+        (&self.native, self.resp.as_ref())
+    }
+
     /// Lets the poller report when connections arrive.
     pub(crate) fn register(&self, poller: &Poller) -> rustix::io::Result<()> {
         self.front_ends()

@@ -11,7 +11,7 @@ use skep_wire::native::{
     Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError,
 };
 
-use crate::dispatch::{Dispatch, Limit};
+use crate::dispatch::{Dispatch, Limit, Refusal};
 use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::parsed_batch::make_room;
 use crate::reply_queue::{ReplyQueue, ReplyRange};
@@ -107,12 +107,12 @@ impl NativeBatch {
     }
 
     /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
-    /// output. If it is too late for them, they are refused.
+    /// output. Some may be refused.
     pub(crate) fn submit<'a>(
         &'a self,
         input: &'a [u8],
         ranges: &[ReplyRange],
-        is_late: bool,
+        refusal: Refusal,
         dispatch: &mut Dispatch<'_, 'a>,
         limit: &mut Limit,
     ) {
@@ -122,11 +122,11 @@ impl NativeBatch {
                 return;
             }
             match range.is_pending() {
-                true if is_late => {
+                true if refusal == Refusal::Late => {
                     dispatch.refuse(WireError::Busy, range.count());
                     operations.skip(range.count());
                 }
-                true => operations.submit(range.count(), dispatch, limit),
+                true => operations.submit(range.count(), refusal, dispatch, limit),
                 false => operations.skip(range.count()),
             }
         }
@@ -222,9 +222,12 @@ impl<'a> NativeOperations<'a> {
     }
 
     /// Dispatches `count` operations, or as many as the limit allows.
-    fn submit(&mut self, count: usize, dispatch: &mut Dispatch<'_, 'a>, limit: &mut Limit) {
+    fn submit(&mut self, count: usize, refusal: Refusal, dispatch: &mut Dispatch<'_, 'a>, limit: &mut Limit) {
         self.for_each_frame(count, |space, count, operations| {
             let mut count = count.min(limit.count);
+            if let (Refusal::Writes(_), Some(space)) = (refusal, space) {
+                return submit_or_refuse(space, &mut operations.take(count), refusal, dispatch, limit);
+            }
             let mut is_held = false;
             if limit.holds_writes {
                 let is_read = |request: &Result<Request<'_>, _>| {
@@ -245,6 +248,25 @@ impl<'a> NativeOperations<'a> {
             limit.is_held |= is_held;
             *operations = copy;
         });
+    }
+}
+
+/// Dispatches operations one at a time, and refuses some.
+fn submit_or_refuse<'a>(
+    space: Space,
+    operations: &mut impl Iterator<Item = Result<Request<'a>, WireError>>,
+    refusal: Refusal,
+    dispatch: &mut Dispatch<'_, 'a>,
+    limit: &mut Limit,
+) {
+    while !limit.is_reached()
+        && let Some(operation) = operations.next()
+    {
+        limit.count(&operation);
+        match operation.and_then(|request| refusal.of(&request.operation).map_or(Ok(request), Err)) {
+            Ok(request) => dispatch.push(space, request),
+            Err(error) => dispatch.refuse(error, 1),
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 
 use skep_wire::native::{Hello, ProtocolError};
 
-use crate::dispatch::{Dispatch, Limit};
+use crate::dispatch::{Dispatch, Limit, Refusal};
 use crate::memcached_batch::MemcachedBatch;
 use crate::native_batch::NativeBatch;
 use crate::reply_queue::{ReplyQueue, ReplyRange};
@@ -171,15 +171,15 @@ impl ParsedBatch {
         &'a self,
         input: &'a [u8],
         ranges: &[ReplyRange],
-        is_late: bool,
+        refusal: Refusal,
         dispatch: &mut Dispatch<'_, 'a>,
         limit: &mut Limit,
     ) {
         match self {
             ParsedBatch::Handshake | ParsedBatch::Away => {}
-            ParsedBatch::Native(parsed) => parsed.submit(input, ranges, is_late, dispatch, limit),
-            ParsedBatch::Resp(parsed) => parsed.submit(input, ranges, is_late, dispatch, limit),
-            ParsedBatch::Memcached(parsed) => parsed.submit(input, ranges, is_late, dispatch, limit),
+            ParsedBatch::Native(parsed) => parsed.submit(input, ranges, refusal, dispatch, limit),
+            ParsedBatch::Resp(parsed) => parsed.submit(input, ranges, refusal, dispatch, limit),
+            ParsedBatch::Memcached(parsed) => parsed.submit(input, ranges, refusal == Refusal::Late, dispatch, limit),
         }
     }
 

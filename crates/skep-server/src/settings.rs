@@ -12,6 +12,8 @@ use skep_store::ordered::{LEASE_TIME, OrderedSettings};
 use skep_transport::shared;
 use skep_wire::native::Password;
 
+use crate::durability::Durability;
+use crate::durability::recovery::RecoveryError;
 use crate::echo::EchoSettings;
 use crate::limits::{
     BUDGET_MIN, DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN,
@@ -76,6 +78,12 @@ pub struct ServerSettings {
     pub timeout: u32,
     /// Seconds of silence after which the kernel asks for the peer of a connection; 0: it does not.
     pub tcp_keepalive: u32,
+    /// The directory of the log, from which the hash space comes back after a restart; none: nothing survives one.
+    pub data_dir: Option<PathBuf>,
+    /// What a fault may cost. A level above `memory` needs a data directory.
+    pub durability: Durability,
+    /// Starts although acknowledged operations in the data directory are damaged, without them and all later ones.
+    pub accept_loss: bool,
     /// Touches the memory at the start, and not when it is first used.
     pub prefault: bool,
     /// Pins each shard to a core of its own, of those that the process may use.
@@ -112,6 +120,9 @@ impl Default for ServerSettings {
             protected_mode: true,
             timeout: 0,
             tcp_keepalive: 300,
+            data_dir: None,
+            durability: Durability::Memory,
+            accept_loss: false,
             prefault: false,
             pin_threads: false,
             echo: None,
@@ -279,6 +290,12 @@ pub enum StartError {
     /// The memory of a shard's cache cannot be reserved.
     #[error("{}", with_advice(.0, "--cache-memory", " or another number of --shards"))]
     CacheMemory(#[source] RegionError),
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDirectory(RecoveryError),
+    /// There is nowhere to keep anything.
+    #[error("this level of durability needs a data directory: choose one, or the level memory")]
+    WithoutDataDirectory,
     /// The system refuses a socket or an event queue.
     #[error("the system refuses {what}: {source}: raise the limit of open files (ulimit -n), or choose fewer shards")]
     Descriptor {
@@ -354,6 +371,9 @@ impl ServerSettings {
         }
         if self.rdma.is_some() && !cfg!(feature = "rdma") {
             return Err(StartError::WithoutRdma);
+        }
+        if self.data_dir.is_none() && (self.durability != Durability::Memory || self.accept_loss) {
+            return Err(StartError::WithoutDataDirectory);
         }
         if connections_max == 0 {
             return Err(StartError::Connections);

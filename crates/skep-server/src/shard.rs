@@ -29,6 +29,7 @@ mod monitoring;
 mod polled;
 #[cfg(feature = "rdma")]
 mod rdma;
+mod replies_held;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -47,9 +48,10 @@ use skep_store::processor::{Processor, Statistics};
 use skep_wire::partition::Partition;
 
 use crate::command_metrics::TurnCalls;
-use crate::connection::Next;
+use crate::connection::{Next, Reached};
 use crate::connections::{Connections, Token};
-use crate::dispatch::Outgoing;
+use crate::dispatch::{Outgoing, Refusal};
+use crate::durability::DiskProgress;
 use crate::endpoint::Endpoint;
 use crate::exchange::{Peer, Waker};
 use crate::limits::{MESSAGES_OF_SHARD_MAX, NAP, OPERATIONS_PER_RECLAIM, SLEEP_MAX, SPIN_TIME, TICK};
@@ -190,6 +192,10 @@ pub(crate) struct Shard {
     visitors: VecDeque<Visitor>,
     idle_pass: IdlePass,
     held: Held,
+    /// Connections with replies that wait for what they rest on to be on disk, in their order.
+    awaiting: VecDeque<(Reached, Token)>,
+    /// The failure of the log that the shard knows, and whether the attempt to begin a fresh one has failed too.
+    log_failure: (u64, bool),
     /// Connections that drain.
     draining: Vec<Token>,
     /// Requests of other shards.
@@ -206,6 +212,11 @@ pub(crate) struct Shard {
     requests: SpaceRequests<'static>,
     outgoing: Vec<Outgoing>,
     replies: SpaceReplies,
+    /// The writes that are refused in this turn, because the log cannot take them.
+    write_refusal: Refusal,
+    /// Nothing was executed in this turn, because the disk is behind.
+    waits_for_log: bool,
+    disk_progress: DiskProgress,
     /// Turns so far that had something to do.
     turns: u64,
     /// The time of day at which the turn began.
@@ -288,6 +299,8 @@ impl Shard {
             visitors: VecDeque::new(),
             idle_pass: IdlePass::new(now),
             held: Held::default(),
+            awaiting: VecDeque::new(),
+            log_failure: (0, false),
             draining: Vec::new(),
             inbox: VecDeque::new(),
             first_peer: 0,
@@ -297,6 +310,9 @@ impl Shard {
             requests: SpaceRequests::default(),
             outgoing: (0..peer_count).map(|_| Outgoing::Nothing).collect(),
             replies: SpaceReplies::new(),
+            write_refusal: Refusal::Nothing,
+            waits_for_log: false,
+            disk_progress: DiskProgress::new(now),
             turns: 0,
             time: UnixTime::default(),
             others_wait: false,
@@ -310,6 +326,11 @@ impl Shard {
             stop_until: None,
             finished: false,
         })
+    }
+
+    /// Sets the time before which the shard executes nothing, in milliseconds since 1970: the log has operations of it.
+    pub(crate) fn begin_after(&mut self, time: u64) {
+        self.time = UnixTime::after(Duration::from_millis(time));
     }
 
     /// Works until the server has stopped, on its stores and on the ordered store that all share.
@@ -328,6 +349,11 @@ impl Shard {
             if worked {
                 self.measure(now, now - begun);
             }
+            match self.holds.is_held() {
+                true => stores.defer_walk(now - begun),
+                false => stores.walk(worked.then(|| now - begun)),
+            }
+            self.lend_after_turn(&mut stores);
             if worked && !self.is_stuck() {
                 spin_until = now + SPIN_TIME;
             } else if now < spin_until {
@@ -336,8 +362,9 @@ impl Shard {
                     std::thread::yield_now();
                 }
             } else if !stores.before_sleep() {
+                self.seal(&mut stores);
                 stores.publish(&shared);
-                self.sleep(now, stores.reclaim_from());
+                self.sleep(now, &stores);
                 now = Instant::now();
                 // A stuck shard takes one turn before it sleeps again. It spins only if it is no longer stuck after
                 // that turn.
@@ -350,9 +377,14 @@ impl Shard {
     fn work(&mut self, stores: &mut Stores<'_>, now: Instant, time: UnixTime) -> bool {
         // A clock that is set back would let keys live longer in one shard than in another.
         self.time = time.max(self.time);
+        self.release_replies(now);
         self.accept_handed_over(now);
         self.receive(now);
         self.serve_monitors();
+        self.waits_for_log = self.is_log_full(now);
+        if self.holds.take_abandoned() {
+            stores.discard();
+        }
         stores.set_time(self.time);
         self.executed = 0;
         let had_run = self.holds.have_own_run();
@@ -362,7 +394,7 @@ impl Shard {
             self.lend(stores);
         }
         let has_replied = !self.replied.is_empty();
-        if self.holds.is_held() {
+        if self.holds.is_held() || self.waits_for_log {
             return has_served || has_replied;
         }
         let worked = self.has_work() || self.may_retry(now);
@@ -381,14 +413,14 @@ impl Shard {
             }
             // As many keys as were written may expire.
             stores.reclaim(1 + self.executed / OPERATIONS_PER_RECLAIM);
+            self.seal(stores);
         }
-        self.lend(stores);
         worked || has_served
     }
 
     fn has_work(&self) -> bool {
         // What visits have replied is to be measured.
-        if self.holds.have_work() || !self.replied.is_empty() {
+        if self.holds.have_work() || !self.replied.is_empty() || self.may_release() {
             return true;
         }
         if self.holds.is_held() {
@@ -523,20 +555,22 @@ impl Shard {
     }
 
     /// Sleeps until an event, or until keys expire. The next turn takes it.
-    fn sleep(&mut self, now: Instant, reclaim_from: Option<u64>) {
+    fn sleep(&mut self, now: Instant, stores: &Stores<'_>) {
         self.parts.waker.will_sleep();
         self.accept_handed_over(now);
         self.receive(now);
         self.wait_for_doorbells(now);
+        // From now on, if blocks wait for the disk.
+        self.is_log_full(now);
         self.metrics().publish_memory(&self.shard_budget);
         let stops = self.parts.shared.stopping.load(Ordering::Relaxed);
-        let is_idle = !self.has_work() && self.polled.awaits_doorbells();
+        let is_idle = !self.has_work() && !self.has_log_work(stores) && self.polled.awaits_doorbells();
         if self.is_stuck() {
             self.poller.wait(Some(NAP));
         } else if is_idle && stops == self.stop_until.is_some() && self.knows_orders() && !self.has_monitored() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
             let ticking = stops || paused || !self.draining.is_empty() || self.watches_memory();
-            let expires_in = reclaim_from.map(|from| {
+            let expires_in = stores.reclaim_from().map(|from| {
                 // A millisecond later, the key has expired for sure.
                 let left = from.saturating_sub(self.time.milliseconds().cast_unsigned()) + 1;
                 Duration::from_millis(left)

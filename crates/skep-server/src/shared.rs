@@ -14,6 +14,7 @@ use crate::command_metrics::ERROR_PREFIXES;
 use crate::connections::Token;
 use crate::counter::Counter;
 use crate::cursors::Cursors;
+use crate::durability::Log;
 use crate::memcached_statistics::COUNT_COUNT;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) settings: ServerSettings,
     /// The ordered store, which all shards work on, unless it is switched off.
     pub(crate) ordered: Option<OrderedStore>,
+    /// The log, if the server has a data directory.
+    pub(crate) log: Option<Arc<Log>>,
     /// The keys of the ordered space that connections watch.
     pub(crate) ordered_watches: OrderedWatches,
     /// The cursors of scans of the ordered space.
@@ -145,6 +148,7 @@ impl Shared {
     pub(crate) fn new(
         settings: ServerSettings,
         ordered: Option<OrderedStore>,
+        log: Option<Arc<Log>>,
         partition_seed: u64,
         run_id: u64,
     ) -> Self {
@@ -159,6 +163,7 @@ impl Shared {
             adjustable,
             orders: Orders::new(shard_count),
             ordered,
+            log,
             ordered_watches: OrderedWatches::default(),
             cursors: Cursors::default(),
             partition_seed,

@@ -11,6 +11,7 @@
 //! because all stores keep the order of their batches. There is no order between spaces, as there is none between keys.
 
 mod held;
+mod upkeep;
 
 pub(crate) use held::{OrderedWatches, ShardPart};
 
@@ -23,9 +24,11 @@ use skep_store::processor::{Processor, Replies};
 use skep_wire::native::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE};
 
 use self::held::{Route, record_ordered_writes};
+use crate::durability::ShardLog;
+use crate::durability::walk::Walk;
 use crate::echo::Echo;
 use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
-use crate::limits::{IDLE_FLUSH_STEPS, REPLY_BUDGET, URGENT_RECLAIM_STEPS};
+use crate::limits::REPLY_BUDGET;
 use crate::shared::Shared;
 use crate::transaction::{Run, WatchTable};
 use crate::unix_time::UnixTime;
@@ -362,6 +365,10 @@ pub(crate) struct Stores<'s> {
     pub(crate) own: u16,
     pub(crate) ordered: Option<Session<'s>>,
     pub(crate) shared: Option<&'s Shared>,
+    /// What the shard has executed since the last seal, if the server has a log.
+    pub(crate) log: Option<ShardLog>,
+    /// The shard's part in snapshots, if the server has a log.
+    walk: Option<Walk>,
     /// Replies in place of the hash store, if the server only echoes.
     echo: Option<Echo>,
     /// Replies to scans of the ordered space for operations on all keys.
@@ -378,6 +385,9 @@ pub(crate) struct Stores<'s> {
     /// Lets the hash store defer all puts, as if there were no memory for them at the moment.
     #[cfg(test)]
     pub(crate) defers_puts: bool,
+    /// The number of operations of isolated commands that are executed before all others are deferred.
+    #[cfg(test)]
+    pub(crate) isolated_left: usize,
     /// Swaps replies, for the control of the simulation.
     #[cfg(test)]
     pub(crate) swaps_replies: bool,
@@ -391,7 +401,11 @@ impl<'s> Stores<'s> {
     /// Joins the stores that a shard owns with a session of the ordered store, if there is one.
     pub(crate) fn new(processor: Processor, cache: Option<Cache>, own: u16, shared: Option<&'s Shared>) -> Stores<'s> {
         let store = shared.and_then(|shared| shared.ordered.as_ref());
-        let ordered = store.map(|store| store.session().expect("there are no more shards than sessions"));
+        let log = shared.and_then(|shared| shared.log.clone());
+        let mut ordered = store.map(|store| store.session().expect("there are no more shards than sessions"));
+        if let (Some(session), Some(_)) = (&mut ordered, &log) {
+            session.record_effects();
+        }
         Stores {
             own_part: Some(Box::new(ShardPart {
                 processor,
@@ -403,6 +417,8 @@ impl<'s> Stores<'s> {
             own,
             ordered,
             shared,
+            log: log.clone().map(|log| ShardLog::new(log, shared.map_or(1, |shared| shared.settings.shards))),
+            walk: log.map(|log| Walk::new(log, own, store.is_some())),
             echo: shared.and_then(|shared| shared.settings.echo).map(Echo::new),
             pages: Replies::with_budget(REPLY_BUDGET),
             spare_run: None,
@@ -412,6 +428,8 @@ impl<'s> Stores<'s> {
             holds_garbage: false,
             #[cfg(test)]
             defers_puts: false,
+            #[cfg(test)]
+            isolated_left: usize::MAX,
             #[cfg(test)]
             swaps_replies: false,
             #[cfg(test)]
@@ -442,6 +460,9 @@ impl<'s> Stores<'s> {
             replies.hash_deferred = batch.hash.len() - executed;
             debug_assert_eq!(replies.hash_deferred, replies.hash.deferred_count());
             done += executed;
+            if let Some(log) = &mut self.log {
+                log.record(Space::Hash, &batch.hash, |index| replies.hash.get(index));
+            }
         }
         if !batch.ordered.is_empty() {
             let session = self.ordered.as_mut().expect("a space was chosen that the server has");
@@ -493,6 +514,9 @@ impl<'s> Stores<'s> {
     /// Sets the time of day for expiries.
     pub(crate) fn set_time(&mut self, time: UnixTime) {
         let now = time.milliseconds().cast_unsigned();
+        if let Some(log) = &mut self.log {
+            log.set_now(now);
+        }
         for part in self.own_part.iter_mut().chain(self.borrowed.iter_mut().map(|(_, part)| part)) {
             part.processor.set_now(now);
             if let Some(cache) = &mut part.cache {
@@ -502,51 +526,6 @@ impl<'s> Stores<'s> {
         if let Some(session) = &self.ordered {
             session.set_now(now);
         }
-    }
-
-    /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
-    pub(crate) fn reclaim(&mut self, steps: usize) {
-        let is_urgent = self.own_part.as_ref().is_some_and(|part| part.processor.is_reclaim_urgent());
-        let steps = if is_urgent { steps.max(URGENT_RECLAIM_STEPS) } else { steps };
-        for _ in 0..steps {
-            let (mut removed, mut is_flushing) = (0, false);
-            if let Some(ShardPart { processor, .. }) = self.own_part.as_deref_mut() {
-                is_flushing = processor.flush_step();
-                removed = processor.reclaim();
-            }
-            let of_ordered = self.ordered.as_mut().and_then(Session::reclaim).unwrap_or(0);
-            self.holds_garbage |= of_ordered > 0;
-            if removed + of_ordered == 0 && !is_flushing {
-                return;
-            }
-        }
-    }
-
-    /// Returns the time from which on [`Stores::reclaim`] has work, in milliseconds since 1970.
-    pub(crate) fn reclaim_from(&self) -> Option<u64> {
-        let of_ordered = self.ordered.as_ref().and_then(Session::reclaim_from);
-        [self.own_part.as_ref().and_then(|part| part.processor.reclaim_from()), of_ordered].into_iter().flatten().min()
-    }
-
-    /// Before the shard sleeps: frees the memory of some expired keys, hands over the session's garbage, for which others
-    /// may wait, and frees a part of it. Returns true if there may be more to free: the shard then looks for other work
-    /// first.
-    pub(crate) fn before_sleep(&mut self) -> bool {
-        if let Some(session) = &mut self.ordered
-            && self.holds_garbage
-        {
-            self.holds_garbage = session.collect_part();
-        }
-        let is_hash_due = self.own_part.as_deref_mut().is_some_and(|ShardPart { processor, .. }| {
-            processor.reclaim();
-            let _ = (0..IDLE_FLUSH_STEPS).all(|_| processor.flush_step());
-            processor.is_reclaim_due() || processor.is_flushing()
-        });
-        // A shard that has lent its store leaves all stores to the command that holds them: its reservations count on that.
-        let step = self.own_part.as_ref().and_then(|_| self.ordered.as_mut().and_then(Session::reclaim));
-        self.holds_garbage |= step.is_some_and(|removed| removed > 0);
-        // After a step of the ordered store another one may be due. If another shard makes it, this one sleeps.
-        step.is_some() || self.holds_garbage || is_hash_due
     }
 }
 

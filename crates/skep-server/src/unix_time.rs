@@ -13,7 +13,6 @@ impl UnixTime {
     }
 
     /// Returns the time that is this long after 1970 began.
-    #[cfg(test)]
     pub(crate) fn after(duration: Duration) -> Self {
         UnixTime(duration)
     }

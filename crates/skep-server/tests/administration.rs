@@ -83,7 +83,7 @@ fn every_wrong_argument_has_the_error_of_redis() {
         ("CONFIG SET timeout", "wrong number of arguments for 'config|set' command"),
         ("CONFIG SET timeout 1 x", "syntax error"),
         ("CONFIG SET nosuch 1", "Unknown option or number of arguments for CONFIG SET - 'nosuch'"),
-        ("CONFIG REWRITE", "The server is running without a config file"),
+        ("CONFIG REWRITE", "Skep does not write its configuration file"),
         ("COMMAND LIST x", "syntax error"),
         ("COMMAND LIST FILTERBY FOO bar", "syntax error"),
         ("COMMAND COUNT x", "wrong number of arguments for 'command|count' command"),

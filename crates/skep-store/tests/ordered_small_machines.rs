@@ -24,6 +24,7 @@ mod node {
 mod version {
     #[expect(dead_code, reason = "the models count no pairs")]
     pub(crate) mod epoch;
+    pub(crate) mod floors;
     #[expect(dead_code, reason = "the models have no LIDs, and no batches of frames")]
     pub(crate) mod garbage;
     #[expect(unreachable_pub, reason = "the store exports limits and statistics")]
@@ -34,6 +35,8 @@ mod version {
     pub(crate) mod versions;
 }
 
+#[path = "ordered_small_machines/floors.rs"]
+mod floors;
 #[path = "ordered_small_machines/moving.rs"]
 mod moving;
 
@@ -56,8 +59,13 @@ const SEED: u64 = 2;
 
 /// Runs a model. Three preemptions find what there is to find in models of this size, in seconds.
 fn model(run: impl Fn() + Sync + Send + 'static) {
+    model_with(3, run);
+}
+
+/// Runs a model with at most this number of preemptions.
+fn model_with(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.max_branches = 10_000;
     let runs = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = runs.clone();

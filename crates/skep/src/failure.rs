@@ -90,6 +90,12 @@ pub(crate) fn one_line(error: &clap::Error, help: &str) -> String {
     });
     let mut line = paragraphs.next().unwrap_or_default();
     line = line.strip_prefix("error: ").unwrap_or(&line).to_owned();
+    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(argument))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+        && let Some(own) = in_place_of(argument)
+    {
+        return format!("{line}: {own}: see `{help}`");
+    }
     for paragraph in paragraphs {
         if let Some(tip) = paragraph.strip_prefix("tip: ") {
             line.push_str(": ");
@@ -97,6 +103,18 @@ pub(crate) fn one_line(error: &clap::Error, help: &str) -> String {
         }
     }
     format!("{line}: see `{help}`")
+}
+
+/// Returns what a user of Redis writes in place of an argument of redis-server.
+fn in_place_of(argument: &str) -> Option<&'static str> {
+    Some(match argument {
+        "--appendonly" | "--appendfsync" => "write --data-dir DIRECTORY, and --durability always, second or memory",
+        "--dir" => "write --data-dir DIRECTORY",
+        "--save" | "--dbfilename" => "write --data-dir DIRECTORY; snapshots are taken by themselves, and by BGSAVE",
+        "--maxmemory" => "write --memory SIZE",
+        "--port" | "--bind" => "write --resp HOST:PORT",
+        _ => return None,
+    })
 }
 
 /// Translates Rust's message about an invalid number into an instruction.
@@ -131,6 +149,14 @@ mod tests {
         assert!(line.starts_with("unexpected argument '--memry' found: "), "{line}");
         assert!(line.contains("--memory"), "{line}");
         assert!(line.ends_with(": see `skep --help`") && !line.contains('\n'), "{line}");
+    }
+
+    #[test]
+    fn arguments_of_redis_have_a_hint() {
+        let command = clap::Command::new("skep").arg(clap::Arg::new("data-dir").long("data-dir"));
+        let error = command.try_get_matches_from(["skep", "--dir", "x"]).unwrap_err();
+        let expected = "unexpected argument '--dir' found: write --data-dir DIRECTORY: see `skep --help`";
+        assert_eq!(one_line(&error, "skep --help"), expected);
     }
 
     #[test]

@@ -37,6 +37,34 @@
 //! # Ok::<(), skep::OpenError>(())
 //! ```
 //!
+//! # A durable store inside the program
+//!
+//! A [`DurableStore`] keeps its pairs in a data directory. A thread writes what took place to a log. What a flush has
+//! returned for is on disk. A snapshot replaces the log.
+//!
+//! ```
+//! use skep::{DurableStore, Operation, PutCondition, Replies, Reply, Request, StoreSettings};
+//!
+//! # let parent = tempfile::tempdir()?;
+//! # let directory = parent.path().join("data");
+//! let settings = StoreSettings::for_kv_size(16 << 20, 64, 0x5eed);
+//! let mut replies = Replies::with_budget(1 << 20);
+//! {
+//!     let mut store = DurableStore::open(&directory, &settings)?;
+//!     let put = Operation::Put { value: b"skep", condition: PutCondition::Always };
+//!     store.execute(&[Request { key: b"name", operation: put }], &mut replies)?;
+//!     // On disk when it returns. One flush serves many batches.
+//!     store.flush()?;
+//!     if store.log_size() > store.statistics().pair_bytes {
+//!         store.snapshot()?;
+//!     }
+//! }
+//! let mut store = DurableStore::open(&directory, &settings)?;
+//! store.execute(&[Request { key: b"name", operation: Operation::Get }], &mut replies)?;
+//! assert_eq!(replies.get(0), Reply::Value(b"skep"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # An ordered store inside the program
 //!
 //! All threads share an [`ordered::OrderedStore`]; each works through a session of its own. Scans are linearizable, and readers
@@ -119,8 +147,11 @@
 //! # Ok::<(), skep::ClientError>(())
 //! ```
 
+mod durable_log;
+mod durable_store;
 mod store;
 
+pub use durable_store::{DirectoryError, DiskError, DurableStore};
 pub use skep_client::{
     AsyncClient, AsyncPages, Client, ClientError, ClientSettings, KeyExpiry, KeyRange, NotWelcome, Pages, Pair,
     ResolvedAddress, Responses, ServerAddress,
@@ -131,6 +162,7 @@ pub use skep_core::operation::{
     PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, StringRead,
     StringWrite, Update,
 };
+pub use skep_log::{Damage, LogError};
 pub use skep_server::{Server, ServerSettings, StartError};
 pub use skep_store::hash::Settings as StoreSettings;
 pub use skep_store::memory::RegionError;

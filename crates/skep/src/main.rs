@@ -1,13 +1,17 @@
-//! The `skep` program: the server, a client for single commands, benchmarks, and a model of the paper's NIC. The model
-//! reproduces the paper's evaluation and computes the performance of other loads and boards.
+//! The `skep` program: the server, a client for single commands, an import of files of Redis, tools for data directories,
+//! benchmarks, and a model of the paper's NIC. The model reproduces the paper's evaluation and computes the performance of
+//! other loads and boards.
 //!
 //! Every failure is one line on standard error, `skep: what is wrong: what to do`, and an exit code: 2 for the command
 //! line and the configuration file, 1 for everything else.
 
+mod backup;
 mod bench;
 mod cli;
 mod failure;
+mod import;
 mod local_server;
+mod log;
 mod paper;
 mod password;
 mod serve;
@@ -39,12 +43,20 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// Send one command to a server.
     Cli(cli::Arguments),
+    /// Put the strings of a file of Redis or Valkey (dump.rdb) into a server.
+    Import(import::Arguments),
     /// Measure a server, or a store alone, under a YCSB workload.
     Bench(bench::Arguments),
     /// Reproduce figures and tables: KV-Direct's on a model of its NIC, HERD's on this machine.
     Paper(paper::Arguments),
     /// Print what a programmable NIC reaches with a load, what limits it, and how to tune the store for it.
     Size(sizing::Arguments),
+    /// Check or print the log of a data directory.
+    Log(log::Arguments),
+    /// Copy a data directory, also while a server uses it.
+    Backup(backup::BackupArguments),
+    /// Make a data directory from a backup.
+    Restore(backup::RestoreArguments),
 }
 
 fn main() -> ExitCode {
@@ -52,9 +64,13 @@ fn main() -> ExitCode {
         Ok(arguments) => match arguments.command {
             Command::Serve(arguments) => serve::run(&arguments),
             Command::Cli(arguments) => cli::run(arguments),
+            Command::Import(arguments) => import::run(&arguments),
             Command::Bench(arguments) => bench::run(&arguments),
             Command::Paper(arguments) => paper::run(&arguments),
             Command::Size(arguments) => sizing::run(&arguments),
+            Command::Log(arguments) => log::run(&arguments),
+            Command::Backup(arguments) => backup::backup(&arguments),
+            Command::Restore(arguments) => backup::restore(&arguments),
         },
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp

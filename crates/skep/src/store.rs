@@ -2,6 +2,7 @@
 
 use std::thread::{self, JoinHandle};
 
+use rustix::time::{ClockId, clock_gettime};
 use skep_store::hash::Settings;
 use skep_store::memory::RegionError;
 use skep_store::processor::{Processor, Replies, Statistics};
@@ -19,14 +20,19 @@ pub enum OpenError {
     Memory(#[from] RegionError),
 }
 
+/// Operations for each step that looks for expired keys.
+const OPERATIONS_PER_RECLAIM: usize = 32;
+
 /// A store in this process: one shard, without a network.
+///
+/// A key that has expired, by the machine's clock, is missing from the next batch on. Its memory is freed by later batches.
 ///
 /// A store can be sent to another thread, but only one thread at a time can use it. A program that needs several cores
 /// opens several stores and divides its keys among them, as the server does.
 pub struct Store {
     // This field must be dropped first: the daemon ends when the processor is dropped, and only then can its thread be
     // joined.
-    processor: Processor,
+    pub(crate) processor: Processor,
     _merging: Merging,
 }
 
@@ -56,7 +62,21 @@ impl Store {
     /// All later requests on the same key are deferred too. Submit them again, in order. After a few batches the memory
     /// is merged, or the reply is OUT_OF_MEMORY.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
+        self.begin_batch(requests.len());
         self.processor.execute(requests, replies);
+    }
+
+    /// Sets the time, and frees memory of expired keys, before a batch of this many operations.
+    pub(crate) fn begin_batch(&mut self, operations: usize) {
+        // This clock is a few milliseconds behind, and costs a few nanoseconds.
+        let time = clock_gettime(ClockId::RealtimeCoarse);
+        self.processor.set_now((time.tv_sec * 1000 + time.tv_nsec / 1_000_000).cast_unsigned());
+        for _ in 0..=operations / OPERATIONS_PER_RECLAIM {
+            if !self.processor.is_reclaim_due() {
+                return;
+            }
+            self.processor.reclaim();
+        }
     }
 
     /// Returns statistics of the pairs and the memory.

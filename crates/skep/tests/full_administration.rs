@@ -1,6 +1,7 @@
 //! Compares the commands of administrators with those of `redis-server`, and runs the tools that read them: `redis-cli`
 //! and the exporter of Prometheus.
 
+mod full_run;
 #[path = "program/process.rs"]
 #[expect(dead_code, reason = "the tests of the program use the other functions")]
 mod process;
@@ -12,17 +13,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use full_run::is_full_run;
 use process::Server;
 use wire::{Arguments, Connection, Redis};
-
-/// Returns true if the full tests are enabled. A missing tool is then a failure.
-fn is_full_run() -> bool {
-    let is_enabled = std::env::var("SKEP_FULL").is_ok_and(|value| value == "1");
-    if !is_enabled {
-        println!("skipped: set SKEP_FULL=1 to run it");
-    }
-    is_enabled
-}
 
 /// Commands whose replies do not depend on the server: most are refused.
 const LINES: &[&str] = &[

@@ -3,6 +3,7 @@
 //!
 //! `SKEP_LONG` multiplies the additions: 10⁵ without it.
 
+mod full_run;
 #[path = "program/process.rs"]
 #[expect(dead_code, reason = "the tests of the program use the other functions")]
 mod process;
@@ -10,6 +11,7 @@ mod process;
 use std::process::{Command, Output};
 use std::{env, fs, thread};
 
+use full_run::is_full_run;
 use process::{Server, text};
 use skep::{
     Client, ClientSettings, Element, HASH_SPACE, Operation, Password, Reply, Request, Responses, Shape, Update,
@@ -87,34 +89,33 @@ fn run(line: &str) -> Output {
 
 #[test]
 fn additions_over_a_lossy_link_happen_exactly_once() {
-    if env::var("SKEP_FULL").is_ok_and(|value| value == "1") {
-        let namespaces = Namespaces::new();
-        let password = env::temp_dir().join(format!("skep-lossy-{}", std::process::id()));
-        fs::write(&password, PASSWORD).expect("a temporary file");
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &namespaces.server, env!("CARGO_BIN_EXE_skep"), "serve"]);
-        command.args(["--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--udp", "10.99.0.1:7379"]);
-        command.args(["--memory", "64MiB", "--shards", "2", "--requirepass-file", &password.display().to_string()]);
-        let _server = Server::start_command(&mut command);
-        namespaces.lose();
-        let factor = env::var("SKEP_LONG").map_or(1, |factor| factor.parse::<u64>().expect("SKEP_LONG is a number"));
-        let clients = Command::new("ip")
-            .args(["netns", "exec", &namespaces.clients])
-            .arg(env::current_exe().expect("a test has a path"))
-            .args(["--exact", "the_clients_of_the_lossy_link", "--nocapture"])
-            .env(ADDRESS, "udp:10.99.0.1:7379")
-            .env(ADDITIONS, (100_000 * factor).to_string())
-            .output()
-            .expect("there is ip");
-        fs::remove_file(&password).expect("the file is still there");
-        let report = text(&clients.stdout) + &text(&clients.stderr);
-        assert!(clients.status.success() && report.contains("exactly once"), "{report}");
-        let lost = namespaces.lost();
-        println!("{lost:?} packets were lost, {}", report.lines().find(|line| line.contains("exactly")).unwrap());
-        assert!(lost.iter().all(|count| *count > 0), "the link lost nothing: {lost:?}");
-    } else {
-        println!("skipped: set SKEP_FULL=1 to run it");
+    if !is_full_run() {
+        return;
     }
+    let namespaces = Namespaces::new();
+    let password = env::temp_dir().join(format!("skep-lossy-{}", std::process::id()));
+    fs::write(&password, PASSWORD).expect("a temporary file");
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &namespaces.server, env!("CARGO_BIN_EXE_skep"), "serve"]);
+    command.args(["--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--udp", "10.99.0.1:7379"]);
+    command.args(["--memory", "64MiB", "--shards", "2", "--requirepass-file", &password.display().to_string()]);
+    let _server = Server::start_command(&mut command);
+    namespaces.lose();
+    let factor = env::var("SKEP_LONG").map_or(1, |factor| factor.parse::<u64>().expect("SKEP_LONG is a number"));
+    let clients = Command::new("ip")
+        .args(["netns", "exec", &namespaces.clients])
+        .arg(env::current_exe().expect("a test has a path"))
+        .args(["--exact", "the_clients_of_the_lossy_link", "--nocapture"])
+        .env(ADDRESS, "udp:10.99.0.1:7379")
+        .env(ADDITIONS, (100_000 * factor).to_string())
+        .output()
+        .expect("there is ip");
+    fs::remove_file(&password).expect("the file is still there");
+    let report = text(&clients.stdout) + &text(&clients.stderr);
+    assert!(clients.status.success() && report.contains("exactly once"), "{report}");
+    let lost = namespaces.lost();
+    println!("{lost:?} packets were lost, {}", report.lines().find(|line| line.contains("exactly")).unwrap());
+    assert!(lost.iter().all(|count| *count > 0), "the link lost nothing: {lost:?}");
 }
 
 /// In the namespace of the clients: adds, and compares the sum.

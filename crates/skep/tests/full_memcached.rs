@@ -5,9 +5,11 @@
 
 #[path = "memcached/commands.rs"]
 mod commands;
+mod full_run;
 #[path = "program/process.rs"]
 #[expect(dead_code, reason = "the tests of the program use the other functions")]
 mod process;
+mod setting;
 #[path = "memcached/wire.rs"]
 mod wire;
 
@@ -17,7 +19,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use commands::Commands;
+use full_run::is_full_run;
 use process::Server;
+use setting::setting;
 use wire::{Connection, Memcached};
 
 /// The version of pymemcache that is installed.
@@ -26,20 +30,6 @@ const VERSION: &str = "4.0.0";
 const COMMAND_COUNT: u64 = 100_000;
 /// Commands that are sent before their replies are read, at most.
 const PIPELINE_MAX: u64 = 64;
-
-/// Returns true if the full tests are enabled. A missing tool is then a failure.
-fn is_full_run() -> bool {
-    let is_enabled = std::env::var("SKEP_FULL").is_ok_and(|value| value == "1");
-    if !is_enabled {
-        println!("skipped: set SKEP_FULL=1 to run it");
-    }
-    is_enabled
-}
-
-/// Returns a number from the environment.
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|error| panic!("{name}: {error}")))
-}
 
 /// Starts a server with a cache that evicts nothing in these tests.
 fn server(shards: &str) -> Server {

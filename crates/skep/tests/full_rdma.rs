@@ -5,6 +5,7 @@
 //! It builds the program with the feature `rdma`. It installs the emulator and fetches a kernel
 //! from Debian. If that is impossible, it says so with the reason, and does nothing.
 
+mod full_run;
 #[path = "rdma/guest.rs"]
 mod guest;
 
@@ -12,6 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
+
+use full_run::is_full_run;
 
 /// The exit code of `guest.sh` on a machine that lacks something.
 const CANNOT_RUN: i32 = 77;
@@ -26,15 +29,6 @@ const REASONS: &[&str] = &[
 ];
 /// The faults of the network between two guests, in both directions, as tc netem names them, with _ for blanks.
 const FAULTS: &str = "delay_1ms_1ms_loss_1%_duplicate_1%_reorder_5%";
-
-/// Returns true if the full tests are enabled.
-fn is_full_run() -> bool {
-    let is_enabled = std::env::var("SKEP_FULL").is_ok_and(|value| value == "1");
-    if !is_enabled {
-        println!("skipped: set SKEP_FULL=1 to run it");
-    }
-    is_enabled
-}
 
 fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))

@@ -7,11 +7,13 @@
 mod commands;
 #[path = "redis/differences.rs"]
 mod differences;
+mod full_run;
 #[path = "redis/keyspace.rs"]
 mod keyspace;
 #[path = "program/process.rs"]
 #[expect(dead_code, reason = "the tests of the program use the other functions")]
 mod process;
+mod setting;
 #[path = "redis/wire.rs"]
 mod wire;
 
@@ -19,17 +21,10 @@ use std::process::Command;
 
 use commands::Commands;
 use differences::{DIFFERENCES, RARE_DIFFERENCES, agree};
+use full_run::is_full_run;
 use process::Server;
+use setting::setting;
 use wire::{Arguments, Connection, Redis};
-
-/// Returns true if the full tests are enabled. A missing tool is then a failure.
-fn is_full_run() -> bool {
-    let is_enabled = std::env::var("SKEP_FULL").is_ok_and(|value| value == "1");
-    if !is_enabled {
-        println!("skipped: set SKEP_FULL=1 to run it");
-    }
-    is_enabled
-}
 
 /// Runs a tool on the server's RESP port. Returns its standard output.
 fn tool(name: &str, server: &Server, arguments: &[&str]) -> String {
@@ -98,11 +93,6 @@ fn redis_benchmark_finishes_without_errors() {
 const COMMAND_COUNT: u64 = 100_000;
 /// Commands that are sent before their replies are read, at most.
 const PIPELINE_MAX: u64 = 64;
-
-/// Returns a number from the environment.
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|error| panic!("{name}: {error}")))
-}
 
 fn show(arguments: &Arguments) -> String {
     let words = arguments.iter().map(|argument| argument[..argument.len().min(200)].escape_ascii().to_string());

@@ -1,6 +1,7 @@
 //! Runs the modes of `redis-cli` that do not end by themselves: with a terminal, `--stat` and `--latency`.
 //! `full_redis.rs` and `full_administration.rs` run the others.
 
+mod full_run;
 #[path = "program/process.rs"]
 #[expect(dead_code, reason = "the tests of the program use the other functions")]
 mod process;
@@ -8,16 +9,8 @@ mod process;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
+use full_run::is_full_run;
 use process::Server;
-
-/// Returns true if the full tests are enabled. A missing tool is then a failure.
-fn is_full_run() -> bool {
-    let is_enabled = std::env::var("SKEP_FULL").is_ok_and(|value| value == "1");
-    if !is_enabled {
-        println!("skipped: set SKEP_FULL=1 to run it");
-    }
-    is_enabled
-}
 
 fn host_and_port(server: &Server) -> (&str, &str) {
     server.resp.as_ref().expect("the server listens for RESP").rsplit_once(':').expect("an address has a port")

@@ -3,6 +3,7 @@
 //!
 //! `SKEP_LONG` multiplies the transfers of each of 100 clients.
 
+mod full_run;
 #[path = "program/process.rs"]
 #[expect(dead_code, reason = "the tests of the program use the other functions")]
 mod process;
@@ -12,19 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use full_run::is_full_run;
 use process::Server;
 
 /// The version of redis-py that is installed.
 const VERSION: &str = "8.1.0";
-
-/// Returns true if the full tests are enabled. A missing tool is then a failure.
-fn is_full_run() -> bool {
-    let is_enabled = std::env::var("SKEP_FULL").is_ok_and(|value| value == "1");
-    if !is_enabled {
-        println!("skipped: set SKEP_FULL=1 to run it");
-    }
-    is_enabled
-}
 
 /// Runs a program that must succeed.
 fn run(command: &mut Command) {

@@ -2,21 +2,24 @@
 //!
 //! Each seed is a few lives of a process: it recovers the directory, checks what it finds, and then appends blocks and
 //! transactions, takes snapshots, trims and recycles segments, until a call fails. After a recovery:
-//! 1. each shard has the state after one of its blocks, and all blocks up to it
-//! 2. this block is not before the last one that was acknowledged
-//! 3. of each transaction, all parts are there or none
+//! 1. the hash space has the state after one of the blocks, and all blocks up to it
+//! 2. the ordered space has the state at the greatest floor of these blocks
+//! 3. block and floor are not before the last ones that were acknowledged
 //!
 //! `SKEP_LONG` multiplies the seeds: 10⁴ without it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::Random;
-use super::model::{Change, ModelBlock, ModelShard, Pairs, execute, position};
+use skep_core::operation::{Operation, PutCondition, Request};
+
+use super::model::{Change, Effect, Model, ModelBlock, Pairs, position, shard, take_effect};
+use super::{Random, Rule, recover};
 use crate::{
-    Block, BlockWriter, Boundary, ChunkWriter, Directory, GroupWriter, LogError, LogSettings, Manifest, ManifestShard,
-    PAGE_SIZE, Pages, Segments, SimulatedDisk, SimulatedFile, SnapshotWriter, Transaction, Write, WriteInFlight,
+    Block, BlockWriter, ChunkWriter, Directory, GroupWriter, LogEnd, LogError, LogSettings, Manifest, ManifestShard,
+    PAGE_SIZE, Pages, Segments, SimulatedDisk, SimulatedFile, SnapshotFile, SnapshotPart, SnapshotWriter, Write,
+    WriteInFlight,
 };
 
 /// Why a life ended.
@@ -42,16 +45,6 @@ impl From<LogError> for End {
     }
 }
 
-/// When an operation is acknowledged.
-#[derive(Clone, Copy, PartialEq)]
-enum Rule {
-    Durable,
-    /// A control: when its block is given to the group writer.
-    Early,
-    /// A control: as `Durable`, but recovery applies all operations of the log to the snapshot.
-    WithoutBoundary,
-}
-
 /// What has happened in all lives of all seeds. A test that does not come across these proves little.
 #[derive(Debug, Default)]
 struct Seen {
@@ -61,6 +54,8 @@ struct Seen {
     recycled: u64,
     failed_writes: u64,
     long_groups: u64,
+    dropped_effects: u64,
+    fresh_logs: u64,
 }
 
 /// What is wrong after a recovery.
@@ -79,23 +74,25 @@ enum Fault {
 struct Walk {
     number: u64,
     first_group: u64,
-    shards: Vec<ShardWalk>,
+    /// The shards, and then the ordered space.
+    parts: Vec<PartWalk>,
+    /// The last block and version that the snapshot contains.
+    last_block: u64,
+    last_version: u64,
 }
 
-struct ShardWalk {
-    first_block: u64,
-    last_block: u64,
+struct PartWalk {
     chunks: ChunkWriter,
     file: Option<SnapshotWriter<SimulatedDisk>>,
-    finished: crate::SnapshotFile,
-    /// `None` after the last position.
-    next: Option<u64>,
+    finished: SnapshotFile,
+    /// Where the next step begins: the position of a shard, or the key. `None` after the last one.
+    next: Option<(u64, Vec<u8>)>,
 }
 
-/// One life of a process.
+/// One life of a process. It has one thread for each shard.
 struct Process<'a> {
     random: &'a mut Random,
-    model: &'a mut Vec<ModelShard>,
+    model: &'a mut Model,
     seen: &'a mut Seen,
     rule: Rule,
     segment_size: u64,
@@ -104,120 +101,122 @@ struct Process<'a> {
     groups: GroupWriter,
     segments: Segments<SimulatedDisk>,
     writers: Vec<BlockWriter>,
-    changes: Vec<Vec<Change>>,
-    pairs: Vec<Pairs>,
+    /// The block that each thread writes.
+    open: Vec<ModelBlock>,
+    next_version: u64,
+    pairs: [Pairs; 2],
     /// Blocks that were sealed and have not reached the group writer.
-    sealed: Vec<VecDeque<Block>>,
+    sealed: VecDeque<Block>,
     in_flight: Vec<(Write, WriteInFlight)>,
     walk: Option<Walk>,
-    transactions: u64,
+    /// A fresh log was begun, and no manifest names it yet.
+    is_fresh: bool,
 }
 
 fn manifest(shards: usize) -> Manifest {
     Manifest { shards: vec![ManifestShard::default(); shards], ..Manifest::default() }
 }
 
-/// Recovers the directory. Returns the pairs and the next block of each shard.
-fn recover(
-    directory: &Directory<SimulatedDisk>,
-    shards: usize,
-    rule: Rule,
-) -> Result<(Vec<Pairs>, crate::LogEnd), LogError> {
-    let mut pairs = vec![Pairs::new(); shards];
-    let mut boundaries = vec![Boundary::default(); shards];
-    for (shard, (pairs, boundary)) in pairs.iter_mut().zip(&mut boundaries).enumerate() {
-        *boundary = directory.read_snapshot(shard as u16, |chunk| {
-            chunk.requests().try_for_each(|request| request.map(|request| execute(pairs, &request)))
-        })?;
-    }
-    let end = directory.read_log(false, |block| {
-        let shard = usize::from(block.shard);
-        let boundary = if rule == Rule::WithoutBoundary { &Boundary::default() } else { &boundaries[shard] };
-        let last = boundary.last_position(block.index);
-        for request in block.sections().flat_map(|section| section.operations) {
-            let request = request?;
-            if last.is_some_and(|last| position(request.key) <= last) {
-                execute(&mut pairs[shard], &request);
-            }
-        }
-        Ok(())
-    })?;
-    Ok((pairs, end))
-}
-
 /// Compares what was recovered with the model, and forgets the blocks that were lost. Returns the fault.
-fn check(model: &mut [ModelShard], pairs: &[Pairs], end: &crate::LogEnd) -> Result<(), Fault> {
-    let mut transactions: BTreeMap<u64, [u64; 2]> = BTreeMap::new();
-    for (shard, (of_model, pairs)) in model.iter_mut().zip(pairs).enumerate() {
-        let last = end.next_block(shard as u16) - 1;
-        let sealed = of_model.blocks.len() as u64;
-        if last < of_model.acknowledged || last > sealed {
-            let acknowledged = of_model.acknowledged;
-            return Err(Fault::Lost(format!(
-                "shard {shard} has {last} blocks of {sealed}, {acknowledged} were acknowledged"
-            )));
-        }
-        if *pairs != of_model.pairs_after(last) {
-            return Err(Fault::Wrong(format!("shard {shard} has not the state after block {last}")));
-        }
-        for (index, block) in of_model.blocks.iter().enumerate() {
-            if let Some(transaction) = block.transaction {
-                transactions.entry(transaction).or_default()[usize::from((index as u64) < last)] += 1;
-            }
-        }
-        of_model.blocks.truncate(last as usize);
+fn check(model: &mut Model, pairs: &[Pairs; 2], end: &LogEnd, seen: &mut Seen) -> Result<(), Fault> {
+    let last = end.next_block() - 1;
+    let sealed = model.blocks.len() as u64;
+    if last < model.acknowledged || last > sealed {
+        let acknowledged = model.acknowledged;
+        return Err(Fault::Lost(format!("{last} blocks of {sealed}, {acknowledged} were acknowledged")));
     }
-    match transactions.iter().find(|(_, [lost, recovered])| *lost > 0 && *recovered > 0) {
-        Some((transaction, parts)) => Err(Fault::Wrong(format!("transaction {transaction} in parts: {parts:?}"))),
-        None => Ok(()),
+    let effects = |model: &Model| model.blocks.iter().map(|block| block.effects.len() as u64).sum::<u64>();
+    model.blocks.truncate(last as usize);
+    let before = effects(model);
+    let (expected, floor) = model.truncate(last);
+    seen.dropped_effects += before - effects(model);
+    if end.floor() != floor || floor < model.acknowledged_floor {
+        let acknowledged = model.acknowledged_floor;
+        return Err(Fault::Lost(format!("floor {} instead of {floor}, acknowledged: {acknowledged}", end.floor())));
+    }
+    match *pairs == expected {
+        true => Ok(()),
+        false => Err(Fault::Wrong(format!("not the state after block {last} and at version {floor}"))),
     }
 }
 
 impl Process<'_> {
-    /// Executes some operations on a shard.
-    fn execute(&mut self, shard: usize) {
+    fn change(&mut self, thread: usize, change: Change) {
+        change.execute(&mut self.pairs[0], self.model.shards);
+        let now = 1000 + self.random.next() % 2;
+        match (change.request(), &change) {
+            (Some(request), _) => assert!(self.writers[thread].append(0, now, &request)),
+            (None, Change::Flush(shard)) => self.writers[thread].append_flush(0, *shard as u16, 4),
+            (None, _) => unreachable!("only a flush has no request"),
+        }
+        self.open[thread].changes.push(change);
+    }
+
+    /// Writes to the ordered space, whose keys all threads share.
+    fn effect(&mut self, thread: usize) {
+        let effect: Effect = match Change::random(self.random) {
+            Change::Put(key, value) | Change::Append(key, value) => (self.next_version, key, Some(value)),
+            Change::Delete(key) => (self.next_version, key, None),
+            Change::Flush(_) => return,
+        };
+        self.next_version += 1 + self.random.next() % 200;
+        take_effect(&mut self.pairs[1], &effect);
+        let operation = match &effect.2 {
+            Some(value) => Operation::Put { value, condition: PutCondition::Always },
+            None => Operation::Delete,
+        };
+        assert!(self.writers[thread].append_effect(1, effect.0, &Request { key: &effect.1, operation }));
+        self.open[thread].effects.push(effect);
+    }
+
+    /// Executes some operations on the shard of a thread and in the ordered space.
+    fn execute(&mut self, thread: usize) {
         for _ in 0..1 + self.random.below(4) {
-            let change = Change::random(self.random);
-            execute(&mut self.pairs[shard], &change.request());
-            let now = 1000 + self.random.next() % 2;
-            assert!(self.writers[shard].append(0, now, &change.request()));
-            self.changes[shard].push(change);
+            match self.random.below(40) {
+                0 => self.change(thread, Change::Flush(thread)),
+                1..10 => self.effect(thread),
+                _ => {
+                    let change = loop {
+                        let change = Change::random(self.random);
+                        if change.key().is_some_and(|key| shard(key, self.model.shards) == thread) {
+                            break change;
+                        }
+                    };
+                    self.change(thread, change);
+                }
+            }
         }
     }
 
-    fn seal(&mut self, shard: usize, transaction: Option<Transaction>) {
-        if let Some(block) = self.writers[shard].seal(transaction) {
-            assert_eq!(block.index(), self.model[shard].blocks.len() as u64 + 1);
-            self.model[shard].blocks.push(ModelBlock {
-                changes: std::mem::take(&mut self.changes[shard]),
-                transaction: transaction.map(|transaction| transaction.number),
-            });
-            self.sealed[shard].push_back(block);
+    /// Seals the block of a thread. The queue of blocks is locked meanwhile.
+    fn seal(&mut self, thread: usize) {
+        let unsealed = self.open.iter().enumerate().filter(|(other, _)| *other != thread);
+        let first = unsealed.filter_map(|(_, block)| block.effects.first().map(|(version, ..)| *version)).min();
+        let floor = first.unwrap_or(self.next_version);
+        if let Some(block) = self.writers[thread].seal(floor) {
+            self.model.blocks.push(ModelBlock { floor, ..std::mem::take(&mut self.open[thread]) });
+            self.sealed.push_back(block);
             self.seen.blocks += 1;
         }
     }
 
-    /// Executes a transaction on some shards.
-    fn transact(&mut self) {
-        let shards: Vec<usize> = (0..self.model.len()).filter(|_| self.random.once_in(2)).collect();
-        self.transactions += 1;
-        let transaction = Transaction { number: self.transactions, parts: shards.len() as u16 };
-        for shard in shards {
-            if self.random.once_in(2) {
-                self.seal(shard, None);
-            }
-            if !self.random.once_in(5) {
-                self.execute(shard);
-            }
-            self.seal(shard, Some(transaction));
+    /// Executes a transaction on all shards: their threads lend them to one of them.
+    fn transact(&mut self, thread: usize) {
+        (0..self.model.shards).for_each(|shard| self.seal(shard));
+        for _ in 0..1 + self.random.below(6) {
+            let change = Change::random(self.random);
+            self.change(thread, change);
+            self.effect(thread);
         }
+        self.seal(thread);
     }
 
-    /// Gives sealed blocks of a shard to the group writer.
-    fn push(&mut self, shard: usize) {
+    /// Gives sealed blocks to the group writer.
+    fn push(&mut self) {
         for _ in 0..1 + self.random.below(3) {
-            if let Some(block) = self.sealed[shard].pop_front() {
-                self.groups.push(block);
+            let next = self.model.blocks.len() - self.sealed.len() + 1;
+            if let Some(block) = self.sealed.pop_front() {
+                assert_eq!(self.groups.push(block), next as u64);
             }
         }
     }
@@ -234,10 +233,7 @@ impl Process<'_> {
         let end = write.offset + (write.pages().len() * PAGE_SIZE) as u64;
         self.seen.long_groups += u64::from(end > self.segment_size);
         if self.rule == Rule::Early {
-            for (shard, model) in self.model.iter_mut().enumerate() {
-                let waiting = self.sealed[shard].len() as u64;
-                model.acknowledged = model.blocks.len() as u64 - waiting;
-            }
+            self.model.acknowledged = self.groups.next_block() - 1;
         }
         let file: Arc<SimulatedFile> = self.segments.file(write.segment);
         match self.disk.begin_write(&file, write.offset, write.pages()) {
@@ -245,24 +241,42 @@ impl Process<'_> {
             Err(error) => self.fail(write, error)?,
         }
         while let Some(block) = self.groups.take_spent() {
-            self.writers[usize::from(block.shard())].reuse(block);
+            let thread = self.random.below(self.writers.len());
+            self.writers[thread].reuse(block);
         }
         Ok(())
     }
 
-    /// After a failed write, nothing is acknowledged any more.
+    /// After a failed write, nothing is acknowledged any more, or a fresh log is begun.
     fn fail(&mut self, write: Write, error: io::Error) -> Result<(), End> {
         self.seen.failed_writes += 1;
-        let durable = self.groups.durable().to_vec();
+        let durable = self.groups.durable_block();
         self.groups.written(write, Err(error));
         for (write, in_flight) in std::mem::take(&mut self.in_flight) {
             self.disk.end_write(&in_flight);
-            assert_eq!(self.groups.written(write, Ok(())), durable);
+            self.groups.written(write, Ok(()));
         }
+        assert_eq!(self.groups.durable_block(), durable);
         assert!(
             self.groups.failure().is_some() && self.groups.next_write().is_none() && self.groups.next_seal().is_none()
         );
-        Err(End::Stopped)
+        if self.random.once_in(4) {
+            return Err(End::Stopped);
+        }
+        self.walk = None;
+        let earlier = if self.is_fresh { self.groups.fresh_segments() } else { Vec::new() };
+        self.is_fresh = true;
+        if self.groups.needs_segment() {
+            let uid = self.random.next();
+            self.groups.add_segment(self.segments.prepare(uid).map_err(LogError::io("prepare", "a segment"))?);
+        }
+        let (floor, next_block) = (self.next_version, self.groups.next_block());
+        self.directory.begin_fresh(&mut self.groups, &mut self.segments, next_block, floor)?;
+        self.groups.remove_segments(&earlier);
+        for number in earlier {
+            self.segments.recycle(number).map_err(LogError::io("recycle", "a segment"))?;
+        }
+        Ok(())
     }
 
     fn end_write(&mut self) {
@@ -271,9 +285,14 @@ impl Process<'_> {
         }
         let (write, in_flight) = self.in_flight.swap_remove(self.random.below(self.in_flight.len()));
         self.disk.end_write(&in_flight);
-        let durable = self.groups.written(write, Ok(()));
-        for (model, &durable) in self.model.iter_mut().zip(durable) {
-            model.acknowledged = model.acknowledged.max(durable);
+        self.groups.written(write, Ok(()));
+        self.acknowledge();
+    }
+
+    fn acknowledge(&mut self) {
+        if !self.is_fresh {
+            self.model.acknowledged = self.model.acknowledged.max(self.groups.durable_block());
+            self.model.acknowledged_floor = self.groups.durable_floor();
         }
     }
 
@@ -281,43 +300,43 @@ impl Process<'_> {
     fn walk(&mut self) -> Result<(), End> {
         let Some(mut walk) = self.walk.take() else {
             let number = self.directory.manifest().map_or(0, |manifest| manifest.generation) + 1;
-            let shard = |(shard, writer): (usize, &BlockWriter)| ShardWalk {
-                first_block: writer.index(),
-                last_block: 0,
-                chunks: ChunkWriter::new(number, shard as u16),
+            let parts = (0..self.model.shards as u16).map(SnapshotPart::Shard).chain([SnapshotPart::Ordered]);
+            let part = |part| PartWalk {
+                chunks: ChunkWriter::new(number, part),
                 file: None,
-                finished: crate::SnapshotFile::default(),
-                next: Some(0),
+                finished: SnapshotFile::default(),
+                next: Some((0, Vec::new())),
             };
-            let shards = self.writers.iter().enumerate().map(shard).collect();
             // The open blocks have operations from before the walk, and belong to a later group.
-            self.walk = Some(Walk { number, first_group: self.groups.next_group(), shards });
+            let first_group = self.groups.next_group();
+            self.walk =
+                Some(Walk { number, first_group, parts: parts.map(part).collect(), last_block: 0, last_version: 0 });
             return Ok(());
         };
-        let shard = self.random.below(walk.shards.len());
-        if walk.shards[shard].next.is_some() {
-            self.step(&mut walk, shard)?;
+        let part = self.random.below(walk.parts.len());
+        if walk.parts[part].next.is_some() {
+            self.step(&mut walk, part)?;
         }
-        let is_complete = walk.shards.iter().all(|shard| shard.next.is_none());
-        let durable = self.groups.durable();
-        if !is_complete || walk.shards.iter().zip(durable).any(|(shard, &durable)| shard.last_block > durable) {
+        let is_complete = walk.parts.iter().all(|part| part.next.is_none());
+        let is_durable =
+            walk.last_block <= self.groups.durable_block() && walk.last_version < self.groups.durable_floor();
+        if !is_complete || !is_durable {
             self.walk = Some(walk);
             return Ok(());
         }
-        let shard = |shard: &ShardWalk| ManifestShard {
-            secret_seed: 0,
-            first_block: shard.first_block,
-            last_block: shard.last_block,
-            file: shard.finished,
-        };
+        let (ordered, shards) = walk.parts.split_last().expect("the ordered space");
+        let shard = |shard: &PartWalk| ManifestShard { secret_seed: 0, file: shard.finished };
         let manifest = Manifest {
             snapshot: Some(walk.number),
             first_group: walk.first_group,
-            shards: walk.shards.iter().map(shard).collect(),
+            shards: shards.iter().map(shard).collect(),
+            ordered: ordered.finished,
             ..self.directory.manifest().expect("a manifest").clone()
         };
         self.directory.write_manifest(manifest, &self.groups)?;
         self.seen.snapshots += 1;
+        self.seen.fresh_logs += u64::from(std::mem::take(&mut self.is_fresh));
+        self.acknowledge();
         self.directory.remove_old_snapshots()?;
         while let Some(number) = self.groups.trim(walk.first_group) {
             self.segments.recycle(number)?;
@@ -326,24 +345,42 @@ impl Process<'_> {
         Ok(())
     }
 
-    fn step(&mut self, walk: &mut Walk, shard: usize) -> Result<(), End> {
-        self.seal(shard, None);
-        let last_block = self.writers[shard].index() - 1;
-        let ShardWalk { next, chunks, file, finished, last_block: of_walk, .. } = &mut walk.shards[shard];
-        let from = next.expect("the walk is not at its end");
-        let to = from.saturating_add(self.random.next() / 2);
-        for (key, value) in &self.pairs[shard] {
-            if (from..=to).contains(&position(key)) {
-                chunks.push(key, value, None);
-            }
+    fn step(&mut self, walk: &mut Walk, part: usize) -> Result<(), End> {
+        let shards = self.model.shards;
+        let is_shard = part < shards;
+        if is_shard {
+            self.seal(part);
         }
-        chunks.end_step(to, last_block);
-        (*next, *of_walk) = (to.checked_add(1), last_block);
+        let PartWalk { next, chunks, file, finished } = &mut walk.parts[part];
+        let (from, from_key) = next.take().expect("the walk is not at its end");
+        if is_shard {
+            let to = from.saturating_add(self.random.next() / 2);
+            for (key, value) in &self.pairs[0] {
+                if shard(key, shards) == part && (from..=to).contains(&position(key)) {
+                    chunks.push(key, value, None);
+                }
+            }
+            walk.last_block = self.model.blocks.len() as u64;
+            chunks.end_step(to, walk.last_block);
+            *next = to.checked_add(1).map(|next| (next, Vec::new()));
+        } else {
+            let end = format!("key {}", self.random.below(24)).into_bytes();
+            let end = Some(end).filter(|end| *end > from_key && !self.random.once_in(3));
+            for (key, value) in &self.pairs[1] {
+                if *key >= from_key && end.as_ref().is_none_or(|end| key < end) {
+                    chunks.push(key, value, None);
+                }
+            }
+            walk.last_version = self.next_version - 1;
+            chunks.end_ordered_step(end.as_deref(), walk.last_version);
+            *next = end.map(|end| (0, end));
+        }
         if next.is_none() || chunks.size() > PAGE_SIZE {
             let mut pages = Pages::default();
             assert!(chunks.finish(&mut pages));
             if file.is_none() {
-                *file = Some(SnapshotWriter::create(Arc::clone(&self.disk), walk.number, shard as u16)?);
+                let part = if is_shard { SnapshotPart::Shard(part as u16) } else { SnapshotPart::Ordered };
+                *file = Some(SnapshotWriter::create(Arc::clone(&self.disk), walk.number, part)?);
             }
             file.as_mut().expect("it was created").write(&pages)?;
         }
@@ -355,16 +392,16 @@ impl Process<'_> {
 
     fn live(&mut self, steps: usize) -> Result<(), End> {
         for _ in 0..steps {
-            let shard = self.random.below(self.model.len());
-            match self.random.below(16) {
+            let thread = self.random.below(self.model.shards);
+            match self.random.below(19) {
                 0..4 => {
-                    self.execute(shard);
+                    self.execute(thread);
                     if !self.random.once_in(4) {
-                        self.seal(shard, None);
+                        self.seal(thread);
                     }
                 }
-                4 => self.transact(),
-                5..8 => self.push(shard),
+                4 => self.transact(thread),
+                5..8 => self.push(),
                 8..11 => self.begin_writes()?,
                 11..14 => self.end_write(),
                 _ => self.walk()?,
@@ -377,7 +414,7 @@ impl Process<'_> {
 /// Runs one life: recovers, checks, and works for some steps.
 fn life(
     random: &mut Random,
-    model: &mut Vec<ModelShard>,
+    model: &mut Model,
     seen: &mut Seen,
     disk: &Arc<SimulatedDisk>,
     rule: Rule,
@@ -386,20 +423,16 @@ fn life(
     let mut fault = None;
     let mut run = || -> Result<(), End> {
         let mut directory = Directory::open(Arc::clone(disk))?;
-        let shards = model.len();
-        let (pairs, end) = recover(&directory, shards, rule)?;
-        if let Err(found) = check(model, &pairs, &end) {
+        let shards = model.shards;
+        let (pairs, end) = recover(&directory, shards, false, rule)?;
+        if let Err(found) = check(model, &pairs, &end, seen) {
             fault = Some(found);
             return Err(End::Stopped);
         }
         seen.cuts += u64::from(end.cut.is_some());
-        let writers = (0..shards as u16).map(|shard| BlockWriter::new(shard, end.next_block(shard))).collect();
+        let next_version = end.floor().max(1);
         let (groups, segments) = directory.begin(end, settings, manifest(shards), || random.next())?;
-        for model in model.iter_mut() {
-            model.acknowledged = model.blocks.len() as u64;
-        }
-        // Numbers that no transaction of another life has.
-        let transactions = random.next() >> 16 << 16;
+        model.acknowledged = model.blocks.len() as u64;
         let steps = random.below(300);
         let mut process = Process {
             random,
@@ -411,13 +444,14 @@ fn life(
             directory,
             groups,
             segments,
-            writers,
-            changes: vec![Vec::new(); shards],
+            writers: (0..shards).map(|_| BlockWriter::new()).collect(),
+            open: vec![ModelBlock::default(); shards],
+            next_version,
             pairs,
-            sealed: (0..shards).map(|_| VecDeque::new()).collect(),
+            sealed: VecDeque::new(),
             in_flight: Vec::new(),
             walk: None,
-            transactions,
+            is_fresh: false,
         };
         process.live(steps)
     };
@@ -431,7 +465,7 @@ fn life(
 /// Runs the lives of one seed. In the first one, the call with this number fails, or else any call of any life.
 fn run(seed: u64, rule: Rule, lies: Option<u64>, failing: Option<u64>, seen: &mut Seen) -> Result<u64, Fault> {
     let mut random = Random(seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
-    let mut model = vec![ModelShard::default(); 1 + random.below(3)];
+    let mut model = Model { shards: 1 + random.below(3), ..Model::default() };
     let mut disk = Arc::new(SimulatedDisk::new(random.next()));
     disk.lie(lies);
     let settings = LogSettings {
@@ -472,8 +506,8 @@ fn nothing_acknowledged_is_lost() {
         run(seed, Rule::Durable, None, None, &mut seen).unwrap_or_else(|fault| panic!("SKEP_SEED={seed}: {fault:?}"));
     }
     println!("{seen:?}");
-    let Seen { blocks, cuts, snapshots, recycled, failed_writes, long_groups } = seen;
-    let counts = [blocks, cuts, snapshots, recycled, failed_writes, long_groups];
+    let Seen { blocks, cuts, snapshots, recycled, failed_writes, long_groups, dropped_effects, fresh_logs } = seen;
+    let counts = [blocks, cuts, snapshots, recycled, failed_writes, long_groups, dropped_effects, 3 * fresh_logs];
     assert!(seeds.len() == 1 || counts.iter().all(|&count| count > 300), "{seen:?}");
 }
 
@@ -505,12 +539,12 @@ fn an_early_acknowledgement_is_caught() {
 }
 
 #[test]
-fn a_replay_without_the_boundary_is_caught() {
-    let caught = |seed: &u64| {
-        matches!(run(*seed, Rule::WithoutBoundary, None, None, &mut Seen::default()), Err(Fault::Wrong(_)))
-    };
-    let caught = (1..=300).filter(caught).count();
-    assert!(caught > 100, "{caught} of 300");
+fn a_replay_without_the_boundary_or_the_order_is_caught() {
+    for (rule, expected) in [(Rule::WithoutBoundary, 300), (Rule::WithoutOrder, 30)] {
+        let caught = |seed: &u64| matches!(run(*seed, rule, None, None, &mut Seen::default()), Err(Fault::Wrong(_)));
+        let caught = (1..=1000).filter(caught).count();
+        assert!(caught > expected, "{caught} of 1000");
+    }
 }
 
 /// A disk that ignores flushes may lose what was acknowledged. Then the directory is refused, or the end of the log is

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use skep_core::operation::{Operation, PutCondition, Request};
 
-use super::model::{Pairs, execute, position};
+use super::Rule;
+use super::model::{Pairs, execute, position, shard};
 use crate::{
     BlockWriter, ChunkWriter, Directory, Disk, GroupWriter, LogEnd, LogError, LogSettings, Manifest, ManifestShard,
-    PAGE_SIZE, Pages, Segments, SimulatedDisk, SnapshotWriter, Transaction, VERSION,
+    PAGE_SIZE, Pages, Segments, SimulatedDisk, SnapshotPart, SnapshotWriter, VERSION,
 };
 
 const SETTINGS: LogSettings = LogSettings { segment_size: 6 * PAGE_SIZE as u64, group_size: 4096 };
@@ -19,28 +20,13 @@ fn manifest() -> Manifest {
     Manifest { server_id: [3; 16], shards: vec![ManifestShard::default(); SHARDS], ..Manifest::default() }
 }
 
-/// Returns the pairs of all shards, and the end of the log.
+/// Returns the pairs of both spaces, and the end of the log.
 fn recover(
     disk: &Arc<SimulatedDisk>,
     accept_loss: bool,
-) -> Result<(Vec<Pairs>, LogEnd, Directory<SimulatedDisk>), LogError> {
+) -> Result<([Pairs; 2], LogEnd, Directory<SimulatedDisk>), LogError> {
     let directory = Directory::open(Arc::clone(disk))?;
-    let mut pairs = vec![Pairs::new(); SHARDS];
-    let mut boundaries = Vec::new();
-    for (shard, pairs) in pairs.iter_mut().enumerate() {
-        boundaries.push(directory.read_snapshot(shard as u16, |chunk| {
-            chunk.requests().try_for_each(|request| request.map(|request| execute(pairs, &request)))
-        })?);
-    }
-    let end = directory.read_log(accept_loss, |block| {
-        for request in block.sections().flat_map(|section| section.operations) {
-            let (shard, request) = (usize::from(block.shard), request?);
-            if boundaries[shard].applies(block.index, position(request.key)) {
-                execute(&mut pairs[shard], &request);
-            }
-        }
-        Ok(())
-    })?;
+    let (pairs, end) = super::recover(&directory, SHARDS, accept_loss, Rule::Durable)?;
     Ok((pairs, end, directory))
 }
 
@@ -49,35 +35,42 @@ struct Process {
     directory: Directory<SimulatedDisk>,
     groups: GroupWriter,
     segments: Segments<SimulatedDisk>,
-    writers: Vec<BlockWriter>,
-    pairs: Vec<Pairs>,
+    writer: BlockWriter,
+    next_version: u64,
+    pairs: [Pairs; 2],
 }
 
 impl Process {
     fn start(disk: &Arc<SimulatedDisk>, accept_loss: bool) -> Result<Self, LogError> {
         let (pairs, end, mut directory) = recover(disk, accept_loss)?;
-        let writers = (0..SHARDS as u16).map(|shard| BlockWriter::new(shard, end.next_block(shard))).collect();
         let mut uid = end.last_number * 1000;
+        let next_version = end.floor() + 1;
         let (groups, segments) = directory.begin(end, SETTINGS, manifest(), || {
             uid += 1;
             uid
         })?;
-        Ok(Process { directory, groups, segments, writers, pairs })
+        Ok(Process { directory, groups, segments, writer: BlockWriter::new(), next_version, pairs })
     }
 
-    fn append(&mut self, shard: usize, key: &str, value: &[u8]) {
+    /// Appends a put in both spaces to the open block.
+    fn append(&mut self, key: &str, value: &[u8]) {
         let request =
             Request { key: key.as_bytes(), operation: Operation::Put { value, condition: PutCondition::Always } };
-        self.writers[shard].append(0, 1, &request);
-        execute(&mut self.pairs[shard], &request);
+        self.writer.append(0, 1, &request);
+        self.writer.append_effect(1, self.next_version, &request);
+        self.next_version += 1;
+        self.pairs.iter_mut().for_each(|pairs| execute(pairs, &request));
     }
 
-    /// Writes what was appended to the shards, as a transaction if it is more than one.
-    fn flush(&mut self, shards: &[usize]) {
-        let transaction = Transaction { number: self.groups.next_group(), parts: shards.len() as u16 };
-        for &shard in shards {
-            self.groups.push(self.writers[shard].seal((shards.len() > 1).then_some(transaction)).unwrap());
-        }
+    /// Seals the open block.
+    fn push(&mut self) {
+        self.groups.push(self.writer.seal(self.next_version).unwrap());
+    }
+
+    /// Writes a put in a group.
+    fn put(&mut self, key: &str, value: &[u8]) {
+        self.append(key, value);
+        self.push();
         self.write();
     }
 
@@ -102,27 +95,36 @@ impl Process {
 
     fn snapshot(&mut self, disk: &Arc<SimulatedDisk>, number: u64) {
         let first_group = self.groups.next_group();
-        let mut shards = Vec::new();
-        for (shard, (pairs, writer)) in self.pairs.iter().zip(&self.writers).enumerate() {
-            let mut chunks = ChunkWriter::new(number, shard as u16);
-            let mut file = SnapshotWriter::create(Arc::clone(disk), number, shard as u16).unwrap();
-            let mut pages = Pages::default();
-            let mut from = 0;
-            for to in [u64::MAX / 3, u64::MAX] {
-                for (key, value) in pairs.iter().filter(|(key, _)| (from..=to).contains(&position(key))) {
-                    chunks.push(key, value, None);
+        let (last_block, mut pages) = (self.groups.next_block() - 1, Pages::default());
+        let mut files = Vec::new();
+        for part in [SnapshotPart::Shard(0), SnapshotPart::Shard(1), SnapshotPart::Ordered] {
+            let mut chunks = ChunkWriter::new(number, part);
+            let mut file = SnapshotWriter::create(Arc::clone(disk), number, part).unwrap();
+            for is_first in [true, false] {
+                match part {
+                    SnapshotPart::Shard(of_part) => {
+                        let is_in_step = |key: &[u8]| {
+                            shard(key, SHARDS) == usize::from(of_part) && is_first == (position(key) <= u64::MAX / 3)
+                        };
+                        let pairs = self.pairs[0].iter().filter(|(key, _)| is_in_step(key));
+                        pairs.for_each(|(key, value)| chunks.push(key, value, None));
+                        chunks.end_step(if is_first { u64::MAX / 3 } else { u64::MAX }, last_block);
+                    }
+                    SnapshotPart::Ordered => {
+                        let end = &b"key 2"[..];
+                        let pairs = self.pairs[1].iter().filter(|(key, _)| is_first == (key.as_slice() < end));
+                        pairs.for_each(|(key, value)| chunks.push(key, value, None));
+                        chunks.end_ordered_step(is_first.then_some(end), self.next_version - 1);
+                    }
                 }
-                chunks.end_step(to, writer.index() - 1);
                 assert!(chunks.finish(&mut pages));
                 file.write(&pages).unwrap();
-                from = to.wrapping_add(1);
             }
-            let file = file.finish().unwrap();
-            let (first_block, last_block) = (writer.index(), writer.index() - 1);
-            shards.push(ManifestShard { secret_seed: 0, first_block, last_block, file });
+            files.push(file.finish().unwrap());
         }
+        let shards = files[..2].iter().map(|&file| ManifestShard { secret_seed: 0, file }).collect();
         let manifest = self.directory.manifest().unwrap().clone();
-        let manifest = Manifest { snapshot: Some(number), first_group, shards, ..manifest };
+        let manifest = Manifest { snapshot: Some(number), first_group, shards, ordered: files[2], ..manifest };
         self.directory.write_manifest(manifest, &self.groups).unwrap();
         self.directory.remove_old_snapshots().unwrap();
         while let Some(number) = self.groups.trim(first_group) {
@@ -153,31 +155,25 @@ fn disk_of(files: &BTreeMap<String, Vec<u8>>) -> Arc<SimulatedDisk> {
 }
 
 /// Returns the files and pairs of a directory with three segments, some of whose groups a snapshot contains.
-fn example() -> (BTreeMap<String, Vec<u8>>, Vec<Pairs>) {
+fn example() -> (BTreeMap<String, Vec<u8>>, [Pairs; 2]) {
     let disk = new_disk();
     let mut process = Process::start(&disk, false).unwrap();
     for number in 0..4 {
-        process.append(number % SHARDS, &format!("key {number}"), b"from the snapshot");
-        process.flush(&[number % SHARDS]);
+        process.put(&format!("key {number}"), b"from the snapshot");
     }
     process.snapshot(&disk, 1);
     for number in 2..9 {
-        for shard in 0..SHARDS {
-            process.append(shard, &format!("key {number}"), &[number as u8; 40]);
-        }
-        process.flush(&[0, 1]);
+        process.put(&format!("key {number}"), &[number as u8; 40]);
     }
     process.seal();
     (files(&disk), process.pairs)
 }
 
 /// Returns the files and pairs of a directory with one segment and without a snapshot.
-fn young_example() -> (BTreeMap<String, Vec<u8>>, Vec<Pairs>) {
+fn young_example() -> (BTreeMap<String, Vec<u8>>, [Pairs; 2]) {
     let disk = new_disk();
     let mut process = Process::start(&disk, false).unwrap();
-    process.append(0, "key", b"value");
-    process.append(1, "key", b"value");
-    process.flush(&[0, 1]);
+    process.put("key", b"value");
     process.seal();
     (files(&disk), process.pairs)
 }
@@ -193,7 +189,7 @@ fn each_changed_byte_gives_the_same_state_or_a_refusal() {
 }
 
 /// Changes bytes of all files, one after another. Returns how often the directory was refused, for each kind of file.
-fn change_each_byte((files, expected): (BTreeMap<String, Vec<u8>>, Vec<Pairs>)) -> BTreeMap<String, usize> {
+fn change_each_byte((files, expected): (BTreeMap<String, Vec<u8>>, [Pairs; 2])) -> BTreeMap<String, usize> {
     let (pairs, end, _) = recover(&disk_of(&files), false).unwrap();
     assert_eq!((pairs, end.cut), (expected.clone(), None));
     let mut refused = BTreeMap::new();
@@ -210,7 +206,7 @@ fn change_each_byte((files, expected): (BTreeMap<String, Vec<u8>>, Vec<Pairs>)) 
                 Ok((pairs, ..)) => assert!(pairs == expected, "{name}, byte {offset}: another state"),
                 Err(LogError::Damaged(damage)) => {
                     *refused.entry(name.split('-').next().unwrap().to_owned()).or_insert(0) += 1;
-                    assert!(damage.offset < 7 * PAGE_SIZE as u64 && damage.shards.len() == SHARDS, "{damage}");
+                    assert!(damage.offset < 7 * PAGE_SIZE as u64 && damage.first_block > 0, "{damage}");
                 }
                 Err(LogError::SnapshotDamaged { .. } | LogError::Incomplete { .. }) => {
                     *refused.entry(name.split('-').next().unwrap().to_owned()).or_insert(0) += 1;
@@ -227,12 +223,10 @@ fn change_each_byte((files, expected): (BTreeMap<String, Vec<u8>>, Vec<Pairs>)) 
 fn a_damaged_header_after_a_restart_is_noticed() {
     let disk = new_disk();
     let mut process = Process::start(&disk, false).unwrap();
-    process.append(0, "first", b"");
-    process.flush(&[0]);
+    process.put("first", b"");
     let disk = restart(&disk);
     let mut process = Process::start(&disk, false).unwrap();
-    process.append(0, "second", b"");
-    process.flush(&[0]);
+    process.put("second", b"");
     let name = crate::segment::name(process.directory.manifest().unwrap().segment);
     let mut changed = disk.content(&name).unwrap();
     changed[40] ^= 1;
@@ -249,8 +243,9 @@ fn damage_is_named_and_can_be_accepted() {
     let disk = disk_of(&files);
     let error = recover(&disk, false).err().unwrap();
     let LogError::Damaged(damage) = &error else { panic!("{error}") };
-    assert_eq!((damage.segment, damage.offset, damage.shards.len()), (2, 2 * PAGE_SIZE as u64, 2));
-    assert!(damage.later_groups > 0 && damage.shards[1].later_operations > 0, "{damage}");
+    assert_eq!((damage.segment, damage.offset), (2, 2 * PAGE_SIZE as u64));
+    assert!(damage.first_block > 4 && damage.later_operations == 2 * damage.later_blocks, "{damage}");
+    assert!(damage.later_groups > 0 && damage.later_blocks > 0, "{damage}");
     assert!(
         error.to_string().contains("--accept-loss") && error.to_string().contains("segment 2, offset 8192"),
         "{error}"
@@ -259,8 +254,7 @@ fn damage_is_named_and_can_be_accepted() {
     let disk = restart(&disk);
     let mut process = Process::start(&disk, true).unwrap();
     assert_ne!(process.pairs, expected);
-    process.append(0, "after the loss", b"");
-    process.flush(&[0]);
+    process.put("after the loss", b"");
     let pairs = process.pairs;
     // The groups that were given up are not read again.
     let disk = restart(&disk);
@@ -274,29 +268,12 @@ fn a_loss_beside_a_snapshot_does_not_lose_later_blocks() {
     let disk = new_disk();
     let mut process = Process::start(&disk, false).unwrap();
     let first_group = process.groups.next_group();
-    let (mut shards, mut pages) = (Vec::new(), Pages::default());
-    let mut chunks = ChunkWriter::new(1, 0);
-    chunks.end_step(u64::MAX / 2, 0);
     for number in 0..4 {
-        process.append(0, &format!("key {number}"), b"");
-        process.flush(&[0]);
+        process.put(&format!("key {number}"), b"");
     }
-    process.pairs[0]
-        .iter()
-        .filter(|(key, _)| position(key) > u64::MAX / 2)
-        .for_each(|(key, _)| chunks.push(key, b"", None));
-    chunks.end_step(u64::MAX, 4);
-    let mut empty = ChunkWriter::new(1, 1);
-    empty.end_step(u64::MAX, 0);
-    for (shard, chunks) in [&mut chunks, &mut empty].into_iter().enumerate() {
-        assert!(chunks.finish(&mut pages));
-        let mut file = SnapshotWriter::create(Arc::clone(&disk), 1, shard as u16).unwrap();
-        file.write(&pages).unwrap();
-        let last_block = process.writers[shard].index() - 1;
-        shards.push(ManifestShard { secret_seed: 0, first_block: 1, last_block, file: file.finish().unwrap() });
-    }
-    let manifest = process.directory.manifest().unwrap().clone();
-    let manifest = Manifest { snapshot: Some(1), first_group, shards, ..manifest };
+    process.snapshot(&disk, 1);
+    // As if the walk had begun before the blocks.
+    let manifest = Manifest { first_group, ..process.directory.manifest().unwrap().clone() };
     process.directory.write_manifest(manifest, &process.groups).unwrap();
 
     let mut changed = disk.content("log-0000000000000001").unwrap();
@@ -307,8 +284,7 @@ fn a_loss_beside_a_snapshot_does_not_lose_later_blocks() {
     let disk = restart(&disk);
     let mut process = Process::start(&disk, true).unwrap();
     for number in 0..12 {
-        process.append(0, &format!("later {number}"), b"");
-        process.flush(&[0]);
+        process.put(&format!("later {number}"), b"");
     }
     let (pairs, ..) = recover(&restart(&disk), false).unwrap();
     assert_eq!(pairs, process.pairs);
@@ -318,14 +294,13 @@ fn a_loss_beside_a_snapshot_does_not_lose_later_blocks() {
 fn a_torn_group_is_cut_off_for_good() {
     let disk = new_disk();
     let mut process = Process::start(&disk, false).unwrap();
-    process.append(0, "acknowledged", b"");
-    process.flush(&[0]);
+    process.put("acknowledged", b"");
     let pairs = process.pairs.clone();
-    process.append(0, "torn", &[7; 5000]);
-    process.groups.push(process.writers[0].seal(None).unwrap());
+    process.append("torn", &[7; 2500]);
+    process.push();
     let write = process.groups.next_write().unwrap();
-    process.append(0, "in flight after it", b"");
-    process.groups.push(process.writers[0].seal(None).unwrap());
+    process.append("in flight after it", b"");
+    process.push();
     let later = process.groups.next_write().unwrap();
     process.segments.write(&later).unwrap();
     // Only the first page of the torn group.
@@ -336,8 +311,7 @@ fn a_torn_group_is_cut_off_for_good() {
     let disk = restart(&disk);
     let mut process = Process::start(&disk, false).unwrap();
     assert_eq!(process.pairs, pairs);
-    process.append(1, "later", b"");
-    process.flush(&[1]);
+    process.put("later", b"");
     let pairs = process.pairs;
     // The rest of the torn group appears.
     let file = disk.open("log-0000000000000001").unwrap();
@@ -368,16 +342,17 @@ fn other_directories_are_refused_and_not_touched() {
     assert!(matches!(refusal(&foreign), LogError::Foreign { name } if name == "index.html"));
     assert!(!disk_of(&foreign).list().unwrap().contains(&"lock".to_owned()));
     assert!(matches!(refusal(&without(&["manifest"])), LogError::Incomplete { .. }));
-    assert!(matches!(refusal(&without(&["log"])), LogError::Incomplete { .. }));
-    assert!(matches!(refusal(&without(&["log-0000000000000001"])), LogError::Incomplete { .. }));
-    assert!(matches!(refusal(&without(&["log-0000000000000002"])), LogError::Incomplete { .. }));
+    assert!(matches!(refusal(&without(&["log"])), LogError::LogIncomplete { .. }));
+    assert!(matches!(refusal(&without(&["log-0000000000000001"])), LogError::LogIncomplete { .. }));
+    assert!(matches!(refusal(&without(&["log-0000000000000002"])), LogError::LogIncomplete { .. }));
     // The end of the segment before says that it has a successor.
-    assert!(matches!(refusal(&without(&["log-0000000000000003"])), LogError::Incomplete { .. }));
+    assert!(matches!(refusal(&without(&["log-0000000000000003"])), LogError::LogIncomplete { .. }));
     assert!(matches!(refusal(&without(&["snapshot-0000000000000001-0001"])), LogError::Incomplete { .. }));
+    assert!(matches!(refusal(&without(&["snapshot-0000000000000001-ordered"])), LogError::Incomplete { .. }));
 
     let mut files = files_of_example.clone();
     files.get_mut("log-0000000000000002").unwrap().truncate(2 * PAGE_SIZE);
-    assert!(matches!(refusal(&files), LogError::Incomplete { .. }));
+    assert!(matches!(refusal(&files), LogError::LogIncomplete { .. }));
 
     let mut files = files_of_example.clone();
     files.get_mut("snapshot-0000000000000001-0000").unwrap().truncate(PAGE_SIZE);
@@ -408,46 +383,19 @@ fn a_second_process_is_refused() {
 }
 
 #[test]
-fn a_shard_that_is_new_gets_a_log() {
-    let disk = new_disk();
-    let mut process = Process::start(&disk, false).unwrap();
-    process.append(0, "key", b"value");
-    process.flush(&[0]);
-    let disk = restart(&disk);
-    let (_, end, mut directory) = recover(&disk, false).unwrap();
-    let shards = vec![ManifestShard::default(); 4];
-    let mut writer = BlockWriter::new(3, end.next_block(3));
-    let (mut groups, segments) = directory.begin(end, SETTINGS, Manifest { shards, ..manifest() }, || 99).unwrap();
-    let put = Operation::Put { value: b"", condition: PutCondition::Always };
-    writer.append(0, 1, &Request { key: b"of a new shard", operation: put });
-    groups.push(writer.seal(None).unwrap());
-    let write = groups.next_write().unwrap();
-    segments.write(&write).unwrap();
-    assert_eq!(groups.written(write, Ok(())), [1, 0, 0, 1]);
-
-    let directory = Directory::open(restart(&disk)).unwrap();
-    assert_eq!(directory.manifest().unwrap().shards.len(), SHARDS);
-    let mut found = Vec::new();
-    let end = directory.read_log(false, |block| {
-        found.push((block.shard, block.index));
-        Ok(())
-    });
-    assert_eq!((found, end.unwrap().next_block(3)), (vec![(0, 1), (3, 1)], 2));
-}
-
-#[test]
 fn a_failed_write_stops_the_log() {
     let disk = new_disk();
     let mut process = Process::start(&disk, false).unwrap();
-    process.append(0, "key", b"value");
-    process.groups.push(process.writers[0].seal(None).unwrap());
+    process.append("key", b"value");
+    process.push();
     let write = process.groups.next_write().unwrap();
     disk.fail_at(1, io::ErrorKind::StorageFull);
     let result = process.segments.write(&write);
-    assert_eq!(process.groups.written(write, result), [0, 0]);
+    process.groups.written(write, result);
+    assert_eq!((process.groups.durable_block(), process.groups.durable_floor()), (0, 0));
     let failure = process.groups.failure().unwrap();
     assert_eq!((failure.segment, failure.error.kind()), (1, io::ErrorKind::StorageFull));
-    process.append(0, "key", b"value");
-    process.groups.push(process.writers[0].seal(None).unwrap());
+    process.append("key", b"value");
+    process.push();
     assert!(process.groups.next_write().is_none() && process.groups.next_seal().is_none());
 }

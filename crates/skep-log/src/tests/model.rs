@@ -1,4 +1,4 @@
-//! The plainest store and log: each shard is a map, and all blocks are kept.
+//! The plainest store and log: maps, and all blocks that were sealed.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,24 @@ use skep_core::operation::{Operation, PutCondition, Request, StringWrite};
 
 use super::Random;
 
-/// Pairs of a shard.
+/// Pairs of a space.
 pub(crate) type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// An operation that took place. Appending is not idempotent, so a replay that applies it twice is noticed.
+/// Something in the hash space that took place. Appending is not idempotent, so a replay that applies it twice is
+/// noticed.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     Put(Vec<u8>, Vec<u8>),
     Append(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
+    /// All keys of a shard were removed.
+    Flush(usize),
 }
 
 impl Change {
+    /// Returns an operation on a key.
     pub(crate) fn random(random: &mut Random) -> Change {
-        let key = format!("key {}", random.below(12)).into_bytes();
+        let key = format!("key {}", random.below(24)).into_bytes();
         let bytes = |random: &mut Random, end| {
             let size = random.below(end);
             (0..size).map(|_| random.next() as u8).collect()
@@ -34,17 +38,36 @@ impl Change {
         }
     }
 
-    pub(crate) fn request(&self) -> Request<'_> {
-        let (key, operation) = match self {
-            Change::Put(key, value) => (key, Operation::Put { value, condition: PutCondition::Always }),
-            Change::Append(key, bytes) => (key, Operation::StringWrite(StringWrite::Append(bytes))),
-            Change::Delete(key) => (key, Operation::Delete),
+    /// Returns the key; `None` for a flush.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        match self {
+            Change::Put(key, _) | Change::Append(key, _) | Change::Delete(key) => Some(key),
+            Change::Flush(_) => None,
+        }
+    }
+
+    /// Returns the request; `None` for a flush.
+    pub(crate) fn request(&self) -> Option<Request<'_>> {
+        let operation = match self {
+            Change::Put(_, value) => Operation::Put { value, condition: PutCondition::Always },
+            Change::Append(_, bytes) => Operation::StringWrite(StringWrite::Append(bytes)),
+            Change::Delete(_) => Operation::Delete,
+            Change::Flush(_) => return None,
         };
-        Request { key, operation }
+        Some(Request { key: self.key()?, operation })
+    }
+
+    /// Executes it.
+    pub(crate) fn execute(&self, pairs: &mut Pairs, shards: usize) {
+        match (self, self.request()) {
+            (_, Some(request)) => execute(pairs, &request),
+            (Change::Flush(flushed), _) => pairs.retain(|key, _| shard(key, shards) != *flushed),
+            _ => unreachable!("it has a request"),
+        }
     }
 }
 
-/// Executes an operation of the log on a shard.
+/// Executes an operation of the log.
 pub(crate) fn execute(pairs: &mut Pairs, request: &Request<'_>) {
     match request.operation {
         Operation::Put { value, .. } => _ = pairs.insert(request.key.to_vec(), value.to_vec()),
@@ -62,28 +85,55 @@ pub(crate) fn position(key: &[u8]) -> u64 {
     hash.next()
 }
 
+/// Returns the shard of a key.
+pub(crate) fn shard(key: &[u8], shards: usize) -> usize {
+    Random(position(key)).below(shards)
+}
+
+/// An effect in the ordered space: its version, its key, and the value of a put.
+pub(crate) type Effect = (u64, Vec<u8>, Option<Vec<u8>>);
+
+/// Executes an effect.
+pub(crate) fn take_effect(pairs: &mut Pairs, (_, key, value): &Effect) {
+    match value {
+        Some(value) => _ = pairs.insert(key.clone(), value.clone()),
+        None => _ = pairs.remove(key),
+    }
+}
+
 /// A block as it was sealed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ModelBlock {
     pub(crate) changes: Vec<Change>,
-    pub(crate) transaction: Option<u64>,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) floor: u64,
 }
 
-/// The blocks of one shard, the first of which has the index 1.
+/// The blocks of all threads, the first of which has the number 1.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ModelShard {
+pub(crate) struct Model {
+    pub(crate) shards: usize,
     pub(crate) blocks: Vec<ModelBlock>,
-    /// Last block that was acknowledged.
+    /// Last block and floor that were acknowledged.
     pub(crate) acknowledged: u64,
+    pub(crate) acknowledged_floor: u64,
 }
 
-impl ModelShard {
-    /// Returns the pairs after the first blocks.
-    pub(crate) fn pairs_after(&self, blocks: u64) -> Pairs {
-        let mut pairs = Pairs::new();
-        for change in self.blocks[..blocks as usize].iter().flat_map(|block| &block.changes) {
-            execute(&mut pairs, &change.request());
+impl Model {
+    /// Forgets the blocks after the first ones, and the effects that no floor of these covers. Returns the pairs of both
+    /// spaces and the floor.
+    pub(crate) fn truncate(&mut self, blocks: u64) -> ([Pairs; 2], u64) {
+        self.blocks.truncate(blocks as usize);
+        let floor = self.blocks.iter().map(|block| block.floor).max().unwrap_or(0);
+        let mut pairs = [Pairs::new(), Pairs::new()];
+        let mut effects = Vec::new();
+        for block in &mut self.blocks {
+            block.changes.iter().for_each(|change| change.execute(&mut pairs[0], self.shards));
+            block.effects.retain(|(version, ..)| *version < floor);
+            effects.extend(&block.effects);
         }
-        pairs
+        effects.sort_by_key(|(version, ..)| *version);
+        effects.into_iter().for_each(|effect| take_effect(&mut pairs[1], effect));
+        (pairs, floor)
     }
 }

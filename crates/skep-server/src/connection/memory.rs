@@ -132,9 +132,9 @@ impl Connection {
         metrics.connections_closed_for_memory.add(1);
         tracing::warn!(connection = self.number, bytes = self.held(), "closing a connection: {reason}");
         if let ParsedBatch::Resp(_) | ParsedBatch::Away = self.parsed {
-            self.output.append(format!("-ERR {reason} (--connection-memory)\r\n").as_bytes());
+            self.append_free(format!("-ERR {reason} (--connection-memory)\r\n").as_bytes());
         } else if let ParsedBatch::Memcached(_) = self.parsed {
-            self.output.append(format!("SERVER_ERROR {reason} (--connection-memory)\r\n").as_bytes());
+            self.append_free(format!("SERVER_ERROR {reason} (--connection-memory)\r\n").as_bytes());
         }
         self.finish_parsed();
         if self.parsed.size() == 0 {

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use skep_wire::native::{Hello, ProtocolError, Welcome};
+use skep_wire::native::{Hello, ProtocolError, Welcome, WireError};
 use skep_wire::partition::Partition;
 
 use super::Connection;
 use crate::batch::ReplyBatch;
 use crate::buffer::Input;
-use crate::dispatch::{Dispatch, Limit};
+use crate::dispatch::{Dispatch, Limit, Refusal};
 use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, READ_MAX, SHARE_FOR_REPLIES};
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
@@ -82,13 +82,13 @@ impl Connection {
 
     /// Replies to the hello. The connection now belongs to the shard that the welcome names.
     pub(crate) fn welcome(&mut self, welcome: &Welcome, spaces: Spaces) {
-        self.output.append(&welcome.encode());
+        self.append_free(&welcome.encode());
         self.parsed = ParsedBatch::Native(NativeBatch::new(spaces));
     }
 
     /// Ends a connection that the server does not serve, with these bytes as its reason.
     pub(crate) fn reject(&mut self, reason: &[u8]) {
-        self.output.append(reason);
+        self.append_free(reason);
         self.life.end_requests();
         self.intake.is_exhausted = true;
     }
@@ -100,7 +100,7 @@ impl Connection {
 
     /// Appends bytes to the output that are no reply.
     pub(crate) fn append_output(&mut self, bytes: &[u8]) {
-        self.output.append(bytes);
+        self.append_free(bytes);
     }
 
     /// Returns true if operations are to be submitted.
@@ -120,8 +120,8 @@ impl Connection {
 
     /// Dispatches the operations that are to be submitted, in order, until the limit is reached. The others are
     /// submitted when these have their replies. If it is too late for operations that have not begun, they are refused.
-    pub(crate) fn submit<'a>(&'a self, is_late: bool, dispatch: &mut Dispatch<'_, 'a>, limit: &mut Limit) {
-        self.parsed.submit(self.input.bytes(), self.queue.ranges(), is_late, dispatch, limit);
+    pub(crate) fn submit<'a>(&'a self, refusal: Refusal, dispatch: &mut Dispatch<'_, 'a>, limit: &mut Limit) {
+        self.parsed.submit(self.input.bytes(), self.queue.ranges(), refusal, dispatch, limit);
     }
 
     /// Returns true if the first operation that is to be submitted may be refused.
@@ -253,11 +253,6 @@ impl Connection {
         done
     }
 
-    /// Returns true if a part of the next command, which is isolated, was executed.
-    pub(crate) fn has_begun_isolated(&self) -> bool {
-        matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.has_begun_isolated())
-    }
-
     /// Returns true if the next command, which is isolated, has not begun and must wait for the end of a pause.
     pub(crate) fn is_isolated_paused(&self, context: &mut Context<'_>) -> bool {
         matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_isolated_paused(context))
@@ -285,10 +280,20 @@ impl Connection {
         self.finish_parsed();
     }
 
-    /// Refuses the next command, which is isolated, because it would be executed too late.
-    pub(crate) fn refuse_isolated(&mut self, output: &mut Vec<u8>, context: &mut Context<'_>) {
+    /// Returns true if there are operations whose replies are not in the output.
+    pub(crate) fn awaits_replies(&self) -> bool {
+        !self.queue.ranges().is_empty()
+    }
+
+    /// Returns the error for the next command, which is isolated, if it is refused.
+    pub(crate) fn isolated_refusal(&self, refusal: Refusal) -> Option<WireError> {
+        if let ParsedBatch::Resp(parsed) = &self.parsed { parsed.isolated_refusal(refusal) } else { None }
+    }
+
+    /// Refuses the next command, which is isolated.
+    pub(crate) fn refuse_isolated(&mut self, error: WireError, output: &mut Vec<u8>, context: &mut Context<'_>) {
         if let ParsedBatch::Resp(parsed) = &mut self.parsed {
-            parsed.refuse_isolated(output, context);
+            parsed.refuse_isolated(error, output, context);
         }
     }
 

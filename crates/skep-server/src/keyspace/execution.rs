@@ -70,6 +70,9 @@ impl Stores<'_> {
         match space {
             Space::Hash => {
                 self.part(shard).processor.flush();
+                if let Some(log) = &mut self.log {
+                    log.record_flush(space, shard);
+                }
                 return replies.flush(END);
             }
             Space::Cache => {

@@ -7,6 +7,7 @@ use skep_wire::partition::Partition;
 use skep_wire::resp::{Argument, ReplyWriter};
 
 use super::RespBatch;
+use crate::dispatch::Refusal;
 use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, NOT_IN_TRANSACTION, shards_of_key, wire_error};
@@ -79,11 +80,21 @@ impl RespBatch {
         !self.has_begun_isolated() && self.commands[self.command].action.is_paused(context)
     }
 
-    /// Refuses the next command, which is isolated, because it would be executed too late.
-    pub(crate) fn refuse_isolated(&mut self, output: &mut Vec<u8>, context: &mut Context<'_>) {
+    /// Returns the error for the next command, which is isolated, if it is refused.
+    pub(crate) fn isolated_refusal(&self, refusal: Refusal) -> Option<WireError> {
+        let writes = match &self.commands[self.command].action {
+            Action::Isolated(_, Isolated::Exec(queue)) => queue.writes(),
+            Action::Isolated(name, _) => name.writes(),
+            _ => false,
+        };
+        refusal.of_command(writes).filter(|_| !self.has_begun_isolated())
+    }
+
+    /// Refuses the next command, which is isolated.
+    pub(crate) fn refuse_isolated(&mut self, error: WireError, output: &mut Vec<u8>, context: &mut Context<'_>) {
         let Action::Isolated(name, _) = self.commands[self.command].action else { unreachable!("it is isolated") };
         let begin = output.len();
-        ReplyWriter::new(output, self.session.version).error(&wire_error(WireError::Busy));
+        ReplyWriter::new(output, self.session.version).error(&wire_error(error));
         context.count_refused(name, &output[begin..]);
         if self.session.replies.is_silent() {
             output.truncate(begin);

@@ -3,10 +3,8 @@
 //! Most commands have one operation, on a key. Adjacent ones of one space are dispatched in one loop. All others are
 //! dispatched one at a time.
 
-use skep_wire::native::WireError;
-
 use super::{Command, RespBatch};
-use crate::dispatch::{Dispatch, Limit};
+use crate::dispatch::{Dispatch, Limit, Refusal};
 use crate::keyspace::KeyspaceOperation;
 use crate::reply_queue::ReplyRange;
 use crate::resp_command::CommandRequest;
@@ -21,17 +19,18 @@ struct Part {
 
 impl RespBatch {
     /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
-    /// output. If it is too late for operations that have not begun, they are refused. A command of several keys is
-    /// refused as a whole or not at all, and only if all of its operations are in the queue. One on all keys is not refused.
+    /// output. Operations that have not begun may be refused. A command of several keys is refused as a whole or not at
+    /// all, and if it is late only if all of its operations are in the queue. One on all keys is refused only if it
+    /// removes them.
     pub(crate) fn submit<'a>(
         &'a self,
         input: &'a [u8],
         ranges: &[ReplyRange],
-        is_late: bool,
+        refusal: Refusal,
         dispatch: &mut Dispatch<'_, 'a>,
         limit: &mut Limit,
     ) {
-        let mut is_refused = false;
+        let mut refused = None;
         // Starts at the first operation without a reply in the output. A command of a million keys is submitted in a
         // thousand parts: walking over the others each time would be quadratic.
         let mut operations = RespOperations { parsed: self, input, command: self.command, index: self.operation };
@@ -41,7 +40,7 @@ impl RespBatch {
                 if limit.is_reached() {
                     return;
                 }
-                if range.is_pending() && !is_late && !limit.holds_writes {
+                if range.is_pending() && refusal == Refusal::Nothing && !limit.holds_writes {
                     let count = operations.submit_keys(left, dispatch, limit);
                     if count > 0 {
                         left -= count;
@@ -52,14 +51,18 @@ impl RespBatch {
                 let alike = left;
                 left -= 1;
                 if !range.is_pending() {
-                    is_refused = false;
+                    refused = None;
                     continue;
                 }
                 if part.index == 0 {
-                    is_refused = is_late && part.count <= alike && matches!(request, CommandRequest::Key(_));
+                    refused = match &request {
+                        CommandRequest::Key(request) => refusal.of(&request.operation),
+                        CommandRequest::Keyspace(_, _, operation) => refusal.of_keyspace(operation),
+                    };
+                    refused = refused.filter(|_| refusal != Refusal::Late || part.count <= alike);
                 }
-                if is_refused {
-                    dispatch.refuse(WireError::Busy, 1);
+                if let Some(error) = refused {
+                    dispatch.refuse(error, 1);
                     continue;
                 }
                 match request {

@@ -6,7 +6,7 @@ use skep_wire::resp::ReplyWriter;
 
 use super::expiry::integer;
 use super::table::{CATEGORIES, COMMANDS};
-use super::{Arguments, Context, Session, excerpt};
+use super::{Arguments, Context, Session, excerpt, save_command};
 use crate::limits::PAUSE_MAX;
 
 const ACL_HELP: [&str; 12] = [
@@ -115,8 +115,13 @@ pub(super) fn debug(
     Ok(())
 }
 
-/// Runs `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]`: the server stops as after a SIGTERM, and there is no reply.
-pub(super) fn shut_down(arguments: Arguments<'_>, context: &mut Context<'_>) -> Result<(), String> {
+/// Runs `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]`: the server stops as after a SIGTERM, and there is no reply. With
+/// `SAVE` it takes a snapshot first.
+pub(super) fn shut_down(
+    arguments: Arguments<'_>,
+    session: &mut Session,
+    context: &mut Context<'_>,
+) -> Result<(), String> {
     let has = |word: &str| (1..arguments.count()).any(|index| arguments.is(index, word));
     let is_known =
         |index: usize| ["nosave", "save", "now", "force", "abort"].iter().any(|word| arguments.is(index, word));
@@ -126,8 +131,15 @@ pub(super) fn shut_down(arguments: Arguments<'_>, context: &mut Context<'_>) -> 
     if has("abort") {
         return Err("ERR No shutdown in progress.".to_owned());
     }
-    if has("save") && !has("force") {
-        return Err("ERR Errors trying to SHUTDOWN. Check logs.".to_owned());
+    if has("save") {
+        match save_command::take_snapshot(session, context) {
+            Ok(false) => return Ok(()),
+            Err(reason) if !has("force") => {
+                tracing::warn!("SHUTDOWN SAVE was refused: {reason}");
+                return Err("ERR Errors trying to SHUTDOWN. Check logs.".to_owned());
+            }
+            _ => {}
+        }
     }
     if !context.shared.shut_down() {
         return Err("ERR Errors trying to SHUTDOWN. Check logs.".to_owned());

@@ -6,6 +6,7 @@ use skep_wire::resp::{BULK_SIZE_MAX, ReplyWriter};
 
 use super::{Arguments, Context, excerpt, wrong_argument_count};
 use crate::adjustable::{Adjustable, Setting};
+use crate::durability::Durability;
 use crate::limits::{BACKLOG, PATTERN_SIZE_MAX, PATTERNS_MAX, SLOW_LOG_LENGTH_MAX};
 use crate::shared::Shared;
 
@@ -31,11 +32,18 @@ enum Change {
     Number(fn(&Adjustable) -> &Setting, i64, i64),
     Password,
     Protection,
+    /// The rules for automatic snapshots: there are none.
+    Saves,
+    /// The level of durability: whether there is a log.
+    AppendOnly,
+    /// The level of durability: when the log is flushed.
+    AppendFsync,
 }
 
 /// The settings in the order of their names.
 const SETTINGS: &[(&str, Change)] = &[
-    ("appendonly", Change::Fixed(|_| "no".to_owned())),
+    ("appendfsync", Change::AppendFsync),
+    ("appendonly", Change::AppendOnly),
     ("bind", Change::Fixed(|shared| shared.settings.resp.map_or_else(String::new, |address| address.ip().to_string()))),
     (
         "databases",
@@ -43,6 +51,12 @@ const SETTINGS: &[(&str, Change)] = &[
             let highest =
                 [CACHE_SPACE, ORDERED_SPACE].into_iter().find(|number| shared.spaces().find(*number).is_some());
             (highest.unwrap_or(HASH_SPACE) + 1).to_string()
+        }),
+    ),
+    (
+        "dir",
+        Change::Fixed(|shared| {
+            shared.settings.data_dir.as_ref().map_or_else(String::new, |path| path.display().to_string())
         }),
     ),
     ("io-threads", Change::Fixed(|shared| shared.settings.shards.to_string())),
@@ -56,7 +70,7 @@ const SETTINGS: &[(&str, Change)] = &[
     ("proto-max-bulk-len", Change::Fixed(|_| BULK_SIZE_MAX.to_string())),
     ("protected-mode", Change::Protection),
     ("requirepass", Change::Password),
-    ("save", Change::Fixed(|_| String::new())),
+    ("save", Change::Saves),
     ("slowlog-log-slower-than", Change::Number(|numbers| &numbers.slow_log_from, -1, i64::MAX)),
     ("slowlog-max-len", Change::Number(|numbers| &numbers.slow_log_length, 0, SLOW_LOG_LENGTH_MAX as i64)),
     ("tcp-backlog", Change::Fixed(|_| BACKLOG.to_string())),
@@ -80,7 +94,7 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, contex
             context.shared.reset_totals();
             writer.simple("OK");
         }
-        "rewrite" => return Err("ERR The server is running without a config file".to_owned()),
+        "rewrite" => return Err("ERR Skep does not write its configuration file".to_owned()),
         _ => writer.lines(&HELP),
     }
     Ok(())
@@ -104,6 +118,8 @@ enum Checked {
     Number(i64),
     Password(Option<Password>),
     Protection(bool),
+    AppendOnly(bool),
+    AppendFsync(Durability),
 }
 
 /// Changes settings, all or none.
@@ -128,6 +144,7 @@ fn set(arguments: Arguments<'_>, context: &Context<'_>) -> Result<(), String> {
             Err(reason) => return refusal(&reason),
         }
     }
+    let level = level_of(&changes, context.shared)?;
     for (setting, value) in changes {
         match (&SETTINGS[setting].1, value) {
             (Change::Number(setting, ..), Checked::Number(number)) => setting(&context.shared.adjustable).set(number),
@@ -136,9 +153,42 @@ fn set(arguments: Arguments<'_>, context: &Context<'_>) -> Result<(), String> {
             _ => {}
         }
     }
+    if let (Some((level, with_log)), Some(log)) = (level, &context.shared.log) {
+        log.set_levels(level, with_log);
+    }
     // A shard may sleep without a timeout.
     context.wake_shards();
     Ok(())
+}
+
+/// Returns the level of durability that the new values of `appendonly` and `appendfsync` mean together, in any order, and the
+/// level that `appendonly yes` means from then on.
+fn level_of(changes: &[(usize, Checked)], shared: &Shared) -> Result<Option<(Durability, Durability)>, String> {
+    let (mut has_log, mut fsync) = (None, None);
+    for (_, value) in changes {
+        match value {
+            Checked::AppendOnly(value) => has_log = Some(*value),
+            Checked::AppendFsync(value) => fsync = Some(*value),
+            _ => {}
+        }
+    }
+    let with_log = fsync.unwrap_or_else(|| level_with_log(shared));
+    let level = match (has_log, fsync) {
+        (None, None) => return Ok(None),
+        (Some(false), _) => Durability::Memory,
+        _ => with_log,
+    };
+    let is_possible = shared.log.is_some()
+        // Values that are there already, as tools write them back.
+        || has_log != Some(true) && fsync.is_none_or(|fsync| fsync == level_with_log(shared));
+    if !is_possible {
+        let name = if fsync.is_some() { "appendfsync" } else { "appendonly" };
+        return Err(format!(
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - the server has no data directory: start it \
+             with --data-dir"
+        ));
+    }
+    Ok(Some((level, with_log)))
 }
 
 impl Change {
@@ -146,9 +196,14 @@ impl Change {
     fn value(&self, shared: &Shared) -> String {
         match self {
             Change::Fixed(value) => value(shared),
+            Change::Saves => String::new(),
             Change::Number(setting, ..) => setting(&shared.adjustable).get().to_string(),
             Change::Password => if shared.access.needs_password() { "(hidden)" } else { "" }.to_owned(),
             Change::Protection => if shared.access.is_protected() { "yes" } else { "no" }.to_owned(),
+            Change::AppendOnly => if level(shared) == Durability::Memory { "no" } else { "yes" }.to_owned(),
+            Change::AppendFsync => {
+                if level_with_log(shared) == Durability::Second { "everysec" } else { "always" }.to_owned()
+            }
         }
     }
 
@@ -157,6 +212,10 @@ impl Change {
         match self {
             Change::Fixed(value) if value(shared).as_bytes().eq_ignore_ascii_case(text) => Ok(Checked::Same),
             Change::Fixed(_) => Err("can't set immutable config".to_owned()),
+            Change::Saves if text.is_empty() => Ok(Checked::Same),
+            Change::Saves => {
+                Err("a log makes this unnecessary (--data-dir); at the level memory, let cron send BGSAVE".to_owned())
+            }
             Change::Number(_, least, most) => {
                 let number = super::decimal(text).ok_or("argument couldn't be parsed into an integer")?;
                 if (*least..=*most).contains(&number) {
@@ -170,6 +229,17 @@ impl Change {
                 Some(password) => Ok(Checked::Password(Some(password))),
                 None => Err("a password has 1 to 512 bytes".to_owned()),
             },
+            Change::AppendOnly => match text.to_ascii_lowercase().as_slice() {
+                b"yes" => Ok(Checked::AppendOnly(true)),
+                b"no" => Ok(Checked::AppendOnly(false)),
+                _ => Err("argument must be 'yes' or 'no'".to_owned()),
+            },
+            Change::AppendFsync => match text.to_ascii_lowercase().as_slice() {
+                b"everysec" => Ok(Checked::AppendFsync(Durability::Second)),
+                b"always" => Ok(Checked::AppendFsync(Durability::Always)),
+                b"no" => Err("the log is never left to the kernel: choose everysec, or appendonly no".to_owned()),
+                _ => Err("argument must be 'everysec' or 'always'".to_owned()),
+            },
             Change::Protection => match text.to_ascii_lowercase().as_slice() {
                 b"yes" => Ok(Checked::Protection(true)),
                 b"no" => Ok(Checked::Protection(false)),
@@ -177,6 +247,16 @@ impl Change {
             },
         }
     }
+}
+
+/// Returns the level of durability that was asked for last.
+fn level(shared: &Shared) -> Durability {
+    shared.log.as_ref().map_or(Durability::Memory, |log| log.wanted_level())
+}
+
+/// Returns the last level with a log that was asked for.
+fn level_with_log(shared: &Shared) -> Durability {
+    shared.log.as_ref().map_or(Durability::Always, |log| log.level_with_log())
 }
 
 /// Returns true if a name matches a pattern of `*`, `?` and characters in either case. Takes at most the product of the

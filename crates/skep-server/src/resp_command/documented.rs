@@ -7,7 +7,7 @@ use super::subcommands::{SUBCOMMANDS, Subcommand};
 use super::table::{COMMANDS, CommandName};
 
 /// Commands of Redis that are missing, by group.
-const MISSING: [(&str, &[&str]); 9] = [
+const MISSING: [(&str, &[&str]); 8] = [
     ("lists", &["BLPOP", "LPUSH", "LRANGE", "RPUSH", "…"]),
     ("hashes", &["HGET", "HSET", "…"]),
     ("sets and sorted sets", &["SADD", "SMEMBERS", "ZADD", "ZRANGE", "…"]),
@@ -15,7 +15,6 @@ const MISSING: [(&str, &[&str]); 9] = [
     ("messages", &["PSUBSCRIBE", "PUBLISH", "SUBSCRIBE", "…"]),
     ("scripts", &["EVAL", "EVALSHA", "FCALL", "SCRIPT", "…"]),
     ("positions and HyperLogLogs", &["GEOADD", "GEOSEARCH", "PFADD", "PFCOUNT", "…"]),
-    ("persistence", &["BGREWRITEAOF", "BGSAVE", "LASTSAVE", "SAVE"]),
     ("others", &["CLUSTER", "FAILOVER", "LCS", "MIGRATE", "MODULE", "MOVE", "REPLICAOF", "SORT", "SWAPDB", "…"]),
 ];
 

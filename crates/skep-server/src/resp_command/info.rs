@@ -8,6 +8,7 @@ use super::info_statistics::{command_stats, error_stats, latency_stats, stats};
 use super::{Arguments, REDIS_VERSION};
 use crate::counter::Counter;
 use crate::delays::DelayCounts;
+use crate::durability::{Durability, Log, Snapshots};
 use crate::limits::TICK;
 use crate::metrics::CacheMetrics;
 use crate::shared::Shared;
@@ -221,26 +222,46 @@ fn resident_bytes() -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Nothing is saved, and nothing failed.
-fn persistence(text: &mut String, _: &Shared) {
+/// The log and its snapshots, which are what Redis calls RDB files and rewritten AOFs.
+fn persistence(text: &mut String, shared: &Shared) {
+    let log = shared.log.as_deref();
+    let snapshots = log.map(|log| &log.snapshots);
+    let status = |is_ok| if is_ok { "ok" } else { "err" };
+    let is_taken = u8::from(log.is_some_and(Log::is_saving));
+    let snapshot_status = status(!snapshots.is_some_and(Snapshots::has_failed));
+    let last_time = snapshots.map_or(-1, Snapshots::last_time);
+    let present_time = snapshots.and_then(Snapshots::seconds).unwrap_or(-1);
+    let level = log.map_or(Durability::Memory, Log::level);
     fields! { text
         "loading" 0
         "async_loading" 0
-        "rdb_bgsave_in_progress" 0
-        "rdb_last_save_time" 0
-        "rdb_last_bgsave_status" "ok"
-        "rdb_last_bgsave_time_sec" -1
-        "rdb_current_bgsave_time_sec" -1
-        "rdb_saves" 0
+        "rdb_bgsave_in_progress" is_taken
+        "rdb_last_save_time" snapshots.map_or(0, Snapshots::last_at)
+        "rdb_last_bgsave_status" snapshot_status
+        "rdb_last_bgsave_time_sec" last_time
+        "rdb_current_bgsave_time_sec" present_time
+        "rdb_saves" snapshots.map_or(0, Snapshots::completed)
         "rdb_last_cow_size" 0
-        "aof_enabled" 0
-        "aof_rewrite_in_progress" 0
+        "aof_enabled" u8::from(level != Durability::Memory)
+        "aof_rewrite_in_progress" is_taken
         "aof_rewrite_scheduled" 0
-        "aof_last_rewrite_time_sec" -1
-        "aof_current_rewrite_time_sec" -1
-        "aof_last_bgrewrite_status" "ok"
-        "aof_last_write_status" "ok"
+        "aof_last_rewrite_time_sec" last_time
+        "aof_current_rewrite_time_sec" present_time
+        "aof_last_bgrewrite_status" snapshot_status
+        "aof_last_write_status" status(!log.is_some_and(|log| log.troubles.are_any()))
         "aof_last_cow_size" 0
+        "skep_durability" level
+    }
+    let Some(log) = log else { return };
+    fields! { text
+        "skep_log_unflushed_bytes" log.unflushed_bytes()
+        "skep_log_written_bytes" log.durable_bytes()
+        "skep_load_milliseconds" log.load_time().as_millis()
+        "skep_data_bytes" log.disk_space.used()
+        "skep_data_free_bytes" log.disk_space.free()
+    }
+    if let Some(reason) = log.troubles.reason() {
+        fields! { text "skep_log_trouble" reason }
     }
 }
 

@@ -33,6 +33,7 @@ mod monitor_command;
 mod object_command;
 mod operands;
 mod restore_command;
+mod save_command;
 mod scan_command;
 mod server_command;
 mod session;
@@ -565,6 +566,7 @@ pub(crate) fn store_error(error: OperationError) -> String {
 pub(crate) fn wire_error(error: WireError) -> String {
     match error {
         WireError::Busy => "BUSY the server is busy: send the command again later".to_owned(),
+        WireError::NotDurable => format!("MISCONF {error}"),
         _ => format!("ERR {error}"),
     }
 }

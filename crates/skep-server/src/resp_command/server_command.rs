@@ -6,7 +6,9 @@ use super::table::CommandName;
 use super::{
     Arguments, Context, DISCARDED, REDIS_VERSION, Session, client_command, command_command, config_command, info,
 };
-use super::{admin_command, excerpt, monitor_command, object_command, slow_log_command, wrong_argument_count};
+use super::{
+    admin_command, excerpt, monitor_command, object_command, save_command, slow_log_command, wrong_argument_count,
+};
 use crate::spaces::Space;
 
 /// Runs a command and writes its reply. On an error, returns the error message. The number of arguments has been
@@ -80,8 +82,13 @@ pub(super) fn run(
         }
         CommandName::Role => admin_command::role(&mut writer),
         CommandName::Wait => return admin_command::wait(arguments, &mut writer),
+        CommandName::WaitAof => return save_command::wait(arguments, &mut writer, session, context),
+        CommandName::Save => return save_command::save(&mut writer, session, context),
+        CommandName::BgSave => return save_command::background_save(arguments, &mut writer, context),
+        CommandName::BgRewriteAof => return save_command::rewrite(&mut writer, context),
+        CommandName::LastSave => save_command::last_save(&mut writer, context),
         CommandName::Debug => return admin_command::debug(arguments, &mut writer, session, context),
-        CommandName::Shutdown => return admin_command::shut_down(arguments, context),
+        CommandName::Shutdown => return admin_command::shut_down(arguments, session, context),
         _ => unreachable!("commands on keys and SELECT are decoded as such"),
     }
     Ok(())

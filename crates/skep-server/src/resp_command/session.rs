@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use skep_wire::resp::Version;
 
+use super::save_command::Awaited;
+
 /// The state of a RESP connection. A connection begins with the default, except for the password.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
@@ -15,6 +17,8 @@ pub(crate) struct Session {
     pub(crate) replies: Replies,
     /// When the `DEBUG SLEEP` that is being executed ends.
     pub(crate) sleeps_until: Option<Instant>,
+    /// What the command that is being executed waits for.
+    pub(crate) awaited: Option<Awaited>,
     /// The number from which on a `CLIENT KILL` continues, and the connections that it has killed.
     pub(crate) kill_progress: (u64, i64),
 }

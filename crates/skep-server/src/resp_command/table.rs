@@ -131,11 +131,16 @@ commands! {
     Acl "acl" -2 ["noscript" "loading" "stale"] (0, 0, 0) "server" "6.0.0" "Tells about the one user: WHOAMI, USERS, LIST, CAT."
     Role "role" 1 ["noscript" "loading" "stale" "fast"] (0, 0, 0) "server" "2.8.12" "Returns the role of the server: master, without replicas."
     Wait "wait" 3 ["noscript"] (0, 0, 0) "generic" "3.0.0" "Returns the number of replicas that have the writes: 0, at once."
+    WaitAof "waitaof" 4 ["noscript" "no_multi"] (0, 0, 0) "generic" "7.2.0" "Waits until the writes so far are on disk: WAITAOF numlocal numreplicas timeout."
+    Save "save" 1 ["admin" "noscript" "no_async_loading" "no_multi"] (0, 0, 0) "server" "1.0.0" "Takes a snapshot, and waits for it. Other connections do not."
+    BgSave "bgsave" -1 ["admin" "noscript" "no_async_loading"] (0, 0, 0) "server" "1.0.0" "Begins a snapshot: SCHEDULE."
+    BgRewriteAof "bgrewriteaof" 1 ["admin" "noscript" "no_async_loading"] (0, 0, 0) "server" "1.0.0" "Begins a snapshot, after which the log is short."
+    LastSave "lastsave" 1 ["loading" "stale" "fast"] (0, 0, 0) "server" "1.0.0" "Returns when the last snapshot was complete."
     SlowLog "slowlog" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "2.2.12" "Returns the slowest of the last commands: GET, LEN, RESET."
     Latency "latency" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "2.8.13" "Returns the delays of commands: HISTOGRAM, DOCTOR, LATEST, HISTORY, RESET."
     Monitor "monitor" 1 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "1.0.0" "Sends the commands of all connections to this one."
     Debug "debug" -2 ["admin" "noscript" "loading" "stale"] (0, 0, 0) "server" "1.0.0" "Delays the connection: SLEEP."
-    Shutdown "shutdown" -1 ["admin" "noscript" "loading" "stale" "no_multi" "allow_busy"] (0, 0, 0) "server" "1.0.0" "Stops the server: NOSAVE, NOW, FORCE."
+    Shutdown "shutdown" -1 ["admin" "noscript" "loading" "stale" "no_multi" "allow_busy"] (0, 0, 0) "server" "1.0.0" "Stops the server: SAVE, NOSAVE, NOW, FORCE."
 }
 
 /// Number of commands.
@@ -160,16 +165,19 @@ impl CommandInfo {
             "generic" if self.keys.0 > 0 || matches!(self.name, "keys" | "scan" | "randomkey") => "keyspace",
             "server" if matches!(self.name, "dbsize" | "flushall" | "flushdb") => "keyspace",
             "server" if self.name == "command" => "connection",
-            "generic" if self.name == "wait" => "connection",
+            "generic" if matches!(self.name, "wait" | "waitaof") => "connection",
             _ => "",
         };
         let is_dangerous = self.has("admin")
-            || matches!(self.name, "info" | "restore" | "role" | "keys" | "flushall" | "flushdb" | "shutdown");
+            || matches!(
+                self.name,
+                "info" | "restore" | "role" | "keys" | "flushall" | "flushdb" | "shutdown" | "lastsave"
+            );
         [
             (of_group, !of_group.is_empty()),
             ("write", self.has("write")),
             ("read", self.has("readonly")),
-            ("admin", self.has("admin") || self.name == "role"),
+            ("admin", self.has("admin") || matches!(self.name, "role" | "lastsave")),
             ("dangerous", is_dangerous),
             ("fast", self.has("fast")),
             ("slow", !self.has("fast")),

@@ -83,7 +83,21 @@ impl Driven<'_> {
         self.shard.poll(now);
         // As if the generator's requests with expiries came after all of these.
         let time = UnixTime::after(now - self.begin + Duration::from_millis(EXPIRIES_END));
-        self.shard.work(&mut self.stores, now, time).then_some(self.shard.executed)
+        let worked = self.shard.work(&mut self.stores, now, time);
+        self.shard.lend_after_turn(&mut self.stores);
+        worked.then_some(self.shard.executed)
+    }
+
+    /// Returns true if a command on the shard's keys has begun and is not done.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.shard.holds.have_own_run()
+    }
+
+    /// Makes a step for a snapshot, if there is one to make.
+    pub(crate) fn walk(&mut self) {
+        if !self.shard.holds.is_held() && self.stores.may_walk() {
+            self.stores.walk_step();
+        }
     }
 
     /// Ends a turn, which took `spent`.

@@ -31,9 +31,11 @@ use std::time::Instant;
 
 use skep_wire::partition::Partition;
 
+use super::replies_held::{list_held, release, seal};
 use super::{Message, Shard, Visitor};
 use crate::connection::{Connection, Next};
 use crate::connections::Token;
+use crate::dispatch::Refusal;
 use crate::limits::{HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX, TURN_SIZE_MAX};
 use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
@@ -58,6 +60,8 @@ pub(super) struct Holds {
     spare: VecDeque<Token>,
     /// A command on this shard's keys that has begun, and waits.
     own_run: Option<(Begun, Step)>,
+    /// A command that had begun was abandoned.
+    is_abandoned: bool,
 }
 
 /// A command on a shard's own keys that has begun.
@@ -171,13 +175,23 @@ impl Holds {
         self.blocked().any(|(blocked, _)| blocked == Some(token))
     }
 
+    /// Returns true if a command has begun and is not done.
+    fn has_begun(&self) -> bool {
+        self.blocked().next().is_some()
+    }
+
     /// Abandons the command that has begun: the server ends.
     pub(super) fn abandon(&mut self) {
-        self.own_run = None;
+        self.is_abandoned |= self.own_run.take().is_some();
         if let Some(hold) = &mut self.hold {
-            hold.blocked = None;
+            self.is_abandoned |= hold.blocked.take().is_some();
             hold.connections.clear();
         }
+    }
+
+    /// Returns true, once, if a command that has begun was abandoned: a part of it must not get into the log.
+    pub(super) fn take_abandoned(&mut self) -> bool {
+        std::mem::take(&mut self.is_abandoned)
     }
 
     /// Lets a connection wait for a hold of these shards.
@@ -218,6 +232,13 @@ impl Shard {
     /// Continues commands that have begun, and the holds. Returns true if something was done.
     pub(super) fn serve_holds(&mut self, stores: &mut Stores<'_>, now: Instant) -> bool {
         let mut worked = false;
+        if self.holds.has_begun()
+            && let Some(log) = &self.parts.shared.log
+            && log.holds_up(self.write_refusal)
+        {
+            // A long command waits for the disk.
+            return false;
+        }
         if let Some(part) = self.holds.returned.take() {
             stores.take_back(part);
             self.holds.is_lent = false;
@@ -238,7 +259,10 @@ impl Shard {
             stores.publish(&self.parts.shared);
             match (begun, step) {
                 (begun, Some(step)) => self.holds.own_run = Some((begun, step)),
-                (Begun::Visit(visitor), None) => self.send_back(visitor),
+                (Begun::Visit(visitor), None) => {
+                    seal(stores);
+                    self.send_back(visitor);
+                }
                 (Begun::Connection(_), None) => {}
             }
         }
@@ -282,6 +306,7 @@ impl Shard {
         stores.set_time(self.time);
         let hold = self.holds.hold.as_mut().expect("a hold is complete");
         let (held, mut connections) = (hold.shards, std::mem::take(&mut hold.connections));
+        stores.swap_log();
         let mut bounds = Bounds::new(stores, held);
         while let Some(token) = connections.pop_front() {
             if let Some(step) = self.run_held(token, &mut bounds, now) {
@@ -289,9 +314,11 @@ impl Shard {
                 let executed = bounds.executed;
                 let hold = self.holds.hold.as_mut().expect("a hold is complete");
                 (hold.connections, hold.blocked) = (connections, Some(step));
+                bounds.stores.swap_log();
                 return executed > 0 || step == Step::More;
             }
         }
+        stores.swap_log();
         stores.publish(&self.parts.shared);
         for (shard, part) in stores.give_back() {
             self.parts.handovers[usize::from(shard)].send(Message::GiveBack(part, self.time));
@@ -299,6 +326,14 @@ impl Shard {
         self.holds.hold = None;
         self.holds.spare = connections;
         true
+    }
+
+    /// Lends the store after a turn, and after the part of a snapshot's walk that follows it: a shard whose store is asked for
+    /// all the time makes steps too.
+    pub(super) fn lend_after_turn(&mut self, stores: &mut Stores<'_>) {
+        if !self.waits_for_log {
+            self.lend(stores);
+        }
     }
 
     /// Lends the store to a shard that has asked for it: the shard is between two batches.
@@ -331,7 +366,7 @@ impl Shard {
             (&self.replies, &mut self.encoded, &mut context, &self.shard_budget),
             &self.parts.partition,
             now,
-            false,
+            self.write_refusal,
         );
         self.executed += bounds.executed - begun;
         if replied > 0 {
@@ -340,7 +375,12 @@ impl Shard {
         endpoint.activity.record(context.last_command, turn.served_at);
         let held_until = context.held_until;
         bounds.slow_room = context.slow_room;
-        let next = endpoint.write(&self.encoded, true, metrics, now, &mut self.shard_budget);
+        if !matches!(isolation, Isolation::Blocked(_)) {
+            seal(bounds.stores);
+        }
+        let release = release(bounds.stores, isolation, &mut endpoint.connection, self.log_failure.0);
+        let next = endpoint.write((&self.encoded, release), true, metrics, now, &mut self.shard_budget);
+        list_held(&mut self.awaiting, (token, &endpoint.connection), release);
         self.encoded.clear();
         let is_postponed = context.is_postponed && next == Next::Work;
         if let Isolation::Blocked(step) = isolation {
@@ -371,15 +411,15 @@ impl Shard {
 }
 
 /// Runs the isolated commands of a connection as far as the held shards and the operations of the turn permit, and encodes
-/// the replies to the commands between them. Returns the number of operations that were executed. If `is_late`, commands that have
-/// not begun are refused.
+/// the replies to the commands between them. Returns the number of operations that were executed. Commands that have
+/// not begun may be refused.
 pub(super) fn run(
     connection: &mut Connection,
     bounds: &mut Bounds<'_, '_>,
     (replies, output, context, shard_budget): (&SpaceReplies, &mut Vec<u8>, &mut Context<'_>, &ShardBudget),
     partition: &Partition,
     now: Instant,
-    is_late: bool,
+    refusal: Refusal,
 ) -> (Isolation, usize) {
     let mut count = 0;
     while let Some(shards) = connection.isolated_shards(partition, shard_budget) {
@@ -393,8 +433,8 @@ pub(super) fn run(
             return (Isolation::Later, count);
         }
         let executed = bounds.executed;
-        if is_late && !connection.has_begun_isolated() {
-            connection.refuse_isolated(output, context);
+        if let Some(error) = connection.isolated_refusal(refusal) {
+            connection.refuse_isolated(error, output, context);
         } else {
             let done = connection.run_isolated(output, bounds, context, partition, now);
             // Others may see the metrics a little later.

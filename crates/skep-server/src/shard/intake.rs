@@ -209,7 +209,7 @@ impl Shard {
         if let Err(refusal) = shared.access.check_hello(address.ip(), hello) {
             match refusal {
                 Refusal::Protected => self.metrics().connections_denied.add(1),
-                Refusal::Full => self.metrics().connections_refused.add(1),
+                Refusal::Full | Refusal::Loading => self.metrics().connections_refused.add(1),
                 Refusal::PasswordNeeded | Refusal::PasswordWrong => self.metrics().passwords_refused.add(1),
             }
             if let Some(connection) = self.connections.connection_mut(token) {

@@ -41,7 +41,10 @@ impl Shard {
             self.finished = true;
             // Release and acquire: the last shard to finish ends them all, and none may miss a reply that was sent
             // before.
-            self.parts.shared.shards_busy.fetch_sub(1, Ordering::AcqRel);
+            let busy = self.parts.shared.shards_busy.fetch_sub(1, Ordering::AcqRel);
+            if let Some(log) = self.parts.shared.log.as_ref().filter(|_| busy == 1) {
+                log.end();
+            }
             for handover in &self.parts.handovers {
                 handover.waker.wake();
             }

@@ -50,7 +50,7 @@ impl Bench {
         let settings =
             ServerSettings { shards, ordered_memory: 0, memory: u64::from(shards) * (32 << 20), ..settings.clone() };
         // For the shards, which borrow from it: they live as long as the process of the test.
-        let shared: &'static Arc<Shared> = Box::leak(Box::new(Arc::new(Shared::new(settings, None, 1, 2))));
+        let shared: &'static Arc<Shared> = Box::leak(Box::new(Arc::new(Shared::new(settings, None, None, 1, 2))));
         let now = Instant::now();
         let shards = driven_shards(shared, now, &mut Steps::default()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -376,10 +376,10 @@ fn operations_without_memory_leave_the_turns_to_others() {
         let mut reader = bench.resp(0);
         for _ in 0..20 {
             (0..5).for_each(|_| _ = bench.turn(0));
-            let Driven { shard, .. } = &mut bench.shards[0];
+            let Driven { shard, stores, .. } = &mut bench.shards[0];
             assert!(shard.is_stuck());
             // Nothing wakes it.
-            shard.sleep(bench.now, None);
+            shard.sleep(bench.now, stores);
             bench.send(&mut reader, &command(&[b"GET", b"missing"]));
             let turns = bench.turns_until(&mut reader, 5, 1000);
             assert!(turns <= 2, "{turns} turns beside {count}");

@@ -39,10 +39,11 @@ use std::time::{Duration, Instant};
 
 use super::forwarded::submit_arrivals;
 use super::hold::{Begun, Bounds, Isolation, run};
+use super::replies_held::{list_held, release, seal};
 use super::{Parts, Shard};
-use crate::connection::Next;
+use crate::connection::{Next, Release};
 use crate::connections::Token;
-use crate::dispatch::{Dispatch, Limit, Outgoing};
+use crate::dispatch::{Dispatch, Limit, Outgoing, Refusal};
 use crate::endpoint::Endpoint;
 use crate::exchange::Peer;
 use crate::limits::{
@@ -208,6 +209,7 @@ impl Shard {
             replies,
             stop_until,
             first_ready,
+            write_refusal,
             ..
         } = self;
         let Parts { index: own, shared, peers, partition, .. } = parts;
@@ -259,7 +261,8 @@ impl Shard {
                 is_retry: connection.is_returned(),
                 busy: 0,
             };
-            connection.submit(is_late, &mut dispatch, &mut limit);
+            let refusal = if is_late { Refusal::Late } else { *write_refusal };
+            connection.submit(refusal, &mut dispatch, &mut limit);
             size += limit.size;
             metrics.refused.add(dispatch.busy);
             submission.destinations = start..destinations.len();
@@ -288,6 +291,7 @@ impl Shard {
             stores.publish(shared);
         }
         self.requests = requests.recycle();
+        seal(stores);
     }
 
     /// Sends replies back to other shards, writes the replies of the batch, and puts connections into the lists of the
@@ -335,6 +339,8 @@ impl Shard {
                 ),
             };
             has_progress |= done > 0;
+            // Replies of the server itself, such as to PING, rest on nothing.
+            let rests_on_nothing = !connection.awaits_replies() && !connection.has_isolated();
             let read_at = connection.read_at();
             let counters = (&mut self.calls, &mut self.monitor_lines);
             let mut context =
@@ -346,7 +352,8 @@ impl Shard {
                 let is_late =
                     self.stop_until.is_none() && self.window.is_late(connection.read_at(), now, left, self.others_wait);
                 let parts = (&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
-                let (over, count) = run(connection, &mut bounds, parts, &self.parts.partition, now, is_late);
+                let refusal = if is_late { Refusal::Late } else { self.write_refusal };
+                let (over, count) = run(connection, &mut bounds, parts, &self.parts.partition, now, refusal);
                 (isolation, replied) = (over, replied + count);
                 if let Isolation::Blocked(step) = isolation {
                     // Nothing else is executed until it is done.
@@ -367,7 +374,16 @@ impl Shard {
             endpoint.activity.record(context.last_command, turn.served_at);
             let is_first_again = index < self.resumed && self.encoded.is_empty();
             let output_size = connection.output_size() + self.encoded.len();
-            let next = endpoint.write(&self.encoded, written < TURN_SIZE_MAX, metrics, now, &mut self.shard_budget);
+            if !bounds.is_over {
+                seal(bounds.stores);
+            }
+            let release = match rests_on_nothing {
+                true => Release::Same,
+                false => release(bounds.stores, isolation, &mut endpoint.connection, self.log_failure.0),
+            };
+            let may_write_much = written < TURN_SIZE_MAX;
+            let next = endpoint.write((&self.encoded, release), may_write_much, metrics, now, &mut self.shard_budget);
+            list_held(&mut self.awaiting, (token, &endpoint.connection), release);
             self.encoded.clear();
             let Endpoint { connection, transport, is_queued, waits_since, .. } = endpoint;
             written += output_size - connection.output_size();

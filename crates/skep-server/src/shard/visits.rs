@@ -19,13 +19,17 @@
 //! its owner is held, it is in the queue there, and the hold ends without it. A connection that ends meanwhile is closed
 //! at once. Its commands are dropped when they come back.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Shard;
 use super::hold::{Begun, Bounds};
+use super::replies_held::{list_held, seal, shown_version};
 use crate::buffer::Input;
-use crate::connection::Next;
+use crate::connection::{Next, Release};
 use crate::connections::Token;
+use crate::dispatch::Refusal;
+use crate::durability::Log;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{ENCODED_MAX, TURN_SIZE_MAX};
 use crate::memory_budget::MemoryBudget;
@@ -164,7 +168,13 @@ impl Shard {
         } else if visit.commands > 0 {
             self.replied.push((visit.executed.max(visit.commands), visit.read_at));
         }
-        match endpoint.write(&forwarded.encoded, true, metrics, now, &mut self.shard_budget) {
+        // Its shard has sealed what the visit has executed.
+        let (version, known_failure) = (shown_version(Some(&shared)), self.log_failure.0);
+        let release = |log: &Arc<Log>| log.release(&mut endpoint.connection, version, known_failure);
+        let release = shared.log.as_ref().map_or(Release::Now, release);
+        let next = endpoint.write((&forwarded.encoded, release), true, metrics, now, &mut self.shard_budget);
+        list_held(&mut self.awaiting, (token, &endpoint.connection), release);
+        match next {
             Next::Work => self.queue(token),
             Next::Wait => {}
             Next::Starve => self.starve(token),
@@ -191,6 +201,7 @@ impl Shard {
             bounds.left -= 1;
             match self.run_visit(&mut visitor, &mut bounds, now) {
                 None => {
+                    seal(bounds.stores);
                     size += visitor.forwarded.encoded.len();
                     self.visitors.push_back(visitor);
                     done += 1;
@@ -228,9 +239,11 @@ impl Shard {
         let visit = visit.as_mut().expect("it is a visit");
         let is_late = self.stop_until.is_none()
             && self.window.is_late(visit.read_at, now, visit.operations_left, self.others_wait);
+        let refusal = if is_late { Refusal::Late } else { self.write_refusal };
         let has_begun = visit.parsed.has_begun_isolated();
         let has_room = self.shard_budget.has_room_for_large_replies();
-        if !has_begun && !is_late && !has_room && !visit.parsed.is_next_reply_short() {
+        let is_refused = visit.parsed.isolated_refusal(refusal).is_some();
+        if !has_begun && !is_refused && !has_room && !visit.parsed.is_next_reply_short() {
             *shortage = Some(Shortage::Replies);
             return None;
         }
@@ -246,8 +259,8 @@ impl Shard {
             if !has_begun && parsed.is_isolated_paused(&mut context) {
                 break;
             }
-            let done = if is_late && !has_begun {
-                parsed.refuse_isolated(encoded, &mut context);
+            let done = if let Some(error) = parsed.isolated_refusal(refusal) {
+                parsed.refuse_isolated(error, encoded, &mut context);
                 Ok(())
             } else {
                 parsed.run_isolated(input.bytes(), encoded, bounds, &mut context, partition, now)

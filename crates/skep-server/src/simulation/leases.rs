@@ -98,7 +98,7 @@ fn a_page_that_is_asked_for_too_late_is_refused() {
     let settings =
         ServerSettings { memory: 16 << 20, ordered_memory: 8 << 20, lease_time, ..ServerSettings::default() };
     let ordered = settings.ordered(1).map(|settings| OrderedStore::new(&settings).expect("there is memory"));
-    let shared = Arc::new(Shared::new(settings, ordered, 1, 2));
+    let shared = Arc::new(Shared::new(settings, ordered, None, 1, 2));
     let mut scene = Scene::new(&shared);
     assert_eq!(scene.ask("SELECT 1"), "+OK\r\n");
     assert_eq!(scene.ask("MSET a 1 b 2 c 3"), "+OK\r\n");

@@ -19,6 +19,7 @@
 //! A failing test prints its seed; `SKEP_SEED` repeats it.
 
 mod client;
+mod crashes;
 mod leases;
 pub(crate) mod pipe;
 mod transfers;
@@ -35,7 +36,8 @@ use skep_store::naive::seeds;
 use skep_store::ordered::OrderedStore;
 use skep_wire::native::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Reached};
+use crate::durability::{Durability, Log, Patience};
 use crate::endpoint::Endpoint;
 use crate::limits::TICK;
 use crate::parsed_batch::ParsedBatch;
@@ -77,6 +79,8 @@ struct Plan {
     delay_max: u64,
     /// The step in which the server stops, if it does before its clients are done.
     stops_at: Option<usize>,
+    /// The server has a log, and in one of this number of steps all of it is on disk.
+    flush_ratio: Option<u32>,
 }
 
 impl Plan {
@@ -102,6 +106,7 @@ impl Plan {
             cost: Duration::from_micros(if is_overloaded { 300 } else { 1 }),
             delay_max: random.random_range(1..=300),
             stops_at: random.random_ratio(1, 4).then(|| random.random_range(0..2000)),
+            flush_ratio: random.random_ratio(1, 2).then(|| random.random_range(2..100)),
         }
     }
 }
@@ -116,6 +121,8 @@ struct World<'s> {
     now: Instant,
     trace: DefaultHasher,
     steps: usize,
+    /// Blocks of the log that are on disk.
+    durable: u64,
 }
 
 impl<'s> World<'s> {
@@ -125,7 +132,7 @@ impl<'s> World<'s> {
         assert!(driven_shards(shared, now, failing).is_err(), "the start fails");
         let shards = driven_shards(shared, now, &mut Steps::default()).expect("the second start does not fail");
         let trace = DefaultHasher::new();
-        World { shared, plan, shards, clients: Vec::new(), random, now, trace, steps: 0 }
+        World { shared, plan, shards, clients: Vec::new(), random, now, trace, steps: 0, durable: 0 }
     }
 
     /// Connects a client. Only the first one works on the ordered space, or scans would find the keys of others.
@@ -173,6 +180,12 @@ impl<'s> World<'s> {
                     .act(self.now + delay, is_stopping, &mut self.random, |reply| (number, reply).hash(trace))
                     .map_err(|error| format!("client {number}: {error}"))?;
             }
+        }
+        if let (Some(log), Some(ratio)) = (&self.shared.log, self.plan.flush_ratio)
+            && self.random.random_ratio(1, ratio)
+        {
+            self.durable += log.take().len() as u64;
+            log.set_durable(Reached { block: self.durable, version: u64::MAX });
         }
         let mut has_worked = false;
         let first = self.random.random_range(0..self.shards.len());
@@ -232,7 +245,8 @@ fn simulate(seed: u64, is_broken: bool) -> Result<Outcome, String> {
     let plan = Plan::new(&mut random);
     let settings = plan.settings.clone();
     let ordered = settings.ordered(seed).map(|settings| OrderedStore::new(&settings).expect("there is memory"));
-    let shared = Arc::new(Shared::new(settings, ordered, seed, 1));
+    let log = plan.flush_ratio.map(|_| Arc::new(Log::new(Durability::Always, Reached::default(), Patience::ENDLESS)));
+    let shared = Arc::new(Shared::new(settings, ordered, log, seed, 1));
     let mut world = World::new(&shared, plan, random);
     world.shards.iter_mut().for_each(|shard| shard.stores.swaps_replies = is_broken);
     world.run(seed)

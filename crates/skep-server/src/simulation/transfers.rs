@@ -28,8 +28,8 @@ use crate::shared::Shared;
 use crate::start::Steps;
 use crate::transport::Transport;
 
-const ACCOUNTS: usize = 12;
-const BALANCE: i64 = 1000;
+pub(super) const ACCOUNTS: usize = 12;
+pub(super) const BALANCE: i64 = 1000;
 const STEPS_MAX: usize = 400_000;
 
 /// A reply, as far as the clients look at it.
@@ -88,10 +88,11 @@ enum Step {
     Rename,
 }
 
-struct Client {
+pub(super) struct Client {
+    pub(super) number: u16,
     end: ClientEnd,
     /// 0 or 1.
-    space: u8,
+    pub(super) space: u8,
     step: Step,
     unsent: Vec<u8>,
     received: Vec<u8>,
@@ -100,11 +101,13 @@ struct Client {
     expected: usize,
     left: usize,
     is_over: bool,
+    /// Transfers that were acknowledged.
+    pub(super) acknowledged: usize,
 }
 
 /// What happened.
 #[derive(Debug, Default)]
-struct Outcome {
+pub(super) struct Outcome {
     readings: usize,
     transfers: usize,
     refused: usize,
@@ -112,7 +115,7 @@ struct Outcome {
     stopped: usize,
 }
 
-fn account(number: usize) -> String {
+pub(super) fn account(number: usize) -> String {
     format!("account:{number}")
 }
 
@@ -125,6 +128,48 @@ impl Client {
             self.unsent.extend(format!("*{}\r\n", words.len()).into_bytes());
             words.iter().for_each(|word| self.unsent.extend(format!("${}\r\n{word}\r\n", word.len()).into_bytes()));
         }
+    }
+
+    /// Sends and receives, and begins the next step if the last one is done. `may_end` says that the server may end the
+    /// connection.
+    pub(super) fn act(
+        &mut self,
+        now: Instant,
+        may_end: bool,
+        random: &mut Xoshiro256PlusPlus,
+        outcome: &mut Outcome,
+    ) -> Result<(), String> {
+        let delay = Duration::from_micros(random.random_range(0..100));
+        self.end.advance(now, delay);
+        if self.is_over || random.random_ratio(1, 3) {
+            return Ok(());
+        }
+        if random.random_ratio(1, 3000) {
+            self.end.reset();
+            self.is_over = true;
+            outcome.vanished += 1;
+            return Ok(());
+        }
+        let size = if random.random_ratio(1, 4) { random.random_range(1..30) } else { usize::MAX };
+        let sent = self.end.send(&self.unsent[..self.unsent.len().min(size)], now + delay);
+        self.unsent.drain(..sent);
+        self.received.extend(self.end.take(usize::MAX));
+        while self.replies.len() < self.expected
+            && let Some((reply, size)) = decode(&self.received)
+        {
+            self.received.drain(..size);
+            self.replies.push(reply);
+        }
+        if self.replies.len() == self.expected {
+            return self.next(random, outcome);
+        }
+        if self.end.has_ended() {
+            if !may_end {
+                return Err("the server ended a connection".to_owned());
+            }
+            self.is_over = true;
+        }
+        Ok(())
     }
 
     /// Checks the replies of the last step and begins the next one.
@@ -173,7 +218,10 @@ impl Client {
                 other => return Err(format!("{other:?} to EXEC")),
             },
             Step::Transfer => match last {
-                Reply::Array(Some(numbers)) if numbers.len() == 2 => outcome.transfers += 1,
+                Reply::Array(Some(numbers)) if numbers.len() == 3 => {
+                    outcome.transfers += 1;
+                    self.acknowledged += 1;
+                }
                 other => return Err(format!("{other:?} to EXEC")),
             },
             Step::Rename if last == Reply::Status(b"+OK".to_vec()) => {}
@@ -225,6 +273,7 @@ impl Client {
                     words("MULTI"),
                     words(&format!("DECRBY {} {amount}", account(from))),
                     words(&format!("INCRBY {} {amount}", account(to))),
+                    words(&format!("INCR client:{}", self.number)),
                     words("EXEC"),
                 ];
                 self.send(Step::Transfer, &commands);
@@ -246,7 +295,7 @@ fn simulate(seed: u64, is_broken: bool) -> Result<Outcome, String> {
         ..ServerSettings::default()
     };
     let ordered = settings.ordered(seed).map(|settings| OrderedStore::new(&settings).expect("there is memory"));
-    let shared = Arc::new(Shared::new(settings, ordered, seed, 1));
+    let shared = Arc::new(Shared::new(settings, ordered, None, seed, 1));
     let mut now = Instant::now();
     let mut shards = driven_shards(&shared, now, &mut Steps::default()).expect("there is memory");
     shards.iter_mut().for_each(|shard| shard.stores.is_broken = is_broken);
@@ -261,35 +310,8 @@ fn simulate(seed: u64, is_broken: bool) -> Result<Outcome, String> {
             outcome.stopped = 1;
         }
         for client in &mut clients {
-            let delay = Duration::from_micros(random.random_range(0..100));
-            client.end.advance(now, delay);
-            if client.is_over || random.random_ratio(1, 3) {
-                continue;
-            }
-            if random.random_ratio(1, 3000) {
-                client.end.reset();
-                client.is_over = true;
-                outcome.vanished += 1;
-                continue;
-            }
-            let size = if random.random_ratio(1, 4) { random.random_range(1..30) } else { usize::MAX };
-            let sent = client.end.send(&client.unsent[..client.unsent.len().min(size)], now + delay);
-            client.unsent.drain(..sent);
-            client.received.extend(client.end.take(usize::MAX));
-            while client.replies.len() < client.expected
-                && let Some((reply, size)) = decode(&client.received)
-            {
-                client.received.drain(..size);
-                client.replies.push(reply);
-            }
-            if client.replies.len() == client.expected {
-                client.next(&mut random, &mut outcome).map_err(|error| format!("step {step}: {error}"))?;
-            } else if client.end.has_ended() {
-                if stops_at.is_none_or(|at| step < at) {
-                    return Err("the server ended a connection".to_owned());
-                }
-                client.is_over = true;
-            }
+            let may_end = stops_at.is_some_and(|at| step >= at);
+            client.act(now, may_end, &mut random, &mut outcome).map_err(|error| format!("step {step}: {error}"))?;
         }
         if !turns(&mut shards, &mut now, &mut random) && random.random_ratio(1, 4) {
             now += TICK;
@@ -302,13 +324,14 @@ fn simulate(seed: u64, is_broken: bool) -> Result<Outcome, String> {
     Err("the run does not end".to_owned())
 }
 
-fn connect(
+pub(super) fn connect(
     number: u16,
     shared: &Arc<Shared>,
     shards: &[Driven<'_>],
     now: Instant,
     random: &mut Xoshiro256PlusPlus,
 ) -> Client {
+    let spaces = if shared.ordered.is_some() { 2 } else { 1 };
     let capacity = random.random_range(1000..20_000);
     let (end, server_end) = pipe(capacity, capacity, now);
     let address = SocketAddr::from(([127, 0, 0, 1], 1 + number));
@@ -316,8 +339,9 @@ fn connect(
     let connection = Connection::new(shared.enter(address, address, 2), parsed, now);
     shards[usize::from(shared.any_shard())].hand_over(Endpoint::new(connection, Transport::Simulated(server_end)));
     let mut client = Client {
+        number,
         end,
-        space: u8::from(random.random_ratio(1, 4)),
+        space: u8::from(spaces == 2 && random.random_ratio(1, 4)),
         step: Step::Select,
         unsent: Vec::new(),
         received: Vec::new(),
@@ -325,13 +349,14 @@ fn connect(
         expected: 0,
         left: random.random_range(20..60),
         is_over: false,
+        acknowledged: 0,
     };
     client.send(Step::Select, &[vec!["SELECT".to_owned(), client.space.to_string()]]);
     client
 }
 
 /// Lets some shards make a turn, in a random order. Now and then, the stores of one defer everything.
-fn turns(shards: &mut [Driven<'_>], now: &mut Instant, random: &mut Xoshiro256PlusPlus) -> bool {
+pub(super) fn turns(shards: &mut [Driven<'_>], now: &mut Instant, random: &mut Xoshiro256PlusPlus) -> bool {
     let first = random.random_range(0..shards.len());
     let mut has_worked = false;
     for index in 0..shards.len() {
@@ -340,6 +365,8 @@ fn turns(shards: &mut [Driven<'_>], now: &mut Instant, random: &mut Xoshiro256Pl
         if random.random_ratio(1, 50) {
             shard.stores.defers_puts = !shard.stores.defers_puts;
         }
+        let few = random.random_range(1..3);
+        shard.stores.isolated_left = if random.random_ratio(1, 2) { few } else { usize::MAX };
         if random.random_ratio(1, 4) {
             continue;
         }

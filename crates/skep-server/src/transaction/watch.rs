@@ -20,8 +20,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use skep_core::operation::{ConditionKind, Operation, Reply, Request, StringWrite};
+use skep_core::operation::{Reply, Request};
 
+use crate::durability::has_changed;
 use crate::spaces::Space;
 
 /// Keys that are freed at a time, after a flush.
@@ -162,21 +163,6 @@ impl WatchTable {
 fn set(flags: &[Weak<Flag>]) {
     for flag in flags.iter().filter_map(Weak::upgrade) {
         flag.0.store(true, Ordering::Release);
-    }
-}
-
-/// Returns true if an operation with this reply has changed its key. In doubt it has: if the reply is the value whether or not
-/// a condition on it held.
-fn has_changed(operation: &Operation<'_>, reply: Reply<'_>) -> bool {
-    let is_done = matches!(reply, Reply::Done | Reply::Value(_));
-    match operation {
-        _ if operation.is_read() => false,
-        Operation::Scan(_) | Operation::StringWrite(StringWrite::Overwrite { bytes: [], .. }) => false,
-        // The value is returned if the key exists, and then it is not set.
-        Operation::StringWrite(StringWrite::Set { condition, .. }) if condition.kind == ConditionKind::IfAbsent => {
-            reply == Reply::Done
-        }
-        _ => is_done,
     }
 }
 

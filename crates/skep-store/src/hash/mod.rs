@@ -8,7 +8,9 @@ mod large;
 mod large_layout;
 mod object;
 pub mod poisson;
+mod position;
 mod reclaim;
+mod replay;
 mod resident;
 mod room;
 mod settings;
@@ -19,6 +21,7 @@ mod walk_pairs;
 
 pub use find::Search;
 pub use flush::STEP_BUCKETS as FLUSH_STEP_BUCKETS;
+pub use position::KeyPositions;
 pub use settings::Settings;
 pub use table::HashTable;
 pub use walk::{STEP_BUCKETS_MAX, STEP_SLABS_MAX, WalkLimit, WalkStep};

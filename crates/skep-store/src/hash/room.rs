@@ -68,6 +68,11 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
+    /// Holds back this much free slab memory from now on.
+    pub(crate) fn hold_back(&self, size: u64) {
+        self.slabs().hold_back(size);
+    }
+
     /// Returns true if this number of slabs can be allocated for sure.
     pub(crate) fn has_plenty(&self, slab_count: u64) -> bool {
         self.slabs().has_plenty(slab_count)

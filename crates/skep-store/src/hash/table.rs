@@ -157,6 +157,8 @@ pub struct HashTable<M> {
     expiring_count: Cell<u64>,
     /// A write was refused for lack of memory: the next pass over expired keys shall not pause.
     wants_reclaim: Cell<bool>,
+    /// While a log is replayed: see `replay.rs`.
+    replayed_until: Cell<Option<u64>>,
     /// At most the earliest expiry that was written since the last call of `forget_earliest_expiry`.
     earliest_expiry: Cell<u64>,
     /// The time, in milliseconds since 1970.
@@ -181,6 +183,7 @@ impl<M: Memory> HashTable<M> {
             pair_size: Cell::new(0),
             expiring_count: Cell::new(0),
             wants_reclaim: Cell::new(false),
+            replayed_until: Cell::new(None),
             earliest_expiry: Cell::new(u64::MAX),
             now: Cell::new(0),
             flush: Flush::default(),
@@ -214,9 +217,22 @@ impl<M: Memory> HashTable<M> {
         self.now.set(self.now.get().max(now));
     }
 
+    /// Sets the time of a replay, also back.
+    pub(crate) fn set_time(&self, now: u64) {
+        self.now.set(now);
+    }
+
     /// Returns the time, in milliseconds since 1970.
     pub(crate) fn now(&self) -> u64 {
         self.now.get()
+    }
+
+    pub(super) fn replayed_until(&self) -> Option<u64> {
+        self.replayed_until.get()
+    }
+
+    pub(super) fn set_replayed_until(&self, time: Option<u64>) {
+        self.replayed_until.set(time);
     }
 
     /// Forgets all pairs and the memory that they take.

@@ -1,7 +1,7 @@
 //! A walk over all pairs of a table, in steps, while operations between the steps change it: for snapshots.
 //!
-//! A step returns the pairs of at most [`GROUP_BUCKETS`] home buckets with their chains, as they are at this moment. Why
-//! no key is missed: see `walk.rs`. Keys that have expired and are not removed yet are returned too. What is read back
+//! A step returns the pairs of at most [`GROUP_BUCKETS`] home buckets with their chains, as they are at this moment, and
+//! fewer if their keys and values have many bytes. Why no key is missed: see `walk.rs`. Keys that have expired and are not removed yet are returned too. What is read back
 //! has its own time of day, at which they may exist.
 
 use super::bucket::{Bucket, Entry};
@@ -10,6 +10,9 @@ use super::table::{BucketIndex, HashTable};
 use super::walk::GROUP_BUCKETS;
 use crate::memory::Memory;
 use skep_core::operation::Expiry;
+
+/// Bytes of keys and values from which on a step ends with a home bucket.
+const STEP_SIZE: usize = 256 << 10;
 
 impl<M: Memory> HashTable<M> {
     /// Calls `each` with the key, the value and the expiry of the pairs whose home buckets are from `from` on. Returns the
@@ -22,7 +25,19 @@ impl<M: Memory> HashTable<M> {
     ) -> Option<u32> {
         let end = self.bucket_count().min(from.saturating_add(GROUP_BUCKETS));
         self.read_group(group, from.min(end)..end).await;
-        for (_, bucket) in &*group {
+        let mut size = 0;
+        let mut home = BucketIndex(from);
+        for (bucket_home, bucket) in &*group {
+            if *bucket_home != home {
+                if size >= STEP_SIZE {
+                    return Some(bucket_home.0);
+                }
+                home = *bucket_home;
+            }
+            let mut each = |key: &[u8], value: &[u8], expiry| {
+                size += key.len() + value.len();
+                each(key, value, expiry);
+            };
             for (_, entry) in bucket.entries() {
                 let slab = match entry {
                     Entry::Slab(slab) => slab,

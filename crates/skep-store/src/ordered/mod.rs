@@ -7,7 +7,7 @@
 //! | `sync`, `lines` | atomics and locks; the observer of reads, from the parent module | |
 //! | `memory` | LIDs, frames, the page table | section 3.1 |
 //! | `space` | free frames and LIDs | section 3.2 |
-//! | `version` | versions, epochs, garbage, leases | section 3.2 |
+//! | `version` | versions, epochs, garbage, leases, floors of a log | section 3.2 |
 //! | `key_head` | what a search compares instead of keys | section 3.1 |
 //! | `node` | what lies in a node | section 3.1 |
 //! | `leaf` | searching, walking, editing and building a leaf | sections 3.3, 3.4 |
@@ -15,7 +15,7 @@
 //! | `read` | descents, groups of gets, scans | sections 3.3, 4.3 |
 //! | `write` | appends, merges, splits and joins | sections 3.4, 3.5 |
 //! | `room` | room for several puts | |
-//! | `session` | every operation, alone and in batches | |
+//! | `session` | every operation, alone and in batches; effects for a log, snapshots | |
 
 mod key_head;
 mod leaf;
@@ -35,7 +35,9 @@ mod write;
 use super::lines;
 
 pub use node::log::LogBlock;
-pub use session::{Checked, FLUSH_KEYS_MAX, FlushStep, OwnerRun, STEP_KEYS_MAX, Session};
+pub use session::{
+    Checked, Effect, Effects, FLUSH_KEYS_MAX, FlushStep, OwnerRun, STEP_KEYS_MAX, Session, SnapshotStep,
+};
 pub use skep_core::operation::{Range, ScanEnd as End, Start};
 pub use space::SpaceStatistics;
 pub use store::{OrderedSettings, OrderedStatistics, OrderedStore, SESSION_COUNT_MAX};

@@ -14,6 +14,7 @@ use super::sync::{AtomicU32, MutexGuard, Ordering};
 use super::version::clock::{Clock, Snapshot};
 use super::version::epoch::{Epochs, Guard};
 use super::version::expiries::Expiries;
+use super::version::floors::Floors;
 use super::version::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseStatistics, Leases};
 use super::version::reclaim::Reclaimer;
 use super::version::versions::Versions;
@@ -60,6 +61,7 @@ pub struct OrderedStore {
     pub(crate) versions: Versions,
     pub(crate) clock: Clock,
     pub(crate) expiries: Expiries,
+    pub(crate) floors: Floors,
     pub(crate) reclaimer: Reclaimer,
     pressure: Pressure,
 }
@@ -121,6 +123,7 @@ impl OrderedStore {
             versions: if settings.mvcc { Versions::new(WRITES_IN_FLIGHT_MAX) } else { Versions::off() },
             clock: Clock::default(),
             expiries: Expiries::new(),
+            floors: Floors::new(SESSION_COUNT_MAX),
             reclaimer: Reclaimer::new(
                 Epochs::new(SESSION_COUNT_MAX, LEASE_COUNT_MAX),
                 Leases::new(settings.lease_time, settings.lease_seed),

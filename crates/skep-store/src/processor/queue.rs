@@ -149,6 +149,13 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
         let reply = match outcome {
             Ok(reply) => reply,
             Err(NotStored::Later(_)) if self.table.may_wait(hash) => return self.defer(queue, first),
+            Err(NotStored::Failed(error) | NotStored::Later(error))
+                if error.is_out_of_memory() && self.table.may_free_for_replay() =>
+            {
+                self.table.end_wait(hash);
+                self.table.want_reclaim();
+                return self.defer(queue, first);
+            }
             Err(NotStored::Failed(error) | NotStored::Later(error)) => {
                 self.table.want_reclaim();
                 Reply::Failed(error)

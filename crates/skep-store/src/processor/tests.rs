@@ -4,6 +4,7 @@
 //! caches seldom show.
 
 mod merging;
+mod replay;
 
 use std::cell::Cell;
 use std::task::{Context, Waker};

@@ -69,6 +69,14 @@ impl AtomicU64 {
         self.word().fetch_add(value, ordering)
     }
 
+    pub(crate) fn fetch_max(&self, value: u64, ordering: Ordering) -> u64 {
+        self.word().fetch_max(value, ordering)
+    }
+
+    pub(crate) fn swap(&self, value: u64, ordering: Ordering) -> u64 {
+        self.word().swap(value, ordering)
+    }
+
     pub(crate) fn compare_exchange(
         &self,
         current: u64,

@@ -70,11 +70,15 @@ pub enum Refusal {
     /// The server has as many connections as it may have.
     #[error("it takes no more connections (--max-clients); close others, or try again later")]
     Full = 4,
+    /// The server reads its data directory.
+    #[error("it is loading its data directory; try again later")]
+    Loading = 5,
 }
 
 impl Refusal {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Refusal; 4] = [Refusal::PasswordNeeded, Refusal::PasswordWrong, Refusal::Protected, Refusal::Full];
+    pub const ALL: [Refusal; 5] =
+        [Refusal::PasswordNeeded, Refusal::PasswordWrong, Refusal::Protected, Refusal::Full, Refusal::Loading];
 
     /// Returns the bytes to send in place of a welcome.
     pub fn encode(self) -> [u8; Welcome::SIZE] {

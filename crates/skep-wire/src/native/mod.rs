@@ -30,6 +30,7 @@ mod password;
 mod reply;
 mod request;
 mod scan;
+mod similar_put;
 mod string;
 #[cfg(test)]
 mod tests;
@@ -88,6 +89,9 @@ pub enum WireError {
     /// The server has no room for the operation now. The client can send it again later.
     #[error("server is busy, send the operation again later")]
     Busy = 6,
+    /// The server cannot write its log, so it refuses operations that may change keys.
+    #[error("the server cannot write its log: writes are refused until it can (skep_log_trouble in INFO tells why)")]
+    NotDurable = 7,
 }
 
 /// The reason why a connection is closed: the bytes that arrived are not the native protocol.
@@ -112,13 +116,14 @@ pub enum ProtocolError {
 
 impl WireError {
     /// All errors, in the order of their codes.
-    pub const ALL: [WireError; 6] = [
+    pub const ALL: [WireError; 7] = [
         WireError::UnknownOperation,
         WireError::UnknownFunction,
         WireError::UnknownElement,
         WireError::Malformed,
         WireError::UnknownSpace,
         WireError::Busy,
+        WireError::NotDurable,
     ];
 
     /// Returns the error with this code on the wire.

@@ -35,14 +35,14 @@ use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
 use skep_core::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
 
 use super::code::Coded;
-use super::{Cursor, WireError, scan, string};
+use super::{Cursor, WireError, scan, similar_put, string};
 
 /// Bits 0 to 5 of the first byte: the opcode, and a zero.
 const OPCODE_MASK: u8 = 0x3F;
 /// Each size is the same as that of the last operation that had it.
-const SAME_SIZES: u8 = 0x40;
+pub(super) const SAME_SIZES: u8 = 0x40;
 /// The operand is the same as that of the last operation that had one.
-const SAME_VALUE: u8 = 0x80;
+pub(super) const SAME_VALUE: u8 = 0x80;
 
 /// Bits 0 to 3 of the element byte.
 const ELEMENT_MASK: u8 = 0x0F;
@@ -142,14 +142,14 @@ impl SavedRegisters {
 /// The encoder's state between two operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EncoderRegisters {
-    key_size: Option<u16>,
-    operand_size: Option<u32>,
-    initial_size: Option<u32>,
+    pub(super) key_size: Option<u16>,
+    pub(super) operand_size: Option<u32>,
+    pub(super) initial_size: Option<u32>,
     /// Offset in the output at which the last operand begins.
-    operand_start: usize,
+    pub(super) operand_start: usize,
     /// Its first bytes: operands that differ mostly differ in them. A comparison with the output would have to wait until
     /// the processor has written it.
-    operand_head: u64,
+    pub(super) operand_head: u64,
 }
 
 /// The fields of an operation on the wire.
@@ -340,6 +340,12 @@ pub(super) fn encode(
     output: &mut Vec<u8>,
     size_max: usize,
 ) -> bool {
+    if let Operation::Put { value, condition: PutCondition::Always } = request.operation
+        && registers.key_size.is_some_and(|size| usize::from(size) == request.key.len())
+        && registers.operand_size.is_some_and(|size| size as usize == value.len())
+    {
+        return similar_put::encode(request.key, value, registers, output, size_max);
+    }
     let delta;
     let scan_header;
     let read_header;
@@ -395,16 +401,45 @@ pub(super) fn encode(
     parts.encode(request.key, registers, output, size_max)
 }
 
+/// Bytes of an operand that are compared as a number. Shorter operands are compared so as a whole.
+pub(super) const HEAD_SIZE: usize = size_of::<u64>();
+
+/// Returns true if the bytes begin with these pieces.
+#[inline]
+fn starts_with(mut bytes: &[u8], pieces: [&[u8]; 3]) -> bool {
+    pieces.iter().all(|piece| {
+        let (same_place, rest) = bytes.split_at(piece.len());
+        bytes = rest;
+        same_place == *piece
+    })
+}
+
 /// Returns the first bytes of an operand as a number, at most eight.
 #[inline]
 fn head(pieces: [&[u8]; 3]) -> u64 {
-    match pieces[0].first_chunk() {
+    let [first, rest @ ..] = pieces;
+    match first.first_chunk() {
         Some(head) => u64::from_le_bytes(*head),
+        None if rest == [&[]; 2] => head_of_short(first),
         None => {
-            let mut head = [0; size_of::<u64>()];
+            let mut head = [0; HEAD_SIZE];
             head.iter_mut().zip(pieces.into_iter().flatten()).for_each(|(to, from)| *to = *from);
             u64::from_le_bytes(head)
         }
+    }
+}
+
+/// Returns fewer than eight bytes as a number. Reads them at both ends, which overlap.
+#[inline]
+pub(super) fn head_of_short(bytes: &[u8]) -> u64 {
+    if let (Some(low), Some(high)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let shift = 8 * (bytes.len() - size_of::<u32>());
+        u64::from(u32::from_le_bytes(*low)) | u64::from(u32::from_le_bytes(*high)) << shift
+    } else if let (Some(low), Some(high)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let shift = 8 * (bytes.len() - size_of::<u16>());
+        u64::from(u16::from_le_bytes(*low)) | u64::from(u16::from_le_bytes(*high)) << shift
+    } else {
+        bytes.first().map_or(0, |byte| u64::from(*byte))
     }
 }
 
@@ -451,14 +486,9 @@ impl<'a> Parts<'a> {
             && (initial_size.is_none() || initial_size == registers.initial_size);
         let operand_head = self.operand.map_or(0, head);
         let same_value = self.operand.is_some_and(|pieces| {
-            operand_size == registers.operand_size && operand_head == registers.operand_head && {
-                let mut last = &output[registers.operand_start..];
-                pieces.iter().all(|piece| {
-                    let (same_place, rest) = last.split_at(piece.len());
-                    last = rest;
-                    same_place == *piece
-                })
-            }
+            operand_size == registers.operand_size
+                && operand_head == registers.operand_head
+                && (operand_size <= Some(HEAD_SIZE as u32) || starts_with(&output[registers.operand_start..], pieces))
         });
 
         let mut size = 1 + key.len();
@@ -505,5 +535,23 @@ impl<'a> Parts<'a> {
         registers.operand_size = operand_size.or(registers.operand_size);
         registers.initial_size = initial_size.or(registers.initial_size);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::head;
+
+    #[test]
+    fn the_head_is_the_first_eight_bytes() {
+        let bytes: Vec<u8> = (1..=10).collect();
+        for size in 0..bytes.len() {
+            let mut expected = [0; 8];
+            expected.iter_mut().zip(&bytes[..size]).for_each(|(to, from)| *to = *from);
+            for end in 0..=size {
+                let pieces = [&bytes[..end], &bytes[end..size], &[]];
+                assert_eq!(head(pieces), u64::from_le_bytes(expected), "{end} of {size} bytes");
+            }
+        }
     }
 }

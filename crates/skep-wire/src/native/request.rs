@@ -12,7 +12,9 @@
 use skep_core::operation::Request;
 
 use super::operation::{self, DecoderRegisters, EncoderRegisters, Fault, SavedRegisters};
-use super::{Cursor, ProtocolError, REQUEST_FRAME_SIZE_MAX, SIZE_FIELD, WireError, complete_frame, frame_body};
+use super::{
+    Cursor, ProtocolError, REQUEST_FRAME_SIZE_MAX, SIZE_FIELD, WireError, complete_frame, frame_body, similar_put,
+};
 
 /// Bytes of the header, with the size field.
 const HEADER_SIZE: usize = SIZE_FIELD + size_of::<u32>() + 2 * size_of::<u16>();
@@ -200,6 +202,22 @@ impl RequestFrameEncoder {
             self.count = count;
         }
         pushed
+    }
+
+    /// Appends puts as [`push`](Self::push) does, as long as they are short and have the sizes of the operation before, and
+    /// `is_included` returns true for their index. Returns their number. It is much faster than `push`.
+    #[inline]
+    pub fn push_similar_puts(
+        &mut self,
+        output: &mut Vec<u8>,
+        requests: &[Request<'_>],
+        is_included: impl Fn(usize) -> bool,
+    ) -> usize {
+        let requests = &requests[..requests.len().min(usize::from(u16::MAX - self.count))];
+        let size_max = (self.start + SIZE_FIELD).saturating_add(self.size_max);
+        let count = similar_put::encode_all(requests, is_included, &mut self.registers, output, size_max);
+        self.count += count as u16;
+        count
     }
 
     /// Completes the frame.

@@ -382,8 +382,8 @@ fn bytes(word: OsString) -> Vec<u8> {
     word.into_vec()
 }
 
-/// Reads the time after which a key expires: at least a millisecond, the unit of the server's clock.
-fn life(text: &str) -> Result<Duration, String> {
+/// Reads a time, such as that after which a key expires: at least a millisecond, the unit of the server's clock.
+pub(crate) fn life(text: &str) -> Result<Duration, String> {
     let life = humantime::parse_duration(text).ok().filter(|life| *life >= Duration::from_millis(1));
     life.ok_or_else(|| format!("`{text}` is not a time: write a number and a unit, such as 500ms, 10s or 1h30m"))
 }

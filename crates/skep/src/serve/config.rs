@@ -11,13 +11,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use skep::Password;
-use skep_server::ServerSettings;
+use skep_server::{Durability, ServerSettings};
 
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
 use values::{
-    ClientCount, DelayMax, InlineThreshold, KvSize, LeaseTime, ListenAddress, MemoryOrOff, PortAddress, Ratio,
-    RequiredPassword, SHARD_COUNT_MAX, ShardCount, ValueSize, YesOrNo, switch,
+    ClientCount, DelayMax, DurabilityLevel, InlineThreshold, KvSize, LeaseTime, ListenAddress, MemoryOrOff,
+    PortAddress, Ratio, RequiredPassword, SHARD_COUNT_MAX, ShardCount, ValueSize, YesOrNo, switch,
 };
 
 /// The defaults, in the format of a user's file.
@@ -111,6 +111,17 @@ pub(crate) struct Configuration {
     /// [default: 300].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
     pub(crate) tcp_keepalive: Option<u32>,
+    /// Directory of the data of spaces 0 and 1 on disk; its parent must exist [default: nothing survives a restart].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// What a fault may cost: memory (all since the last SAVE), second (the last second) or always (nothing that was
+    /// acknowledged) [default: always with --data-dir, otherwise memory].
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) durability: Option<DurabilityLevel>,
+    /// Start with a damaged log: drops the damaged part and all after it. Copy the data directory before.
+    #[arg(long)]
+    #[serde(skip)]
+    pub(crate) accept_loss: bool,
     /// Touch all memory at the start: the start is slower, and there are no page faults afterwards [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(default, deserialize_with = "switch")]
@@ -190,6 +201,9 @@ impl Configuration {
             connection_memory: self.connection_memory.or(other.connection_memory),
             max_clients: self.max_clients.or(other.max_clients),
             delay_max: self.delay_max.or(other.delay_max),
+            data_dir: self.data_dir.or(other.data_dir),
+            durability: self.durability.or(other.durability),
+            accept_loss: self.accept_loss || other.accept_loss,
             prefault: self.prefault.or(other.prefault),
             pin_threads: self.pin_threads.or(other.pin_threads),
         }
@@ -244,6 +258,14 @@ impl Configuration {
             connection_memory: complete.connection_memory.expect(given).0,
             connections_max: complete.max_clients.expect(given).0,
             delay_max: complete.delay_max.expect(given).0,
+            durability: match (complete.durability, &complete.data_dir) {
+                (Some(level), _) => level.0,
+                (None, Some(_)) => Durability::Always,
+                (None, None) => Durability::Memory,
+            },
+            // The server tells it to clients, which may have another working directory.
+            data_dir: complete.data_dir.map(|path| std::path::absolute(&path).unwrap_or(path)),
+            accept_loss: complete.accept_loss,
             prefault: complete.prefault.expect(given),
             pin_threads: complete.pin_threads.expect(given),
             echo: None,

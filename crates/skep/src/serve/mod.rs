@@ -80,6 +80,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ordered_memory: MemorySize(settings.ordered_memory),
         cache_memory: MemorySize(settings.cache_memory),
         shard_count: settings.shards,
+        data_dir: settings.data_dir.as_deref(),
+        durability: settings.durability,
         prefault: settings.prefault,
         has_password: settings.password.is_some(),
         protected_mode: settings.protected_mode,
@@ -117,6 +119,7 @@ fn failure_of(error: &StartError, settings: &ServerSettings) -> Failure {
         | Error::MemcachedUdp(_)
         | Error::ShardPorts { .. }
         | Error::WithoutRdma
+        | Error::WithoutDataDirectory
         | Error::Store(_) => Failure::Usage(message),
         _ => Failure::Runtime(message),
     }
@@ -192,6 +195,18 @@ fn explain(error: &StartError, settings: &ServerSettings) -> String {
         StartError::MemcachedWithoutCache => {
             let flag = flag_of(if settings.memcached.is_some() { "memcached" } else { "memcached UDP" });
             format!("{flag} needs a cache: add --cache-memory SIZE, such as --cache-memory 1GiB")
+        }
+        StartError::DataDirectory(error) => match &settings.data_dir {
+            Some(path) => format!("--data-dir {}: {}", path.display(), reason(error)),
+            None => reason(error),
+        },
+        StartError::WithoutDataDirectory => {
+            let flag = if settings.accept_loss {
+                "--accept-loss".to_owned()
+            } else {
+                format!("--durability {}", settings.durability)
+            };
+            format!("{flag} needs a data directory: add --data-dir DIR")
         }
         _ => reason(error),
     }

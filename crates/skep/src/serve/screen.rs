@@ -5,6 +5,8 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
+use skep_server::Durability;
+
 use crate::size::MemorySize;
 
 /// The contents of the screen.
@@ -33,6 +35,10 @@ pub(super) struct Screen<'a> {
     pub(super) cache_memory: MemorySize,
     /// Threads with one store each.
     pub(super) shard_count: u16,
+    /// The data directory, if there is one.
+    pub(super) data_dir: Option<&'a Path>,
+    /// What a fault may cost.
+    pub(super) durability: Durability,
     /// True if all memory was touched at the start, including that of the other spaces.
     pub(super) prefault: bool,
     /// Clients must send a password.
@@ -136,7 +142,20 @@ impl Screen<'_> {
                 HugePages::Unknown => "asked for; this kernel does not say whether it grants them",
             }
         ));
-        line(format_args!("  durability  none: nothing survives a restart"));
+        match (self.data_dir, self.durability) {
+            (None, _) => line(format_args!("  durability  none: nothing survives a restart (--data-dir)")),
+            (Some(path), level) => {
+                let loss = match level {
+                    Durability::Memory => {
+                        "memory: a stop or a fault costs everything since the last snapshot (SHUTDOWN SAVE takes one)"
+                    }
+                    Durability::Second => "second: a fault costs at most the last second",
+                    Durability::Always => "always: a fault costs nothing that was acknowledged",
+                };
+                line(format_args!("  durability  {loss}"));
+                line(format_args!("  data        {}", path.display()));
+            }
+        }
         let open = [Some(self.native), self.resp, self.udp, self.rdma, self.memcached]
             .into_iter()
             .flatten()
@@ -204,7 +223,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::{HugePages, Screen};
+    use super::{Durability, HugePages, Screen};
     use crate::size::MemorySize;
 
     fn screen() -> Screen<'static> {
@@ -220,6 +239,8 @@ mod tests {
             memory: MemorySize(1 << 30),
             ordered_memory: MemorySize(256 << 20),
             cache_memory: MemorySize(0),
+            data_dir: None,
+            durability: Durability::Memory,
             shard_count: 2,
             prefault: false,
             has_password: false,

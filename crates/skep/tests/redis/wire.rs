@@ -1,6 +1,6 @@
 //! A connection that speaks RESP to any server, and a server of Redis to compare with.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -26,34 +26,47 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects to an address.
     pub(crate) fn to_address(address: &str) -> Connection {
-        let stream = TcpStream::connect(address).expect("the server accepts connections");
-        stream.set_read_timeout(Some(WATCHDOG)).expect("a stream has timeouts");
-        Connection { stream: Box::new(stream), received: Vec::new() }
+        Connection::connect(address).expect("the server accepts connections")
+    }
+
+    /// Connects to an address, if a server listens there.
+    pub(crate) fn connect(address: &str) -> Result<Connection> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(WATCHDOG))?;
+        Ok(Connection { stream: Box::new(stream), received: Vec::new() })
     }
 
     /// Sends commands. Returns the bytes of their replies.
     pub(crate) fn run(&mut self, commands: &[Arguments]) -> Vec<Vec<u8>> {
+        self.send(commands).expect("the server takes requests");
+        commands.iter().map(|_| self.reply().expect("the server replies")).collect()
+    }
+
+    /// Sends commands.
+    pub(crate) fn send(&mut self, commands: &[Arguments]) -> Result<()> {
         let mut request = Vec::new();
         for arguments in commands {
-            write!(request, "*{}\r\n", arguments.len()).expect("a Vec takes every byte");
+            write!(request, "*{}\r\n", arguments.len())?;
             for argument in arguments {
-                write!(request, "${}\r\n", argument.len()).expect("a Vec takes every byte");
+                write!(request, "${}\r\n", argument.len())?;
                 request.extend_from_slice(argument);
                 request.extend_from_slice(b"\r\n");
             }
         }
-        self.stream.write_all(&request).expect("the server takes requests");
-        commands.iter().map(|_| self.reply()).collect()
+        self.stream.write_all(&request)
     }
 
-    fn reply(&mut self) -> Vec<u8> {
+    /// Waits for the next reply.
+    pub(crate) fn reply(&mut self) -> Result<Vec<u8>> {
         loop {
             if let Some(end) = reply_end(&self.received, 0) {
-                return self.received.drain(..end).collect();
+                return Ok(self.received.drain(..end).collect());
             }
             let mut part = [0; 1 << 16];
-            let size = self.stream.read(&mut part).expect("the server replies");
-            assert!(size > 0, "the server has closed the connection");
+            let size = self.stream.read(&mut part)?;
+            if size == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
             self.received.extend_from_slice(&part[..size]);
         }
     }
@@ -95,7 +108,7 @@ impl Redis {
         let socket = std::env::temp_dir().join(format!("skep-{}-{name}.sock", std::process::id()));
         let mut command = Command::new("redis-server");
         command.args(["--port", "0", "--unixsocket"]).arg(&socket).args(["--save", "", "--appendonly", "no"]);
-        command.args(["--proto-max-bulk-len", "1mb", "--rdbcompression", "no"]);
+        command.args(["--proto-max-bulk-len", "1mb", "--rdbcompression", "no", "--enable-protected-configs", "yes"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap_or_else(|error| panic!("redis-server: {error}; Debian has a package of it"));
         Redis { child, socket }

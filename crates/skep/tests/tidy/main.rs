@@ -259,10 +259,13 @@ const RULES: &[Rule] = &[
         check: check_full_tests,
         caught: &[
             ("crates/skep/tests/redis.rs", "if std::env::var_os(\"SKEP_FULL\").is_none() { return; }"),
+            ("crates/skep/tests/redis.rs", "mod full_run;"),
             ("crates/skep/tests/full_redis.rs", "//! Does not ask."),
         ],
         spared: &[
-            ("crates/skep/tests/full_redis.rs", "if std::env::var_os(\"SKEP_FULL\").is_none() { return; }"),
+            ("crates/skep/tests/full_redis.rs", "mod full_run;"),
+            ("crates/skep/tests/full_run/mod.rs", "std::env::var(\"SKEP_FULL\")"),
+            ("benches/tests/full_soak.rs", "if std::env::var_os(\"SKEP_FULL\").is_none() { return; }"),
             ("crates/skep/tests/redis.rs", "//! SKEP_FULL is for others.\nfn f() {}"),
         ],
     },
@@ -480,10 +483,11 @@ fn check_glob_imports(tree: &Tree) -> Vec<Finding> {
 
 fn check_full_tests(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (path, text) in sources(tree).filter(|(path, _)| *path != THIS_FILE) {
+    let asked_for_others = "crates/skep/tests/full_run/mod.rs";
+    for (path, text) in sources(tree).filter(|(path, _)| ![THIS_FILE, asked_for_others].contains(&path.as_str())) {
         let named =
             path.split_once("/tests/").is_some_and(|(_, file)| file.starts_with("full_") && !file.contains('/'));
-        let asks = text.lines().any(|line| line.contains("\"SKEP_FULL\""));
+        let asks = text.lines().any(|line| line.contains("\"SKEP_FULL\"") || line == "mod full_run;");
         match (named, asks) {
             (false, true) => findings.push(finding(path, "asks for SKEP_FULL, but is no `tests/full_*.rs`")),
             (true, false) => findings.push(finding(path, "is named `full_`, but does not ask for SKEP_FULL")),

@@ -127,6 +127,12 @@ impl SlabAllocator {
         self.merger.daemon()
     }
 
+    /// Holds back this much free memory from now on, in slabs of the largest class. Less is free if less can be joined; what is
+    /// released later is held back first, when it was joined.
+    pub fn hold_back(&mut self, size: u64) {
+        self.host.hold_back(size);
+    }
+
     /// Returns the bytes that are free, in pieces of any size.
     pub fn free_size(&self) -> u64 {
         self.free_size

@@ -2,21 +2,26 @@
 
 mod check;
 mod deferred;
+mod effects;
 mod execute;
 mod flush;
 mod random_key;
 mod reclaim;
+mod restore;
 mod scans;
 mod shortage;
+mod snapshot;
 
 use std::time::Instant;
 
 pub use check::Checked;
+pub use effects::{Effect, Effects};
 pub use execute::OwnerRun;
 pub use flush::{FLUSH_KEYS_MAX, FlushStep};
 pub use reclaim::STEP_KEYS_MAX;
 use scans::SCANS_AT_ONCE;
 use shortage::{Shortage, pause};
+pub use snapshot::SnapshotStep;
 
 use super::key_head::{Target, fingerprint};
 use super::leaf::cursor::Seen;

@@ -44,6 +44,7 @@ use std::ops::Range;
 
 mod cache;
 mod check;
+mod held_back;
 mod lists;
 mod unit_map;
 
@@ -180,12 +181,12 @@ pub(crate) struct Space {
     /// Free blocks of all chunks, untouched chunks included.
     free_blocks: u32,
     block_count: u32,
+    held_back: u32,
     /// Blocks that the largest value needed, since there was last no value.
     value_blocks_max: u32,
     /// The chunk whose frames are being moved, and the unit to continue with.
     source: Option<(u32, u32)>,
-    /// Units whose content was moved, and that wait for an epoch.
-    moved_units: u32,
+    moved_units: u32, // Their content was moved, and they wait for an epoch.
     lids_free: Vec<u32>,
     lid_next: u32,
     /// LIDs of parts of overflow values.
@@ -244,6 +245,7 @@ impl Space {
             cache: FrameCache::default(),
             free_blocks: block_count,
             block_count,
+            held_back: 0,
             value_blocks_max: 0,
             source: None,
             moved_units: 0,
@@ -452,7 +454,7 @@ impl Space {
     /// Returns the blocks that a claim has to leave.
     fn reserve_for(&self, claim: Claim) -> u32 {
         match claim {
-            Claim::Growth => BLOCKS_FOR_NODES + self.value_blocks_max + BLOCKS_FOR_MOVES + self.chunk_count,
+            Claim::Growth => self.reserve_for(Claim::Move) + BLOCKS_FOR_MOVES + self.chunk_count + self.held_back,
             Claim::Move => BLOCKS_FOR_NODES + self.value_blocks_max,
             Claim::Overwrite => BLOCKS_FOR_DELETE,
             Claim::Upkeep => 0,

@@ -175,6 +175,11 @@ impl Pin {
 }
 
 impl Participant<'_> {
+    /// Returns its slot, which no other participant has at the same time.
+    pub(crate) fn slot(&self) -> usize {
+        self.slot
+    }
+
     /// Begins an operation.
     #[inline]
     pub(crate) fn enter(&mut self) -> Guard<'_> {

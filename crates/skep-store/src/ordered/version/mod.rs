@@ -3,6 +3,7 @@
 pub(super) mod clock;
 pub(super) mod epoch;
 pub(super) mod expiries;
+pub(super) mod floors;
 pub(super) mod garbage;
 pub(super) mod lease;
 pub(super) mod reclaim;

@@ -66,6 +66,15 @@ impl Versions {
         self.write.0.load(Ordering::Relaxed)
     }
 
+    /// Makes all later versions greater than this one. No write is in flight.
+    pub(crate) fn begin_after(&mut self, version: u64) {
+        let newest = version.max(self.newest());
+        if self.are_on() {
+            self.write.0.store(newest, Ordering::Relaxed);
+            self.read.0.store(newest, Ordering::Release);
+        }
+    }
+
     /// Allocates the next write version. From this call to [`Versions::publish`] nothing may fail or wait.
     #[inline]
     pub(crate) fn allocate(&self) -> u64 {

@@ -4,6 +4,7 @@ use super::super::node::overflow::Part;
 use super::super::space::Claim;
 use super::super::version::garbage::Garbage;
 use super::change::Scratch;
+use super::effects::EffectLog;
 use skep_core::operation::Reply;
 
 /// The outcome of an attempt to write.
@@ -43,6 +44,8 @@ pub(crate) struct Writer {
     pub(crate) must_succeed: bool,
     /// Refused attempts that have moved frames since memory ran short.
     pub(crate) moves_of_refused: u32,
+    /// The effects of writes, if the session records them.
+    pub(crate) effects: Option<Box<EffectLog>>,
 }
 
 /// The memory that a merge may use, and the values that it drops.

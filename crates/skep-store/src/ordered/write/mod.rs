@@ -2,6 +2,7 @@
 
 pub(super) mod attempt;
 pub(super) mod change;
+pub(super) mod effects;
 pub(super) mod evacuate;
 pub(super) mod overflow;
 pub(super) mod restructure;

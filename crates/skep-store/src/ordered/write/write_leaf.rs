@@ -55,10 +55,18 @@ impl OrderedStore {
     ) -> Option<Reply<'static>> {
         let mut rounds = 0;
         let (retired_before, mut has_overflow) = (writer.retired.len(), false);
+        if let Some(effects) = &mut writer.effects {
+            effects.open(self, change);
+        }
         let outcome = loop {
             match self.attempt(key, change, known, writer, &mut has_overflow, guard) {
                 Attempt::Committed { reply, version } => break Ok((reply, version)),
-                Attempt::Restructured { version } => self.versions.wait_until_readable(version),
+                Attempt::Restructured { version } => {
+                    if let Some(effects) = &mut writer.effects {
+                        effects.has_versions = true;
+                    }
+                    self.versions.wait_until_readable(version);
+                }
                 Attempt::Conflict => wait(&mut rounds),
                 Attempt::NoMemory(claim) => break Err(claim),
             }
@@ -88,7 +96,7 @@ impl OrderedStore {
         key: &[u8],
         change: Change<'_>,
         known: Option<KeyPosition<'_>>,
-        Writer { scratch, retired, .. }: &mut Writer,
+        Writer { scratch, retired, effects, .. }: &mut Writer,
         has_written_overflow: &mut bool,
         guard: &Guard<'_>,
     ) -> Attempt {
@@ -117,7 +125,10 @@ impl OrderedStore {
         let (stays, new_expiry) = (value.is_some(), value.and_then(Value::expiry));
         let new = NewEntry { key, fingerprint, value };
         let attempt = self.change_leaf(leaf, &new, (back, is_exact), found, guard, retired);
-        if matches!(attempt, Attempt::Committed { .. }) {
+        if let Attempt::Committed { version, .. } = attempt {
+            if let Some(effects) = effects {
+                effects.record(self, change, version, &new, guard);
+            }
             if is_overflow {
                 scratch.commit();
                 *has_written_overflow = true;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use skep::Password;
 use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
+use skep_server::Durability;
 
 use crate::size::MemorySize;
 
@@ -74,6 +75,11 @@ pub(crate) struct Ratio(pub(super) f64);
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct InlineThreshold(pub(super) usize);
+
+/// What a fault may cost.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct DurabilityLevel(pub(super) Durability);
 
 /// The bound for the delay of a request, 1 ms to a minute, or none.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
@@ -283,6 +289,19 @@ fn parse_time(text: &str, within: &RangeInclusive<f64>) -> Option<Duration> {
     within.contains(&seconds).then(|| Duration::from_secs_f64(seconds))
 }
 
+impl FromStr for DurabilityLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "memory" => Ok(DurabilityLevel(Durability::Memory)),
+            "second" => Ok(DurabilityLevel(Durability::Second)),
+            "always" => Ok(DurabilityLevel(Durability::Always)),
+            _ => Err(format!("`{text}` is no level of durability: write memory, second or always")),
+        }
+    }
+}
+
 impl FromStr for DelayMax {
     type Err = String;
 
@@ -331,6 +350,7 @@ from_file! {
     ClientCount: Number, "10000, a whole number without quotes";
     KvSize: Number, "64, a whole number of bytes without quotes";
     Ratio: Number, "0.5, a number without quotes";
+    DurabilityLevel: Text, "\"memory\", \"second\" or \"always\"";
     DelayMax: Text, "\"100ms\" or \"off\"";
     LeaseTime: Text, "\"5s\"";
     InlineThreshold: Number, "20, a whole number of bytes without quotes";

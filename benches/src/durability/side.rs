@@ -1,0 +1,187 @@
+//! The servers of a comparison, and the questions that are put to them over RESP.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::keys::PairForm;
+use crate::servers::{Protocol, Sample, Server, Setting, Verb, find_program, free_address, load, measure};
+
+use super::{Plan, Run, servers_plan};
+
+/// The longest time for a start, a load or a snapshot.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// The time between two questions.
+const PAUSE: Duration = Duration::from_millis(1);
+/// The share of Skep's memory that holds pairs of 10 bytes, and that of larger ones.
+const UTILIZATION: [f64; 2] = [0.5, 0.33];
+/// The smallest memory, in MiB.
+const MEMORY_MIN: u64 = 64;
+
+impl Run<'_> {
+    /// Starts Skep with memory for `keys` pairs, and with a data directory at a level. Returns when it serves.
+    pub(super) fn skep(&self, form: PairForm, keys: u64, data: Option<(&Path, &str)>) -> Result<Server, String> {
+        let mut server = spawn_skep(&self.setting, form, keys, data)?;
+        wait_for_pong(&mut server, Instant::now())?;
+        Ok(server)
+    }
+
+    /// Starts redis-server with its files in a folder. Returns when it serves.
+    pub(super) fn redis(&self, folder: &Path, fsync: Option<&str>) -> Result<Server, String> {
+        let mut server = spawn_redis(&self.setting, folder, fsync)?;
+        wait_for_pong(&mut server, Instant::now())?;
+        Ok(server)
+    }
+
+    /// Puts all pairs.
+    pub(super) fn load(&self, server: &Server, form: PairForm, keys: u64) -> Result<(), String> {
+        (self.progress)(&format!("loading {keys} pairs of {} B into {}", size(form), server.name));
+        load(server, &servers_plan(self.plan, keys, 1), form)
+    }
+
+    /// Measures a round of puts, after a warm-up.
+    pub(super) fn puts(
+        &self,
+        server: &Server,
+        protocol: Protocol,
+        (form, keys, depth): (PairForm, u64, usize),
+        round: usize,
+    ) -> Result<Sample, String> {
+        let plan = servers_plan(self.plan, keys, depth);
+        measure(server, protocol, (form, Verb::Set, depth), &plan, round as u64)
+            .map_err(|error| format!("{}: {error}", server.name))
+    }
+
+    /// Returns the number of pairs of this form: fewer of the larger ones.
+    pub(super) fn keys(&self, form: PairForm) -> u64 {
+        keys(self.plan, form)
+    }
+}
+
+fn keys(plan: &Plan, form: PairForm) -> u64 {
+    match form {
+        PairForm::Medium => plan.keys / 2,
+        PairForm::Large => plan.keys * 2 / 5,
+        _ => plan.keys,
+    }
+}
+
+/// Returns the bytes of a pair.
+pub(super) fn size(form: PairForm) -> usize {
+    form.key_size() + form.value_size()
+}
+
+/// Starts Skep. All its memory is resident before it listens.
+pub(super) fn spawn_skep(
+    setting: &Setting,
+    form: PairForm,
+    keys: u64,
+    data: Option<(&Path, &str)>,
+) -> Result<Server, String> {
+    let (native, resp) = (free_address()?, free_address()?);
+    let utilization = UTILIZATION[usize::from(form != PairForm::Random)];
+    let memory = (keys as f64 * size(form) as f64 / utilization) as u64;
+    let mut command = Command::new(&setting.skep);
+    command.args(["serve", "--shards", "1", "--ordered-memory", "off", "--prefault"]);
+    command.args(["--listen", &native.to_string(), "--resp", &resp.to_string()]);
+    command.args(["--memory", &format!("{}MiB", (memory >> 20).max(MEMORY_MIN))]);
+    command.args(["--kv-size", &size(form).to_string()]);
+    if let Some((folder, level)) = data {
+        command.arg("--data-dir").arg(folder).args(["--durability", level]);
+    }
+    setting.spawn("skep", command, vec![(Protocol::Native, native), (Protocol::Resp, resp)])
+}
+
+/// Starts redis-server without snapshots; with an append-only file if a value of `appendfsync` is given. The file is
+/// never rewritten, because no fork then disturbs it.
+pub(super) fn spawn_redis(setting: &Setting, folder: &Path, fsync: Option<&str>) -> Result<Server, String> {
+    let address = free_address()?;
+    let mut command = Command::new(find_program("redis-server").unwrap_or_default());
+    command.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", ""]);
+    command.args(["--auto-aof-rewrite-percentage", "0", "--dir"]).arg(folder);
+    command.args(["--appendonly", if fsync.is_some() { "yes" } else { "no" }]);
+    command.args(fsync.map(|fsync| ["--appendfsync", fsync]).iter().flatten());
+    setting.spawn("redis", command, vec![(Protocol::Resp, address)])
+}
+
+/// Waits until a server executes commands. Returns the seconds since `begun`.
+pub(super) fn wait_for_pong(server: &mut Server, begun: Instant) -> Result<f64, String> {
+    let address = server.address(Protocol::Resp).ok_or("the server has no port for RESP")?;
+    while begun.elapsed() < PATIENCE {
+        // A server that loads its data may accept connections and refuse commands.
+        if Asker::new(address).and_then(|mut asker| asker.ask("PING")).is_ok_and(|reply| reply == "PONG") {
+            return Ok(begun.elapsed().as_secs_f64());
+        }
+        if !server.is_running() {
+            return Err(format!("{} ended at its start", server.name));
+        }
+        sleep(PAUSE);
+    }
+    Err(format!("{} does not serve after {} s", server.name, PATIENCE.as_secs()))
+}
+
+/// A connection for single commands.
+pub(super) struct Asker {
+    stream: BufReader<TcpStream>,
+}
+
+impl Asker {
+    /// Connects.
+    pub(super) fn new(address: SocketAddr) -> Result<Asker, String> {
+        let stream = TcpStream::connect(address).map_err(|error| format!("cannot connect to {address}: {error}"))?;
+        stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE))).map_err(|e| e.to_string())?;
+        Ok(Asker { stream: BufReader::new(stream) })
+    }
+
+    /// Connects to a server's port for RESP.
+    pub(super) fn of(server: &Server) -> Result<Asker, String> {
+        Asker::new(server.address(Protocol::Resp).ok_or("the server has no port for RESP")?)
+    }
+
+    /// Sends a command, and returns the text of its reply. An error of the server is an error.
+    pub(super) fn ask(&mut self, command: &str) -> Result<String, String> {
+        let failed = |error: std::io::Error| format!("{command}: {error}");
+        self.stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).map_err(failed)?;
+        let mut line = String::new();
+        self.stream.read_line(&mut line).map_err(failed)?;
+        let line = line.trim_end();
+        match line.split_at_checked(1) {
+            Some(("+" | ":", text)) => Ok(text.to_owned()),
+            Some(("$", size)) => {
+                let size: usize = size.parse().map_err(|_| format!("{command}: the reply is {line}"))?;
+                let mut text = vec![0; size + 2];
+                self.stream.read_exact(&mut text).map_err(failed)?;
+                Ok(String::from_utf8_lossy(&text[..size]).into_owned())
+            }
+            _ => Err(format!("{command}: the reply is {line:?}")),
+        }
+    }
+
+    /// Returns a number of `INFO persistence`.
+    pub(super) fn persistence(&mut self, field: &str) -> Result<u64, String> {
+        let text = self.ask("INFO persistence")?;
+        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.and_then(|value| value.parse().ok()).ok_or_else(|| format!("INFO persistence has no number {field}"))
+    }
+
+    /// Waits until a number of `INFO persistence` is 0.
+    pub(super) fn wait_for_zero(&mut self, field: &str) -> Result<(), String> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            if self.persistence(field)? == 0 {
+                return Ok(());
+            }
+            sleep(PAUSE);
+        }
+        Err(format!("{field} is not 0 after {} s", PATIENCE.as_secs()))
+    }
+
+    /// Takes a snapshot, and waits until it is complete.
+    pub(super) fn take_snapshot(&mut self) -> Result<(), String> {
+        self.wait_for_zero("rdb_bgsave_in_progress")?;
+        self.ask("SAVE").map(|_| ())
+    }
+}

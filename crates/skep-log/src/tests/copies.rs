@@ -1,0 +1,259 @@
+//! Copies of a directory to which a server writes: between the pages that a copy reads, the server goes on.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use skep_core::operation::{Operation, PutCondition, Request};
+
+use super::model::{Pairs, execute, shard};
+use super::{Random, Rule};
+use crate::{
+    BlockWriter, ChunkWriter, CopyError, Directory, Disk, GroupWriter, LogError, LogSettings, Manifest, ManifestShard,
+    PAGE_SIZE, Page, Pages, Segments, SimulatedDisk, SimulatedFile, SnapshotPart, SnapshotWriter, Write, copy,
+};
+
+const SETTINGS: LogSettings = LogSettings { segment_size: 16 * PAGE_SIZE as u64, group_size: 8192 };
+const SHARDS: usize = 2;
+const KEYS: usize = 7;
+
+/// A server. Each block puts the number of the block.
+struct Server {
+    disk: Arc<SimulatedDisk>,
+    directory: Directory<SimulatedDisk>,
+    groups: GroupWriter,
+    segments: Segments<SimulatedDisk>,
+    writer: BlockWriter,
+    /// Writes in flight, and their pages that are not written yet.
+    writes: Vec<(Write, Vec<usize>)>,
+    /// The keys and values of all blocks.
+    history: Vec<(Vec<u8>, Vec<u8>)>,
+    /// A snapshot that waits for its last block: first group, last block, number, files.
+    taking: Option<(u64, u64, u64, Vec<ManifestShard>)>,
+    snapshots: u64,
+    random: Random,
+}
+
+fn put<'a>((key, value): &'a (Vec<u8>, Vec<u8>)) -> Request<'a> {
+    Request { key, operation: Operation::Put { value, condition: PutCondition::Always } }
+}
+
+impl Server {
+    fn start(disk: SimulatedDisk, seed: u64) -> Server {
+        let disk = Arc::new(disk);
+        let mut directory = Directory::open(Arc::clone(&disk)).unwrap();
+        let end = directory.read_log(false, |_| Ok(())).unwrap();
+        let new = Manifest { shards: vec![ManifestShard::default(); SHARDS], ..Manifest::default() };
+        let (groups, segments) = directory.begin(end, SETTINGS, new, || 77).unwrap();
+        let (writer, random) = (BlockWriter::new(), Random(seed));
+        let (writes, history, taking) = (Vec::new(), Vec::new(), None);
+        Server { disk, directory, groups, segments, writer, writes, history, taking, snapshots: 0, random }
+    }
+
+    /// Returns the pairs after the first blocks.
+    fn pairs(&self, blocks: u64) -> Pairs {
+        let mut pairs = Pairs::new();
+        self.history[..blocks as usize].iter().for_each(|pair| execute(&mut pairs, &put(pair)));
+        pairs
+    }
+
+    fn step(&mut self) {
+        match self.random.below(12) {
+            0..=2 if self.groups.queued_size() < 20_000 => {
+                let number = self.history.len() + 1;
+                let mut value = number.to_string().into_bytes();
+                value.resize(10 + self.random.below(3000), b' ');
+                self.history.push((format!("key {}", number % KEYS).into_bytes(), value));
+                assert!(self.writer.append(0, 1, &put(self.history.last().unwrap())));
+                assert_eq!(self.groups.push(self.writer.seal(0).unwrap()), number as u64);
+            }
+            3 if self.groups.needs_segment() => {
+                let segment = self.segments.prepare(self.random.next()).unwrap();
+                self.groups.add_segment(segment);
+            }
+            4..=5 => {
+                if let Some(write) = self.groups.next_write().or_else(|| self.groups.next_seal()) {
+                    let pages = (0..write.pages().len()).collect();
+                    self.writes.push((write, pages));
+                }
+            }
+            6..=10 if !self.writes.is_empty() => {
+                let index = self.random.below(self.writes.len());
+                let (write, pages) = &mut self.writes[index];
+                let page = pages.swap_remove(self.random.below(pages.len()));
+                let offset = write.offset + (page * PAGE_SIZE) as u64;
+                let file = self.segments.file(write.segment);
+                self.disk.write_at(&file, offset, &write.pages()[page..=page]).unwrap();
+                if pages.is_empty() {
+                    let (write, _) = self.writes.swap_remove(index);
+                    self.groups.written(write, Ok(()));
+                }
+            }
+            11 if self.random.once_in(20) => self.snapshot(),
+            _ => {}
+        }
+    }
+
+    /// Begins a snapshot, or ends one.
+    fn snapshot(&mut self) {
+        let Some((first_group, last_block, number, shards)) = self.taking.take() else {
+            self.snapshots += 1;
+            let number = self.directory.manifest().unwrap().generation + 1;
+            let last_block = self.groups.next_block() - 1;
+            let pairs = self.pairs(last_block);
+            let mut pages = Pages::default();
+            let file = |of_file: u16| {
+                let part = SnapshotPart::Shard(of_file);
+                let mut chunks = ChunkWriter::new(number, part);
+                let mut file = SnapshotWriter::create(Arc::clone(&self.disk), number, part).unwrap();
+                let of_shard = pairs.iter().filter(|(key, _)| shard(key, SHARDS) == usize::from(of_file));
+                of_shard.for_each(|(key, value)| chunks.push(key, value, None));
+                chunks.end_step(u64::MAX, last_block);
+                assert!(chunks.finish(&mut pages));
+                file.write(&pages).unwrap();
+                ManifestShard { secret_seed: 0, file: file.finish().unwrap() }
+            };
+            let files = (0..SHARDS as u16).map(file).collect();
+            self.taking = Some((self.groups.next_group(), last_block, number, files));
+            return;
+        };
+        if self.groups.durable_block() < last_block {
+            self.taking = Some((first_group, last_block, number, shards));
+            return;
+        }
+        let manifest = self.directory.manifest().unwrap().clone();
+        let manifest = Manifest { snapshot: Some(number), first_group, shards, ..manifest };
+        self.directory.write_manifest(manifest, &self.groups).unwrap();
+        while let Some(number) = self.groups.trim(first_group) {
+            self.segments.recycle(number).unwrap();
+        }
+        self.directory.remove_old_snapshots().unwrap();
+    }
+}
+
+/// The disk of a server that goes on while another process reads.
+struct Live {
+    disk: SimulatedDisk,
+    server: Mutex<Server>,
+    /// Most steps of the server between two reads.
+    steps: usize,
+}
+
+impl Live {
+    fn go_on(&self) {
+        let mut server = self.server.lock().unwrap();
+        for _ in 0..server.random.below(self.steps + 1) {
+            server.step();
+        }
+    }
+}
+
+impl Disk for Live {
+    type File = SimulatedFile;
+
+    fn lock(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.go_on();
+        self.disk.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<SimulatedFile> {
+        self.go_on();
+        self.disk.open(name)
+    }
+
+    fn size(&self, file: &SimulatedFile) -> io::Result<u64> {
+        self.go_on();
+        self.disk.size(file)
+    }
+
+    /// Reads the pages in any order.
+    fn read_at(&self, file: &SimulatedFile, offset: u64, pages: &mut [Page]) -> io::Result<()> {
+        let mut left: Vec<usize> = (0..pages.len()).collect();
+        while !left.is_empty() {
+            self.go_on();
+            let choice = self.server.lock().unwrap().random.below(left.len());
+            let page = left.swap_remove(choice);
+            self.disk.read_at(file, offset + (page * PAGE_SIZE) as u64, &mut pages[page..=page])?;
+        }
+        Ok(())
+    }
+
+    fn create(&self, _: &str) -> io::Result<SimulatedFile> {
+        unreachable!("a copy changes nothing")
+    }
+
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        unreachable!("a copy changes nothing")
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        unreachable!("a copy changes nothing")
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        unreachable!("a copy changes nothing")
+    }
+
+    fn sync(&self, _: &SimulatedFile) -> io::Result<()> {
+        unreachable!("a copy changes nothing")
+    }
+
+    fn write_at(&self, _: &SimulatedFile, _: u64, _: &[Page]) -> io::Result<()> {
+        unreachable!("a copy changes nothing")
+    }
+}
+
+/// Starts a server that has made some steps.
+fn live(seed: u64) -> Arc<Live> {
+    let disk = SimulatedDisk::new(seed);
+    let mut server = Server::start(disk.other_process(), seed);
+    for _ in 0..server.random.below(3000) {
+        server.step();
+    }
+    let steps = [0, 1, 4, 12][server.random.below(4)];
+    Arc::new(Live { disk, server: Mutex::new(server), steps })
+}
+
+#[test]
+fn a_copy_has_all_that_was_durable_when_it_began() {
+    let (mut begun_again, mut went_on) = (0, 0);
+    for seed in 0..600 {
+        let live = live(seed);
+        let durable = live.server.lock().unwrap().groups.durable_block();
+        let snapshots = live.server.lock().unwrap().snapshots;
+        let target = Arc::new(SimulatedDisk::new(seed));
+        match copy(&live, &target) {
+            Err(CopyError::Changing) => {
+                assert_eq!(target.list().unwrap(), ["lock"], "seed {seed}");
+                continue;
+            }
+            result => drop(result.unwrap_or_else(|error| panic!("seed {seed}: {error}"))),
+        }
+        let server = live.server.lock().unwrap();
+        begun_again += usize::from(server.snapshots > snapshots);
+        // The copy is durable.
+        let directory = Directory::open(Arc::new(target.crash())).unwrap();
+        let ([pairs, _], end) = super::recover(&directory, SHARDS, false, Rule::Durable).unwrap();
+        let last_block = end.next_block() - 1;
+        assert!(last_block >= durable, "seed {seed}: {last_block} of {durable} blocks");
+        assert!(pairs == server.pairs(last_block), "seed {seed}: another state than after block {last_block}");
+        went_on += usize::from(last_block > durable);
+    }
+    assert!(begun_again > 20 && went_on > 100, "{begun_again} {went_on}");
+}
+
+#[test]
+fn the_log_of_a_server_that_runs_looks_damaged_to_a_recovery() {
+    let looks_damaged = |seed: &u64| {
+        let live = live(*seed);
+        let directory = Directory::open_unlocked(Arc::clone(&live)).unwrap();
+        matches!(
+            directory.read_log(false, |_| Ok(())),
+            Err(LogError::Damaged(_) | LogError::Incomplete { .. } | LogError::LogIncomplete { .. })
+        )
+    };
+    assert!((0..100).filter(looks_damaged).count() > 10);
+}

@@ -1,0 +1,577 @@
+//! The log of a server, and its snapshots: what the shards have executed is on disk before a client learns of it.
+//!
+//! ```text
+//!   shard 0: execute ─▶ block ─┐ queue                       ┌─▶ group: written and flushed
+//!   shard 1: execute ─▶ block ─┴──────▶ two writers, by turns┤
+//!      ▲                                                     └─▶ durable: the number of the last block on disk
+//!      └── replies leave when durable ≥ the last block that was sealed before them
+//!   between two turns: 64 buckets ─▶ chunk ─▶ keeper: snapshots, manifests, segments
+//! ```
+//!
+//! 1. A shard appends the operations that took place to its open block (`shard_log.rs`). It *seals* the block, which
+//!    puts it into the queue and gives it a number, before anything that rests on it leaves the shard: a reply to
+//!    another shard, a part of a store that is lent or given back, a visit that goes home.
+//! 2. The blocks of all shards have one order. If an operation has seen the effect of another one, its block is not
+//!    before the other's: it has the same shard, or something has left the first shard, after the seal.
+//! 3. So a reply rests on the blocks that were sealed when it was encoded, and on no others. At the level `always` it is
+//!    held until the last of them is on disk ([`Release`]). Replies to reads too: they may show what is not on disk yet.
+//! 4. One thread executes a transaction, and seals after it. So it is in one block, and recovery executes all of it or
+//!    nothing. Only a transaction that takes more than 64 MiB of the log has several blocks, and may be recovered in parts.
+//!
+//! **A log that is broken** does not have all that took place: a write of it has failed, or the level was `memory`. Then
+//! the keeper begins a *fresh* log and takes a snapshot of everything. When both are on disk, with the manifest that
+//! names them, nothing of the broken log is needed any more, and all that held replies rest on is in the snapshot. If a
+//! write has failed, then operations that may change keys are refused until that moment, and replies of connections that
+//! had some in work are held. Reads of the others go on: they may show what only the memory has until then.
+
+pub mod embedding;
+pub(crate) mod keeper;
+pub(crate) mod loading;
+mod ordered_recovery;
+pub(crate) mod recovery;
+mod shard_log;
+mod snapshots;
+mod state;
+pub(crate) mod tasks;
+pub(crate) mod walk;
+pub(crate) mod writers;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use skep_log::Block;
+use skep_wire::native::WireError;
+
+use crate::connection::{Connection, Reached, Release};
+use crate::dispatch::Refusal;
+use crate::exchange::Waker;
+use crate::limits::{UNFLUSHED_MAX, UNFLUSHED_MAX_OF_COMMAND};
+pub(crate) use shard_log::{ShardLog, has_changed};
+pub(crate) use snapshots::Snapshots;
+pub(crate) use state::Trouble;
+use state::{AtomicLevel, DiskSpace, Troubles};
+use tasks::Tasks;
+
+/// What a fault may cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Everything since the last snapshot that was asked for. There is no log.
+    Memory,
+    /// The last second: replies leave at once, and the log is flushed at least twice a second.
+    Second,
+    /// Nothing that was acknowledged: replies leave when what they rest on is on disk.
+    #[default]
+    Always,
+}
+
+impl std::fmt::Display for Durability {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Durability::Memory => "memory",
+            Durability::Second => "second",
+            Durability::Always => "always",
+        })
+    }
+}
+
+/// The log that all shards share.
+#[derive(Debug)]
+pub(crate) struct Log {
+    /// The level that is in force.
+    level: AtomicLevel,
+    /// The level that comes into force with the snapshot that is being taken.
+    wanted: AtomicLevel,
+    /// The last level that was asked for and is not `memory`.
+    with_log: AtomicLevel,
+    /// Held while one of these changes.
+    changing_level: Mutex<()>,
+    /// Shards record what takes place: the level is not `memory`, or a snapshot is being taken.
+    records: AtomicBool,
+    queue: Mutex<Queue>,
+    /// Rung when a block arrives, and at the end.
+    bell: Condvar,
+    /// The number of the last block that was sealed.
+    sealed: AtomicU64,
+    /// The number of the last block on disk: all before it are there too, or what they changed is in a snapshot.
+    durable: AtomicU64,
+    /// The last version of the ordered space up to which all effects are on disk.
+    durable_version: AtomicU64,
+    /// Bytes of all blocks so far, and of those on disk.
+    sealed_bytes: AtomicU64,
+    durable_bytes: AtomicU64,
+    /// Bytes of all writes so far, with the zeros that fill pages.
+    file_bytes: AtomicU64,
+    /// What keeps the log from being written.
+    pub(crate) troubles: Troubles,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) disk_space: DiskSpace,
+    /// The time that the start took to read the directory.
+    load_time: Duration,
+    /// What the keeper has to do.
+    pub(crate) tasks: Tasks,
+    patience: Patience,
+    /// The shards, which wait for blocks to be durable.
+    wakers: OnceLock<Vec<Arc<Waker>>>,
+}
+
+/// The blocks that the writers have not taken.
+#[derive(Debug, Default)]
+struct Queue {
+    blocks: Vec<Block>,
+    /// Blocks that are no longer needed, for their memory.
+    spent: Vec<Block>,
+    /// Bytes of the blocks.
+    size: usize,
+    /// The time at which the first of them arrived.
+    since: Option<Instant>,
+    /// There is something else to do.
+    is_rung: bool,
+    /// A write has failed: blocks are dropped until a fresh log begins.
+    is_broken: bool,
+    /// No more blocks arrive.
+    is_over: bool,
+}
+
+/// The end of a wait for blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// Blocks are to be written, or there is something else to do.
+    Due,
+    /// None has arrived for the whole time.
+    Idle,
+    /// No more blocks arrive, and none is left.
+    Over,
+}
+
+/// The last progress of the disk that a shard has seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DiskProgress {
+    /// The number of the last block on disk.
+    durable: u64,
+    /// There were blocks after it.
+    waits: bool,
+    /// When the shard has seen this for the first time.
+    since: Instant,
+}
+
+impl DiskProgress {
+    pub(crate) fn new(now: Instant) -> DiskProgress {
+        DiskProgress { durable: 0, waits: false, since: now }
+    }
+}
+
+/// The longest time for which a block waits, except at the level `always`.
+const WAIT_MAX: Duration = Duration::from_millis(500);
+/// Bytes of blocks from which on they do not wait.
+const WAIT_SIZE_MAX: usize = 512 << 10;
+/// The time without progress of the disk after which writes are refused.
+const STALL_TIME: Duration = Duration::from_secs(2);
+
+/// The times without progress of the disk after which writes are refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// With `BUSY`: the delays of replies have a bound.
+    busy: Duration,
+    /// Because the disk may have stopped.
+    stalled: Duration,
+}
+
+impl Patience {
+    /// Returns that of a server with this bound for delays: half of it is for the disk.
+    pub(crate) fn of(delay_max: Option<Duration>) -> Patience {
+        Patience { busy: delay_max.map_or(Duration::MAX, |bound| bound / 2), stalled: STALL_TIME }
+    }
+
+    /// The disk of a simulation may take any time.
+    #[cfg(test)]
+    pub(crate) const ENDLESS: Patience = Patience { busy: Duration::MAX, stalled: Duration::MAX };
+}
+
+/// Spent blocks that are kept for their memory, and the longest of them.
+const SPENT_MAX: usize = 64;
+const SPENT_SIZE_MAX: usize = 1 << 20;
+
+impl Queue {
+    /// Returns true if the blocks are to be written now.
+    fn is_due(&self, level: Durability) -> bool {
+        match level {
+            _ if self.blocks.is_empty() => false,
+            Durability::Always => true,
+            // At the level `memory` a snapshot is being taken. Its end rings.
+            Durability::Second | Durability::Memory => {
+                let is_old = self.since.is_some_and(|since| since.elapsed() >= WAIT_MAX);
+                self.is_over || self.is_rung || self.size >= WAIT_SIZE_MAX || is_old
+            }
+        }
+    }
+
+    fn take(&mut self) -> Vec<Block> {
+        (self.size, self.since) = (0, None);
+        std::mem::take(&mut self.blocks)
+    }
+}
+
+impl Log {
+    /// Creates the log of a server, with what is on disk.
+    pub(crate) fn new(level: Durability, last: Reached, patience: Patience) -> Log {
+        Log {
+            level: AtomicLevel::new(level),
+            wanted: AtomicLevel::new(level),
+            with_log: AtomicLevel::new(if level == Durability::Second { level } else { Durability::Always }),
+            changing_level: Mutex::default(),
+            records: AtomicBool::new(level != Durability::Memory),
+            queue: Mutex::default(),
+            bell: Condvar::new(),
+            sealed: AtomicU64::new(last.block),
+            durable: AtomicU64::new(last.block),
+            durable_version: AtomicU64::new(last.version),
+            sealed_bytes: AtomicU64::new(0),
+            durable_bytes: AtomicU64::new(0),
+            file_bytes: AtomicU64::new(0),
+            troubles: Troubles::default(),
+            snapshots: Snapshots::default(),
+            disk_space: DiskSpace::default(),
+            load_time: Duration::ZERO,
+            tasks: Tasks::default(),
+            patience,
+            wakers: OnceLock::new(),
+        }
+    }
+
+    /// Notes the time that the start took to read the directory.
+    pub(crate) fn with_load_time(self, load_time: Duration) -> Log {
+        Log { load_time, ..self }
+    }
+
+    pub(crate) fn load_time(&self) -> Duration {
+        self.load_time
+    }
+
+    /// Sets the shards that are woken when blocks are durable.
+    pub(crate) fn set_wakers(&self, wakers: Vec<Arc<Waker>>) {
+        self.wakers.set(wakers).expect("a server starts once");
+    }
+
+    /// Wakes all shards.
+    pub(crate) fn wake_shards(&self) {
+        self.wakers.get().into_iter().flatten().for_each(|waker| waker.wake());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the level that is in force.
+    pub(crate) fn level(&self) -> Durability {
+        self.level.get()
+    }
+
+    /// Returns the level that was asked for last.
+    pub(crate) fn wanted_level(&self) -> Durability {
+        self.wanted.get()
+    }
+
+    /// Returns the level that `appendonly yes` means: the last one with a log.
+    pub(crate) fn level_with_log(&self) -> Durability {
+        self.with_log.get()
+    }
+
+    /// Changes the level, and the one that `appendonly yes` means. Up from `memory` it comes into force with a snapshot, which
+    /// the keeper takes first.
+    pub(crate) fn set_levels(&self, level: Durability, with_log: Durability) {
+        let _changing = self.lock_level();
+        self.with_log.set(with_log);
+        let before = self.wanted.get();
+        if before != level {
+            tracing::warn!("the level of durability changes from {before} to {level}");
+            self.wanted.set(level);
+            self.pursue(level);
+        }
+    }
+
+    fn lock_level(&self) -> MutexGuard<'_, ()> {
+        self.changing_level.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins what leads to a level.
+    fn pursue(&self, level: Durability) {
+        match (self.level(), level) {
+            (Durability::Memory, Durability::Memory) => {}
+            (Durability::Memory, _) => _ = self.tasks.take_snapshot(),
+            (_, level) => {
+                self.level.set(level);
+                self.tasks.note_level();
+                self.flush();
+                // They may have held replies, or have stopped because of the disk.
+                self.wake_shards();
+            }
+        }
+    }
+
+    /// Takes back the change to the level `memory`: it could not be noted on disk. Another one may have been asked for
+    /// meanwhile.
+    fn refuse_level(&self) {
+        let _changing = self.lock_level();
+        if self.wanted.get() == Durability::Memory {
+            self.wanted.set(Durability::Second);
+        }
+        self.level.set(self.wanted.get());
+    }
+
+    /// Brings the level into force for which the manifest of a snapshot was written. Another one may have been asked for
+    /// meanwhile.
+    fn settle_level(&self, level: Durability) {
+        let _changing = self.lock_level();
+        let queue = self.lock();
+        // While the queue is locked: a block is dropped at the level `memory` only.
+        self.level.set(level);
+        let is_broken = queue.is_broken;
+        drop(queue);
+        self.set_records(level != Durability::Memory);
+        if is_broken && level != Durability::Memory && !self.troubles.have(Trouble::Failed) {
+            self.fail("the disk was too slow for the log to begin".to_owned());
+        }
+        if self.wanted.get() != level {
+            self.pursue(self.wanted.get());
+        }
+    }
+
+    /// Returns true if shards record what takes place.
+    #[inline]
+    pub(crate) fn records(&self) -> bool {
+        self.records.load(Ordering::Acquire)
+    }
+
+    fn set_records(&self, records: bool) {
+        self.records.store(records, Ordering::Release);
+    }
+
+    /// Puts a block into the queue, which gives it its number. Returns memory for another block.
+    fn push(&self, block: Block) -> Option<Block> {
+        let size = block.bytes().len();
+        let mut queue = self.lock();
+        let level = self.level();
+        let was_due = queue.is_due(level);
+        // Only the owner of the queue counts. Release: who sees the number finds the block in the queue, or later.
+        let sealed = self.sealed.load(Ordering::Relaxed);
+        self.sealed.store(sealed + 1, Ordering::Release);
+        if queue.is_broken {
+            return Some(block);
+        }
+        self.sealed_bytes.fetch_add(size as u64, Ordering::Relaxed);
+        queue.size += size;
+        queue.since.get_or_insert_with(Instant::now);
+        let is_first = queue.blocks.is_empty();
+        queue.blocks.push(block);
+        let spent = queue.spent.pop();
+        if level == Durability::Memory && self.unflushed_bytes() >= UNFLUSHED_MAX {
+            // Nothing waits for the disk at this level: the keeper gives up the snapshot, and the shards go on.
+            queue.is_broken = true;
+            queue.take();
+        }
+        let rings = is_first || !was_due && queue.is_due(level);
+        drop(queue);
+        if rings {
+            self.bell.notify_one();
+        }
+        spent
+    }
+
+    /// Takes the blocks that are to be written now.
+    fn take_due(&self) -> Vec<Block> {
+        let mut queue = self.lock();
+        if queue.is_due(self.level()) { queue.take() } else { Vec::new() }
+    }
+
+    /// Takes back blocks that are no longer needed.
+    fn reuse(&self, blocks: impl Iterator<Item = Block>) {
+        let mut queue = self.lock();
+        let room = SPENT_MAX.saturating_sub(queue.spent.len());
+        queue.spent.extend(blocks.filter(|block| block.bytes().len() <= SPENT_SIZE_MAX).take(room));
+    }
+
+    /// Waits until there is something to do, or for this time.
+    fn wait(&self, limit: Option<Duration>) -> Wait {
+        let begun = Instant::now();
+        let mut queue = self.lock();
+        loop {
+            if queue.is_due(self.level()) || std::mem::take(&mut queue.is_rung) {
+                return Wait::Due;
+            }
+            if queue.is_over {
+                return Wait::Over;
+            }
+            let wait = match (queue.since, limit) {
+                (Some(since), _) => Some(WAIT_MAX.saturating_sub(since.elapsed())),
+                (None, Some(limit)) if begun.elapsed() >= limit => return Wait::Idle,
+                (None, limit) => limit.map(|limit| limit.saturating_sub(begun.elapsed())),
+            };
+            queue = match wait {
+                None => self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                Some(time) => self.bell.wait_timeout(queue, time).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+    }
+
+    /// Lets the writers write all blocks that have arrived.
+    pub(crate) fn flush(&self) {
+        self.lock().is_rung = true;
+        self.bell.notify_one();
+    }
+
+    /// Returns the number of the last block that was sealed.
+    pub(crate) fn sealed(&self) -> u64 {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of the last block on disk.
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Returns what is on disk.
+    pub(crate) fn reached(&self) -> Reached {
+        Reached { block: self.durable(), version: self.durable_version.load(Ordering::Acquire) }
+    }
+
+    /// Returns the bytes of blocks that are on disk, since the start.
+    pub(crate) fn durable_bytes(&self) -> u64 {
+        self.durable_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes that the log has taken in its files since the start.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of blocks that are not on disk.
+    pub(crate) fn unflushed_bytes(&self) -> u64 {
+        self.sealed_bytes.load(Ordering::Relaxed).saturating_sub(self.durable_bytes())
+    }
+
+    /// Returns up to where replies may leave: everything, unless they wait for the disk.
+    pub(crate) fn released(&self) -> Reached {
+        if self.holds_replies() { self.reached() } else { Reached { block: u64::MAX, version: u64::MAX } }
+    }
+
+    /// Returns true if blocks are dropped until a fresh log begins.
+    fn is_broken(&self) -> bool {
+        self.lock().is_broken
+    }
+
+    /// Returns true if replies wait for what they rest on.
+    pub(crate) fn holds_replies(&self) -> bool {
+        self.level() == Durability::Always
+    }
+
+    /// Returns the time from which on replies of a connection may leave. They rest on blocks that are sealed, and have
+    /// shown the ordered space up to this version. After a write has failed, only replies of a doubtful connection may
+    /// rest on blocks that are not on disk.
+    pub(crate) fn release(&self, connection: &mut Connection, version: u64, known_failure: u64) -> Release {
+        let seen = Reached { block: self.sealed(), version };
+        if !self.holds_replies() || self.reached().covers(seen) {
+            return Release::Now;
+        }
+        if known_failure != 0 && known_failure == self.troubles.failure() {
+            let is_doubtful = connection.is_doubtful();
+            connection.set_doubtful(is_doubtful && connection.has_work());
+            if !is_doubtful {
+                return Release::Now;
+            }
+        }
+        Release::After(seen)
+    }
+
+    /// Returns true if a snapshot is being taken, or begins soon.
+    pub(crate) fn is_saving(&self) -> bool {
+        self.tasks.requests() > self.snapshots.ended_request() || self.snapshots.number() != 0
+    }
+
+    /// Returns the operations that are refused at this moment. `progress` is the shard's view of the disk.
+    pub(crate) fn write_refusal(&self, progress: &mut DiskProgress, now: Instant) -> Refusal {
+        if self.level() == Durability::Memory {
+            return Refusal::Nothing;
+        }
+        if self.troubles.are_any() {
+            return Refusal::Writes(WireError::NotDurable);
+        }
+        let durable = self.durable();
+        let waits = durable != self.sealed();
+        if durable != progress.durable || !progress.waits {
+            *progress = DiskProgress { durable, waits, since: now };
+        }
+        match now.saturating_duration_since(progress.since) {
+            time if time >= self.patience.stalled => Refusal::Writes(WireError::NotDurable),
+            // At the level `second` no reply waits for the disk, and blocks wait for others.
+            time if time >= self.patience.busy && self.holds_replies() => Refusal::Writes(WireError::Busy),
+            _ => Refusal::Nothing,
+        }
+    }
+
+    /// Returns true if so much is not on disk that no more is executed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.level() != Durability::Memory && self.unflushed_bytes() >= UNFLUSHED_MAX
+    }
+
+    /// Returns true if a command that has begun must wait, because so much is not on disk. Its shards execute nothing then.
+    /// So it goes on for some more blocks if the disk makes no progress, and without a bound if blocks are dropped.
+    pub(crate) fn holds_up(&self, refusal: Refusal) -> bool {
+        let has_stopped = refusal == Refusal::Writes(WireError::NotDurable);
+        let bound = if has_stopped { UNFLUSHED_MAX_OF_COMMAND } else { UNFLUSHED_MAX };
+        self.level() != Durability::Memory && self.unflushed_bytes() >= bound && !self.is_broken()
+    }
+
+    /// Takes all blocks, as if they were written.
+    #[cfg(test)]
+    pub(crate) fn take(&self) -> Vec<Block> {
+        self.lock().take()
+    }
+
+    /// Ends the threads of the log when they have written all blocks.
+    pub(crate) fn end(&self) {
+        self.lock().is_over = true;
+        self.bell.notify_all();
+    }
+
+    /// Counts bytes that were written, and wakes shards that have stopped because there were too many.
+    fn count_written(&self, bytes: u64) {
+        let was_full = self.is_full();
+        self.durable_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if was_full && !self.is_full() {
+            self.wake_shards();
+        }
+    }
+
+    /// Notes what is on disk, and wakes the shards that wait for it.
+    pub(crate) fn set_durable(&self, reached: Reached) {
+        self.durable_version.store(reached.version, Ordering::Release);
+        self.durable.store(reached.block, Ordering::Release);
+        self.wake_shards();
+    }
+
+    /// Notes that a write has failed: nothing that is not on disk gets there, until a fresh log begins.
+    fn fail(&self, reason: String) {
+        let mut queue = self.lock();
+        queue.is_broken = true;
+        queue.take();
+        drop(queue);
+        self.troubles.set(Trouble::Failed, Some(reason));
+        self.tasks.take_snapshot();
+        self.wake_shards();
+    }
+
+    /// Lets a fresh log begin, after all blocks up to this number. They are on disk when the snapshot is that is taken
+    /// now.
+    fn begin_fresh(&self, last: u64) {
+        let mut queue = self.lock();
+        queue.take();
+        queue.is_broken = false;
+        debug_assert!(self.sealed() <= last);
+        self.sealed.store(last, Ordering::Release);
+        self.durable_bytes.store(self.sealed_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

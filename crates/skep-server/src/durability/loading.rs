@@ -1,0 +1,203 @@
+//! What clients hear while the data directory is read: Redis clients get `-LOADING` for each command, and the state for
+//! `INFO`; native ones are refused by name. Those of shared memory, UDP, RDMA and memcached wait.
+//!
+//! One thread answers. Its connections end when the server serves, so clients connect again, as after a restart.
+
+use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write, pipe};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use skep_wire::native::Refusal;
+use skep_wire::resp::{Parsed, ReplyWriter, RequestParser, Version};
+
+use crate::listen::Listeners;
+use crate::settings::StartError;
+use crate::start::Steps;
+
+/// Connections that are answered at a time. Others wait until one of them ends.
+const CONNECTIONS_MAX: usize = 256;
+/// Bytes of a connection's requests that are not complete, at most.
+const INPUT_MAX: usize = 256 << 10;
+/// The progress is told again after this time.
+const REPORT_TIME: Duration = Duration::from_secs(2);
+const MESSAGE: &str = "LOADING Skep is loading its data directory: send the command again later";
+
+/// How much was read.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Bytes of the directory's files, of which recovery may read fewer.
+    total: AtomicU64,
+    /// Bytes of the snapshot and of the log that were read.
+    bytes: AtomicU64,
+    /// Pairs of the snapshot that were put.
+    pairs: AtomicU64,
+    /// Operations of the log that were executed.
+    operations: AtomicU64,
+}
+
+impl Progress {
+    /// Begins to read a directory.
+    pub(crate) fn of(path: &Path) -> Progress {
+        let files = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let is_data = |name: &str| name.starts_with("snapshot-") || name.starts_with("log-");
+        let size = |file: &std::fs::DirEntry| file.metadata().map_or(0, |file| file.len());
+        let total = files.filter(|file| file.file_name().to_str().is_some_and(is_data)).map(|file| size(&file)).sum();
+        Progress { total: AtomicU64::new(total), ..Progress::default() }
+    }
+
+    /// Returns the pairs that were put, and the operations of the log that were executed.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.pairs.load(Ordering::Relaxed), self.operations.load(Ordering::Relaxed))
+    }
+
+    /// Counts a part of the snapshot.
+    pub(super) fn add_pairs(&self, bytes: u64, pairs: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.pairs.fetch_add(pairs, Ordering::Relaxed);
+    }
+
+    /// Counts a part of the log.
+    pub(super) fn add_operations(&self, bytes: u64, operations: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.operations.fetch_add(operations, Ordering::Relaxed);
+    }
+
+    fn info(&self, since: Instant) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (total, bytes) = (self.total.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        let (pairs, operations) = self.counts();
+        let percent = 100.0 * bytes as f64 / total.max(1) as f64;
+        let started = now.saturating_sub(since.elapsed()).as_secs();
+        format!(
+            "# Persistence\r\nloading:1\r\nasync_loading:0\r\nloading_start_time:{started}\r\nloading_total_bytes:{total}\r\n\
+             loading_loaded_bytes:{bytes}\r\nloading_loaded_perc:{percent:.2}\r\nskep_loading_pairs:{pairs}\r\nskep_loading_operations:{operations}\r\n"
+        )
+    }
+}
+
+/// Calls `load`, and answers clients meanwhile: `INFO` only if it `tells_info`, because the server has no password.
+pub(crate) fn answer_during<T>(
+    listeners: &Listeners,
+    tells_info: bool,
+    progress: &Progress,
+    steps: &mut Steps,
+    load: impl FnOnce() -> T,
+) -> Result<T, StartError> {
+    let (end, loading): (PipeReader, PipeWriter) = steps.open("a pipe", pipe)?;
+    Ok(std::thread::scope(|scope| {
+        scope.spawn(|| Answering::new(listeners, tells_info, progress).run(&end));
+        let result = load();
+        drop(loading);
+        result
+    }))
+}
+
+/// The connections of the time while the directory is read.
+struct Answering<'l> {
+    native: &'l TcpListener,
+    resp: Option<&'l TcpListener>,
+    tells_info: bool,
+    progress: &'l Progress,
+    connections: Vec<Client>,
+    since: Instant,
+    next_report: Instant,
+}
+
+struct Client {
+    stream: TcpStream,
+    parser: RequestParser,
+    input: Vec<u8>,
+}
+
+impl<'l> Answering<'l> {
+    fn new(listeners: &'l Listeners, tells_info: bool, progress: &'l Progress) -> Self {
+        let (native, resp) = listeners.while_loading();
+        let since = Instant::now();
+        let next_report = since + REPORT_TIME;
+        Answering { native, resp, tells_info, progress, connections: Vec::new(), since, next_report }
+    }
+
+    fn run(mut self, end: &PipeReader) {
+        let limit = Timespec::try_from(REPORT_TIME).expect("it is short");
+        loop {
+            let has_room = self.connections.len() < CONNECTIONS_MAX;
+            let listeners = [Some(self.native), self.resp].into_iter().flatten().take(if has_room { 2 } else { 0 });
+            let mut events: Vec<PollFd<'_>> = vec![PollFd::new(end, PollFlags::IN)];
+            events.extend(self.connections.iter().map(|client| PollFd::new(&client.stream, PollFlags::IN)));
+            events.extend(listeners.map(|listener| PollFd::new(listener, PollFlags::IN)));
+            let _ = poll(&mut events, Some(&limit));
+            if !events[0].revents().is_empty() {
+                return;
+            }
+            let ready: Vec<bool> = events[1..].iter().map(|event| !event.revents().is_empty()).collect();
+            drop(events);
+            let mut ready = ready.into_iter();
+            let info = self.tells_info.then(|| self.progress.info(self.since));
+            self.connections.retain_mut(|client| ready.next() != Some(true) || client.serve(info.as_deref()));
+            if has_room {
+                self.accept();
+            }
+            if Instant::now() >= self.next_report {
+                self.next_report += REPORT_TIME;
+                let (pairs, operations) = self.progress.counts();
+                tracing::info!(
+                    pairs,
+                    operations,
+                    seconds = self.since.elapsed().as_secs(),
+                    "loading the data directory"
+                );
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        while let Ok((mut stream, _)) = self.native.accept() {
+            // If the client does not take it, it sees the end of the connection.
+            let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(&Refusal::Loading.encode()));
+        }
+        while self.connections.len() < CONNECTIONS_MAX
+            && let Some(Ok((stream, _))) = self.resp.map(TcpListener::accept)
+        {
+            if stream.set_nonblocking(true).is_ok() {
+                let mut parser = RequestParser::default();
+                parser.restrict(true);
+                self.connections.push(Client { stream, parser, input: Vec::new() });
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Answers the requests that have arrived. Returns false at the end of the connection.
+    fn serve(&mut self, info: Option<&str>) -> bool {
+        let mut buffer = [0; 16 << 10];
+        let size = match self.stream.read(&mut buffer) {
+            Ok(0) => return false,
+            Ok(size) => size,
+            Err(error) => return error.kind() == ErrorKind::WouldBlock,
+        };
+        self.input.extend_from_slice(&buffer[..size]);
+        let (mut output, mut arguments) = (Vec::new(), Vec::with_capacity(16));
+        let mut begin = 0;
+        while let Ok(parsed) = self.parser.parse(&mut self.input[begin..], &mut arguments) {
+            let Parsed::Complete(size) = parsed else {
+                self.input.drain(..begin);
+                // A client that takes no replies is not served.
+                return self.input.len() <= INPUT_MAX && self.stream.write_all(&output).is_ok();
+            };
+            let mut writer = ReplyWriter::new(&mut output, Version::Two);
+            match (arguments.first().map(|name| &self.input[begin..][name.range()]), info) {
+                (None, _) => {}
+                (Some(name), Some(info)) if name.eq_ignore_ascii_case(b"info") => writer.text(info),
+                (Some(_), _) => writer.error(MESSAGE),
+            }
+            arguments.clear();
+            begin += size;
+        }
+        let _ = self.stream.write_all(&output);
+        false
+    }
+}

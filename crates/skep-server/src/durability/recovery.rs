@@ -1,0 +1,533 @@
+//! Recovery: the stores get back what the snapshot and the log have, before the server serves.
+//!
+//! 1. The pairs of the snapshot are put, those of all files side by side.
+//! 2. The operations of the log are executed at the time of day at which they were executed first. So the same ones
+//!    succeed, and the same keys have expired. One is left out if the snapshot contains it already: see
+//!    `skep_log::Boundary`. If memory is short, that of expired keys is freed.
+//! 3. The server goes on at the latest of these times, or later: time does not go back for its keys, also if the machine's
+//!    clock was set back.
+//!
+//! Keys are assigned to shards by the seed that the directory states, also if the number of shards has changed. The
+//! positions of the snapshot are those of the shards that wrote it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use skep_core::operation::{OperationError, Request};
+use skep_log::{
+    BlockView, Boundary, Chunk, Directory, Files, GroupWriter, LogEnd, LogError, LogSettings, Manifest, ManifestShard,
+    SEGMENT_SIZE, Section, Segments, SnapshotFile,
+};
+use skep_store::hash::KeyPositions;
+use skep_store::ordered::OrderedStore;
+use skep_store::processor::{Processor, Replies};
+use skep_wire::native::WireError;
+use skep_wire::partition::Partition;
+
+use super::Durability;
+use super::loading::Progress;
+use super::ordered_recovery::OrderedReplay;
+use crate::connection::Reached;
+use crate::limits::REPLY_BUDGET;
+use crate::settings::ServerSettings;
+use crate::unix_time::UnixTime;
+
+/// Operations that a store executes together.
+const BATCH: usize = 1024;
+/// The longest time, in milliseconds, after which a shard that has logged nothing counts as idle. It may execute one long
+/// command until then, which is logged as a whole.
+const IDLE_TIME: u64 = 600_000;
+
+/// A directory that was read, and whose log can be continued.
+pub struct Recovered {
+    /// The files of the directory.
+    pub disk: Arc<Files>,
+    /// The directory, which is locked.
+    pub directory: Directory<Files>,
+    /// The writer of the log.
+    pub groups: GroupWriter,
+    /// The files of the log.
+    pub segments: Segments<Files>,
+    /// What the next manifest states about the server.
+    pub manifest: Manifest,
+    /// The last block of the log, and the last version of the ordered space in it.
+    pub(crate) reached: Reached,
+    /// Bytes of the log that recovery reads next time, as far as they are known: those of whole segments.
+    pub log_bytes: u64,
+    /// The latest time of an operation in the log, in milliseconds since 1970.
+    pub(crate) last_time: u64,
+    /// The time that it took to read the directory.
+    pub(crate) load_time: Duration,
+    /// The manifest has another number of shards or a gap, or a loss was accepted: a snapshot is to be taken.
+    pub needs_snapshot: bool,
+}
+
+/// The reason why a server cannot use a data directory.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoveryError {
+    /// The directory cannot be opened or made.
+    #[error("it cannot be opened: {source}; {advice}", source = .0, advice = advice(.0))]
+    Open(std::io::Error),
+    /// The directory cannot be used.
+    #[error("{0}")]
+    Log(#[from] LogError),
+    /// The directory has an ordered space, and the server has none.
+    #[error("the data directory has an ordered space: start with one, by --ordered-memory; no file was changed")]
+    WithoutOrdered,
+    /// The stores have no room.
+    #[error(
+        "the data directory has more than fits the memory ({0}): start with more, by --memory or --ordered-memory; no file was changed"
+    )]
+    DoesNotFit(OperationError),
+    /// An operation of the log fails, although it had taken place.
+    #[error(
+        "an operation of the log fails, although it took place ({0}): the data directory is damaged; restore a backup; no file was changed"
+    )]
+    Diverged(OperationError),
+}
+
+/// Returns what to do if a directory cannot be opened.
+fn advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "give it to the user of the server (chown), or name another one",
+        std::io::ErrorKind::NotFound => "make the directory that is to contain it (mkdir -p)",
+        _ => "name a directory",
+    }
+}
+
+impl From<OperationError> for RecoveryError {
+    fn from(error: OperationError) -> RecoveryError {
+        if error.is_out_of_memory() { RecoveryError::DoesNotFit(error) } else { RecoveryError::Diverged(error) }
+    }
+}
+
+/// A store that gets its keys back.
+struct Store<'s> {
+    processor: &'s mut Processor,
+    replies: Replies,
+    failure: Option<OperationError>,
+}
+
+impl Store<'_> {
+    /// Executes operations of this time; no later ones are of a time before `all_after`. Afterwards the list is empty.
+    fn execute(&mut self, times: (u64, u64), requests: &mut Vec<Request<'_>>) {
+        if let Err(error) = self.processor.replay(times, requests, &mut self.replies) {
+            self.failure.get_or_insert(error);
+        }
+    }
+}
+
+/// The stores, and how keys are assigned to them.
+struct Stores<'s> {
+    stores: Vec<Mutex<Store<'s>>>,
+    partition: Partition,
+    progress: &'s Progress,
+}
+
+impl<'s> Stores<'s> {
+    fn new(processors: Vec<&'s mut Processor>, partition: Partition, progress: &'s Progress) -> Self {
+        let replies = || Replies::with_budget(REPLY_BUDGET);
+        let store = |processor| Mutex::new(Store { processor, replies: replies(), failure: None });
+        Stores { stores: processors.into_iter().map(store).collect(), partition, progress }
+    }
+
+    fn with<R>(&self, store: usize, f: impl FnOnce(&mut Store<'s>) -> R) -> R {
+        f(&mut self.stores[store].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts the pairs of a chunk.
+    fn load(&self, chunk: &Chunk<'_>) -> Result<(), WireError> {
+        let mut parts: Vec<Vec<Request<'_>>> = self.stores.iter().map(|_| Vec::with_capacity(BATCH)).collect();
+        // At the beginning of time: what has expired since was there when later operations ran.
+        let put = |store: usize, part: &mut Vec<_>| self.with(store, |store| store.execute((0, 0), part));
+        for request in chunk.requests() {
+            let request = request?;
+            let store = usize::from(self.partition.shard_of(request.key));
+            parts[store].push(request);
+            if parts[store].len() == BATCH {
+                put(store, &mut parts[store]);
+            }
+        }
+        parts.iter_mut().enumerate().for_each(|(store, part)| put(store, part));
+        self.progress.add_pairs(chunk.size as u64, chunk.pairs.into());
+        Ok(())
+    }
+
+    /// Ends the replay at this time.
+    fn end(&self, now: u64) {
+        (0..self.stores.len()).for_each(|store| self.with(store, |store| store.processor.end_replay(now)));
+    }
+
+    fn failure(&self) -> Option<OperationError> {
+        (0..self.stores.len()).find_map(|store| self.with(store, |store| store.failure))
+    }
+}
+
+/// Which operations of the log the snapshot contains already.
+struct Contained {
+    partition: Partition,
+    positions: Vec<KeyPositions>,
+    boundaries: Vec<Boundary>,
+    /// The last block of which it contains something.
+    last_block: u64,
+}
+
+impl Contained {
+    fn new(manifest: Option<&Manifest>, boundaries: Vec<Boundary>, seed: u64) -> Contained {
+        let shards = manifest.map_or(&[] as &[_], |manifest| &manifest.shards);
+        let last_block = boundaries.iter().map(Boundary::last_block).max().unwrap_or(0);
+        Contained {
+            partition: Partition::new(seed, shards.len().max(1) as u16),
+            positions: shards.iter().map(|shard| KeyPositions::new(shard.secret_seed)).collect(),
+            boundaries,
+            last_block,
+        }
+    }
+
+    /// Returns the shard that executed the operations of a key.
+    fn shard_of(&self, key: &[u8]) -> usize {
+        usize::from(self.partition.shard_of(key))
+    }
+
+    /// Returns true if the snapshot contains what a block has done to a key.
+    fn contains(&self, block: u64, key: &[u8]) -> bool {
+        if block > self.last_block {
+            return false;
+        }
+        let shard = usize::from(self.partition.shard_of(key));
+        !self.boundaries[shard].applies(block, self.positions[shard].of(key))
+    }
+}
+
+/// The execution of the log.
+struct Replay<'s, 'a> {
+    stores: &'a Stores<'s>,
+    contained: Contained,
+    seed: u64,
+    ordered: Option<OrderedReplay<'a>>,
+    /// There are effects, but no ordered space.
+    lacks_ordered: bool,
+    times: Times,
+}
+
+/// The times of the operations that were executed.
+struct Times {
+    /// The latest of all.
+    last: u64,
+    /// The latest of each shard that wrote the log. Its later operations have no earlier time.
+    of_shards: Vec<u64>,
+    /// Each store has the keys of one of these shards.
+    are_same: bool,
+}
+
+impl Times {
+    fn new(shard_count: usize, store_count: usize) -> Times {
+        Times { last: 0, of_shards: vec![0; shard_count], are_same: shard_count == store_count }
+    }
+
+    /// Notes an operation of a shard.
+    fn note(&mut self, shard: usize, time: u64) {
+        self.of_shards[shard] = self.of_shards[shard].max(time);
+        self.last = self.last.max(time);
+    }
+
+    /// Returns the time before which no later operation on the keys of a store was executed. A shard that has been idle for
+    /// long does not count: its clock is that of the machine too.
+    fn all_after(&self, store: usize) -> u64 {
+        if self.are_same {
+            return self.of_shards[store];
+        }
+        let earliest = self.of_shards.iter().copied().min().unwrap_or(0);
+        earliest.max(self.last.saturating_sub(IDLE_TIME))
+    }
+}
+
+impl Replay<'_, '_> {
+    /// Executes the blocks of a group.
+    fn group<'b>(&mut self, blocks: &mut dyn Iterator<Item = BlockView<'b>>) -> Result<(), (u64, WireError)> {
+        let count = self.stores.stores.len();
+        let mut parts: Vec<Vec<Request<'b>>> = vec![Vec::new(); count];
+        let mut now = 0;
+        let flush = |now, times: &Times, parts: &mut [Vec<Request<'_>>]| {
+            for (store, part) in parts.iter_mut().enumerate().filter(|(_, part)| !part.is_empty()) {
+                let times = (now, times.all_after(store));
+                self.stores.with(store, |store| store.execute(times, part));
+            }
+        };
+        for block in blocks {
+            self.stores.progress.add_operations(block.size() as u64, block.count.into());
+            if let Some(ordered) = &mut self.ordered {
+                ordered.block(&block).map_err(|error| (block.number, error))?;
+            }
+            for section in block.sections() {
+                match section {
+                    Section::Operations { now: time, operations, .. } => {
+                        if time != now {
+                            flush(now, &self.times, &mut parts);
+                            now = time;
+                        }
+                        for request in operations {
+                            let request = request.map_err(|error| (block.number, error))?;
+                            let store = usize::from(self.stores.partition.shard_of(request.key));
+                            let shard = if self.times.are_same { store } else { self.contained.shard_of(request.key) };
+                            self.times.note(shard, now);
+                            if self.contained.contains(block.number, request.key) {
+                                continue;
+                            }
+                            parts[store].push(request);
+                            if parts[store].len() == BATCH {
+                                let (part, times) = (&mut parts[store], (now, self.times.all_after(store)));
+                                self.stores.with(store, |store| store.execute(times, part));
+                            }
+                        }
+                    }
+                    Section::Flush { shard, shard_count, .. } => {
+                        flush(now, &self.times, &mut parts);
+                        self.remove_all(block.number, shard, shard_count);
+                    }
+                    Section::Effects { .. } => self.lacks_ordered |= self.ordered.is_none(),
+                }
+            }
+        }
+        flush(now, &self.times, &mut parts);
+        if let Some(ordered) = &mut self.ordered {
+            ordered.flush();
+        }
+        Ok(())
+    }
+
+    /// Refuses a directory that the stores cannot have.
+    fn check(&self) -> Result<(), RecoveryError> {
+        if self.lacks_ordered {
+            return Err(RecoveryError::WithoutOrdered);
+        }
+        let failure = self.ordered.as_ref().and_then(|ordered| ordered.failure).or_else(|| self.stores.failure());
+        failure.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Removes the keys of a shard, except those that the snapshot found after they were removed.
+    fn remove_all(&self, block: u64, shard: u16, shard_count: u16) {
+        if block > self.contained.last_block && usize::from(shard_count) == self.stores.stores.len() {
+            return self.stores.with(usize::from(shard), |store| store.processor.flush());
+        }
+        let partition = Partition::new(self.seed, shard_count);
+        for store in 0..self.stores.stores.len() {
+            self.stores.with(store, |store| {
+                let mut keys: Vec<Vec<u8>> = Vec::new();
+                let mut next = Some(0);
+                while let Some(from) = next {
+                    next = store.processor.walk_pairs(from, |key, _, _| {
+                        if partition.shard_of(key) == shard && !self.contained.contains(block, key) {
+                            keys.push(key.to_vec());
+                        }
+                    });
+                    let mut deletes: Vec<_> = keys
+                        .iter()
+                        .map(|key| Request { key, operation: skep_core::operation::Operation::Delete })
+                        .collect();
+                    store.execute((0, 0), &mut deletes);
+                    keys.clear();
+                }
+            });
+        }
+    }
+}
+
+/// A directory that is locked and has valid manifests, or none.
+pub(crate) struct Opened {
+    disk: Arc<Files>,
+    directory: Directory<Files>,
+}
+
+impl Opened {
+    pub(crate) fn new(path: &Path) -> Result<Opened, RecoveryError> {
+        let disk = Arc::new(Files::open(path).map_err(RecoveryError::Open)?);
+        let directory = Directory::open(Arc::clone(&disk))?;
+        Ok(Opened { disk, directory })
+    }
+}
+
+/// Reads a directory into the stores, whose secret seeds are given, and begins the next segment of its log.
+pub(crate) fn recover(
+    opened: Opened,
+    settings: &ServerSettings,
+    log: LogSettings,
+    (processors, seeds): (Vec<&mut Processor>, &[u64]),
+    ordered: Option<&mut OrderedStore>,
+    random: impl Fn() -> u64,
+    progress: &Progress,
+) -> Result<Recovered, RecoveryError> {
+    let begun = Instant::now();
+    let Opened { disk, mut directory } = opened;
+    let old = directory.manifest().cloned();
+    let seed = old.as_ref().map_or_else(&random, |manifest| manifest.partition_seed);
+    let stores = Stores::new(processors, Partition::new(seed, settings.shards), progress);
+    let boundaries = read_snapshot(&directory, &stores)?;
+    // A key that has expired now is missing at any later time.
+    let now = UnixTime::of(SystemTime::now()).milliseconds().cast_unsigned();
+    let mut replay = Replay {
+        stores: &stores,
+        contained: Contained::new(old.as_ref(), boundaries, seed),
+        seed,
+        ordered: ordered
+            .as_deref()
+            .map(|store| OrderedReplay::new(store.session().expect("a new store has sessions"), now)),
+        lacks_ordered: old.as_ref().is_some_and(|manifest| manifest.ordered != SnapshotFile::default()),
+        times: Times::new(old.as_ref().map_or(seeds.len(), |manifest| manifest.shards.len()), seeds.len()),
+    };
+    if let Some(ordered) = &mut replay.ordered {
+        replay.lacks_ordered = false;
+        let boundary = directory.read_ordered_snapshot(|chunk| {
+            progress.add_pairs(chunk.size as u64, chunk.pairs.into());
+            ordered.load(chunk)
+        })?;
+        ordered.set_boundary(boundary);
+    }
+    replay.check()?;
+    let mut end: LogEnd = directory.read_log(settings.accept_loss, |blocks| replay.group(blocks))?;
+    replay.check()?;
+    // Keys of the ordered space that had expired when it was read are gone.
+    let last_time = replay.times.last.max(now);
+    drop(replay);
+    stores.end(last_time);
+    if let Some(ordered) = ordered {
+        ordered.begin_versions_after(end.floor());
+        end.raise_floor(ordered.newest_version() + 1);
+    }
+    let (pairs, operations) = progress.counts();
+    let load_time = begun.elapsed();
+    let seconds = load_time.as_millis() as f64 / 1000.0;
+    tracing::info!(pairs, operations, seconds, "the data directory is loaded");
+    if let Some((segment, offset)) = end.cut {
+        tracing::info!(segment, offset, "the log was cut at writes that were not finished");
+    }
+    if let Some(name) = directory.damaged_manifest() {
+        tracing::warn!("{name} was being written when a server ended, or is damaged: the other manifest was used");
+    }
+    if let Some(loss) = &end.loss {
+        tracing::warn!("{loss}: accepted");
+    }
+    if let Some(missing) = &end.missing {
+        tracing::warn!("{missing}: accepted");
+    }
+    let shard = |&secret_seed: &u64| ManifestShard { secret_seed, ..ManifestShard::default() };
+    let manifest = Manifest {
+        server_id: old.as_ref().map_or_else(
+            || [random().to_le_bytes(), random().to_le_bytes()].concat().try_into().expect("16 bytes"),
+            |manifest| manifest.server_id,
+        ),
+        partition_seed: seed,
+        memory: settings.memory,
+        kv_size: settings.kv_size as u64,
+        shards: seeds.iter().map(shard).collect(),
+        ..Manifest::default()
+    };
+    let reached = Reached { block: end.next_block() - 1, version: end.floor().saturating_sub(1) };
+    let loss = end.loss.is_some() || end.missing.is_some();
+    let log_bytes = end.segment_count() as u64 * log.segment_size;
+    let (groups, segments) = directory.begin(end, log, manifest.clone(), &random)?;
+    let has_changed = old.is_some_and(|manifest| manifest.shards.len() != seeds.len() || manifest.gap.is_some());
+    // After an accepted loss at the level `memory` too: until then, a start without the flag is refused.
+    let needs_snapshot = loss || settings.durability != Durability::Memory && has_changed;
+    Ok(Recovered {
+        disk,
+        directory,
+        groups,
+        segments,
+        manifest,
+        reached,
+        last_time,
+        log_bytes,
+        load_time,
+        needs_snapshot,
+    })
+}
+
+/// Returns the bytes of a file of the log: a quarter of what the stores can have, but not more than for large stores.
+pub(crate) fn segment_size(settings: &ServerSettings) -> u64 {
+    ((settings.memory + settings.ordered_memory) / 4).next_multiple_of(1 << 20).clamp(8 << 20, SEGMENT_SIZE)
+}
+
+/// Reads all files of the snapshot. Returns the boundary of each.
+fn read_snapshot(directory: &Directory<Files>, stores: &Stores<'_>) -> Result<Vec<Boundary>, LogError> {
+    let count = directory.manifest().map_or(0, |manifest| manifest.shards.len());
+    thread::scope(|scope| {
+        let read = |shard| {
+            let read = move || directory.read_snapshot(shard as u16, |chunk| stores.load(chunk));
+            thread::Builder::new().spawn_scoped(scope, read)
+        };
+        let threads: Result<Vec<_>, _> = (0..count).map(read).collect();
+        let no_thread = |source| LogError::Io { action: "read", name: "a snapshot by a thread".to_owned(), source };
+        threads.map_err(no_thread)?.into_iter().map(|thread| thread.join().expect("a reader does not panic")).collect()
+    })
+}
+
+/// Recovery without files, for the simulation.
+#[cfg(test)]
+pub(crate) mod simulated {
+    use skep_log::{BlockView, Boundary, Chunk, Manifest, OrderedBoundary, SnapshotPart};
+    use skep_store::ordered::OrderedStore;
+    use skep_store::processor::Processor;
+    use skep_wire::partition::Partition;
+
+    use super::{Contained, OrderedReplay, Progress, Replay, Stores, Times};
+
+    /// Which blocks are applied to a snapshot.
+    #[derive(Clone, Copy, PartialEq)]
+    pub(crate) enum Rule {
+        /// Those that the boundary tells.
+        Boundary,
+        /// A control: all.
+        AllBlocks,
+    }
+
+    /// Stores that get their keys back.
+    pub(crate) struct Recovering<'s> {
+        stores: Stores<'s>,
+        ordered: OrderedReplay<'s>,
+        rule: Rule,
+    }
+
+    impl<'s> Recovering<'s> {
+        pub(crate) fn new(
+            processors: Vec<&'s mut Processor>,
+            ordered: &'s OrderedStore,
+            partition: Partition,
+            rule: Rule,
+        ) -> Recovering<'s> {
+            let progress = Box::leak(Box::<Progress>::default());
+            let stores = Stores::new(processors, partition, progress);
+            Recovering { stores, ordered: OrderedReplay::new(ordered.session().expect("it is new"), 0), rule }
+        }
+
+        pub(crate) fn load(&mut self, part: SnapshotPart, chunk: &Chunk<'_>) {
+            match part {
+                SnapshotPart::Shard(_) => self.stores.load(chunk),
+                SnapshotPart::Ordered => self.ordered.load(chunk),
+            }
+            .expect("the chunk is valid");
+        }
+
+        pub(crate) fn replay(
+            mut self,
+            before: &Manifest,
+            (mut boundaries, boundary): (Vec<Boundary>, OrderedBoundary),
+            blocks: &mut dyn Iterator<Item = BlockView<'_>>,
+        ) {
+            if self.rule == Rule::AllBlocks {
+                boundaries.fill(Boundary::default());
+            } else {
+                self.ordered.set_boundary(boundary);
+            }
+            let seed = before.partition_seed;
+            let contained = Contained::new(Some(before), boundaries, seed);
+            let (stores, ordered) = (&self.stores, Some(self.ordered));
+            let times = Times::new(before.shards.len(), stores.stores.len());
+            let mut replay = Replay { stores, contained, seed, ordered, lacks_ordered: false, times };
+            replay.group(blocks).expect("the blocks are valid");
+            assert!(replay.check().is_ok());
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The level of durability, and what keeps the log from being written, as all threads see them.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::Durability;
+
+const LEVELS: [Durability; 3] = [Durability::Memory, Durability::Second, Durability::Always];
+
+/// A level that changes while the server runs.
+#[derive(Debug)]
+pub(super) struct AtomicLevel(AtomicU8);
+
+impl AtomicLevel {
+    pub(super) fn new(level: Durability) -> AtomicLevel {
+        AtomicLevel(AtomicU8::new(level as u8))
+    }
+
+    pub(super) fn get(&self) -> Durability {
+        LEVELS[usize::from(self.0.load(Ordering::Acquire))]
+    }
+
+    pub(super) fn set(&self, level: Durability) {
+        self.0.store(level as u8, Ordering::Release);
+    }
+}
+
+/// The size of the data directory, and the room beside it.
+#[derive(Debug, Default)]
+pub(crate) struct DiskSpace {
+    used: AtomicU64,
+    free: AtomicU64,
+}
+
+impl DiskSpace {
+    /// Measures the directory. Returns false if it is gone, or has no files any more. What cannot be read is left out.
+    pub(super) fn measure(&self, path: &Path) -> bool {
+        let files = match std::fs::read_dir(path) {
+            Ok(files) => files,
+            Err(error) => return error.kind() != ErrorKind::NotFound,
+        };
+        let (mut used, mut count) = (0, 0);
+        for file in files.flatten() {
+            used += file.metadata().map_or(0, |file| file.len());
+            count += 1;
+        }
+        let free = rustix::fs::statvfs(path).map_or(0, |disk| disk.f_bavail * disk.f_frsize);
+        self.used.store(used, Ordering::Relaxed);
+        self.free.store(free, Ordering::Relaxed);
+        count > 0
+    }
+
+    /// Returns the bytes of the directory's files.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes that its disk has left.
+    pub(crate) fn free(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
+    }
+}
+
+/// A reason why the log cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// A write has failed. A fresh log and a snapshot end it.
+    Failed = 1,
+    /// The next segment could not be prepared. It is tried again.
+    NoSegment = 2,
+    /// The data directory is gone.
+    NoDirectory = 4,
+}
+
+/// The reasons why the log cannot be written. While there are any, writes are refused.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles {
+    bits: AtomicU8,
+    /// Failures of the log since the start.
+    failures: AtomicU64,
+    /// The attempt to begin a fresh log has failed too.
+    are_given_up: AtomicBool,
+    /// What the disk reported last.
+    reason: Mutex<Option<String>>,
+}
+
+impl Troubles {
+    /// Returns true if there are any.
+    #[inline]
+    pub(crate) fn are_any(&self) -> bool {
+        self.bits.load(Ordering::Acquire) != 0
+    }
+
+    /// Returns the number of the failure that is not over; 0 if there is none.
+    pub(crate) fn failure(&self) -> u64 {
+        // In this order: a failure that begins later is not taken for an earlier one.
+        let number = self.failures.load(Ordering::Acquire);
+        if self.have(Trouble::Failed) { number } else { 0 }
+    }
+
+    /// Returns true if there is this one.
+    pub(crate) fn have(&self, trouble: Trouble) -> bool {
+        self.bits.load(Ordering::Acquire) & trouble as u8 != 0
+    }
+
+    /// Returns what the disk reported last.
+    pub(crate) fn reason(&self) -> Option<String> {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns true if the attempt to begin a fresh log has failed too.
+    pub(crate) fn are_given_up(&self) -> bool {
+        self.are_given_up.load(Ordering::Acquire)
+    }
+
+    /// Notes that the attempt to begin a fresh log has failed too, or that another one begins.
+    pub(super) fn set_given_up(&self, are_given_up: bool) {
+        self.are_given_up.store(are_given_up, Ordering::Release);
+    }
+
+    /// Begins one, for this reason, or ends it.
+    pub(super) fn set(&self, trouble: Trouble, reason: Option<String>) {
+        if trouble == Trouble::Failed && reason.is_some() {
+            self.failures.fetch_add(1, Ordering::AcqRel);
+        }
+        match &reason {
+            Some(_) => self.bits.fetch_or(trouble as u8, Ordering::AcqRel),
+            None => self.bits.fetch_and(!(trouble as u8), Ordering::AcqRel),
+        };
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Trouble, Troubles};
+
+    #[test]
+    fn each_trouble_ends_alone() {
+        let troubles = Troubles::default();
+        troubles.set(Trouble::Failed, Some("EIO".to_owned()));
+        troubles.set(Trouble::NoSegment, Some("ENOSPC".to_owned()));
+        assert_eq!(troubles.reason().as_deref(), Some("ENOSPC"));
+        troubles.set(Trouble::NoSegment, None);
+        assert!(troubles.are_any() && troubles.have(Trouble::Failed) && !troubles.have(Trouble::NoSegment));
+        troubles.set(Trouble::Failed, None);
+        assert!(!troubles.are_any());
+    }
+}

@@ -1,0 +1,118 @@
+//! The work of a shard's stores between batches: expired keys, memory that is free again, and the walk of a snapshot.
+
+use std::time::Duration;
+
+use skep_store::ordered::Session;
+
+use super::{ShardPart, Stores};
+use crate::durability::walk::Walk;
+use crate::limits::{BLOCK_BOUND, IDLE_FLUSH_STEPS, URGENT_RECLAIM_STEPS};
+
+impl Stores<'_> {
+    /// Puts what the shard has executed into the queue of the log.
+    pub(crate) fn seal(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        match &mut self.ordered {
+            Some(session) if session.has_unsealed() => {
+                session.seal(|effects, floor| log.seal_effects(effects, floor));
+            }
+            _ => log.seal(),
+        }
+    }
+
+    /// Seals the block of a command that is not done, if it is so long that it must not grow.
+    pub(crate) fn bound_block(&mut self) {
+        let effects = self.ordered.as_ref().map_or(0, Session::unsealed_bytes);
+        if self.log.as_ref().is_some_and(|log| log.size() + effects >= BLOCK_BOUND) {
+            self.seal();
+        }
+    }
+
+    /// Forgets what the shard has executed since the last seal: a part of a command that is abandoned.
+    pub(crate) fn discard(&mut self) {
+        if let Some(session) = &mut self.ordered {
+            session.seal(|_, _| {});
+        }
+        if let Some(log) = &mut self.log {
+            log.discard();
+        }
+    }
+
+    /// Returns true if the walk for a snapshot can go on.
+    pub(crate) fn may_walk(&self) -> bool {
+        self.own_part.is_some() && self.walk.as_ref().is_some_and(Walk::has_work)
+    }
+
+    /// Makes a step of the walk.
+    #[cfg(test)]
+    pub(crate) fn walk_step(&mut self) {
+        self.seal();
+        if let (Some(walk), Some(part)) = (&mut self.walk, &mut self.own_part) {
+            walk.step(&mut part.processor, self.ordered.as_mut());
+        }
+    }
+
+    /// Counts the time of a turn in which the walk for a snapshot cannot go on.
+    pub(crate) fn defer_walk(&mut self, worked: Duration) {
+        if let Some(walk) = &mut self.walk {
+            walk.defer(worked);
+        }
+    }
+
+    /// Continues the walk for a snapshot, if one is being taken, after a turn that took `worked`, or had nothing to do.
+    /// No command of a hold has begun.
+    pub(crate) fn walk(&mut self, worked: Option<Duration>) {
+        self.seal();
+        if let (Some(walk), Some(part)) = (&mut self.walk, &mut self.own_part) {
+            walk.run(&mut part.processor, self.ordered.as_mut(), worked);
+        }
+    }
+
+    /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
+    pub(crate) fn reclaim(&mut self, steps: usize) {
+        let is_urgent = self.own_part.as_ref().is_some_and(|part| part.processor.is_reclaim_urgent());
+        let steps = if is_urgent { steps.max(URGENT_RECLAIM_STEPS) } else { steps };
+        for _ in 0..steps {
+            let (mut removed, mut is_flushing) = (0, false);
+            if let Some(ShardPart { processor, .. }) = self.own_part.as_deref_mut() {
+                is_flushing = processor.flush_step();
+                removed = processor.reclaim();
+            }
+            let of_ordered = self.ordered.as_mut().and_then(Session::reclaim).unwrap_or(0);
+            self.holds_garbage |= of_ordered > 0;
+            if removed + of_ordered == 0 && !is_flushing {
+                return;
+            }
+        }
+    }
+
+    /// Returns the time from which on [`Stores::reclaim`] has work, in milliseconds since 1970.
+    pub(crate) fn reclaim_from(&self) -> Option<u64> {
+        let of_ordered = self.ordered.as_ref().and_then(Session::reclaim_from);
+        [self.own_part.as_ref().and_then(|part| part.processor.reclaim_from()), of_ordered].into_iter().flatten().min()
+    }
+
+    /// Before the shard sleeps: frees the memory of some expired keys, hands over the session's garbage, for which others
+    /// may wait, and frees a part of it. Returns true if there may be more to free: the shard then looks for other work
+    /// first.
+    pub(crate) fn before_sleep(&mut self) -> bool {
+        if self.may_walk() {
+            return true;
+        }
+        if let Some(session) = &mut self.ordered
+            && self.holds_garbage
+        {
+            self.holds_garbage = session.collect_part();
+        }
+        let is_hash_due = self.own_part.as_deref_mut().is_some_and(|ShardPart { processor, .. }| {
+            processor.reclaim();
+            let _ = (0..IDLE_FLUSH_STEPS).all(|_| processor.flush_step());
+            processor.is_reclaim_due() || processor.is_flushing()
+        });
+        // A shard that has lent its store leaves all stores to the command that holds them: its reservations count on that.
+        let step = self.own_part.as_ref().and_then(|_| self.ordered.as_mut().and_then(Session::reclaim));
+        self.holds_garbage |= step.is_some_and(|removed| removed > 0);
+        // After a step of the ordered store another one may be due. If another shard makes it, this one sleeps.
+        step.is_some() || self.holds_garbage || is_hash_due
+    }
+}

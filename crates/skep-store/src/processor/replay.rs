@@ -1,0 +1,47 @@
+//! The replay of a log by a processor: see `hash/replay.rs`.
+
+use skep_core::operation::{OperationError, Reply, Request};
+
+use super::{Processor, Replies};
+use crate::hash::Reclaim;
+use crate::memory::Memory;
+
+impl<M: Memory> Processor<M> {
+    /// Executes requests of a log at the time at which they were executed first, in milliseconds since 1970; this time may be
+    /// before that of the last call. All requests of later calls on these keys were executed at `all_after` or later. Requests that are
+    /// deferred are executed until they are done: if there is no memory, that of keys is freed that have expired by then.
+    /// Afterwards the list is empty. Returns the first failure.
+    pub fn replay(
+        &mut self,
+        (now, all_after): (u64, u64),
+        requests: &mut Vec<Request<'_>>,
+        replies: &mut Replies,
+    ) -> Result<(), OperationError> {
+        let mut outcome = Ok(());
+        let all_after = all_after.min(now);
+        self.table.begin_replay(now, all_after);
+        while !requests.is_empty() {
+            self.execute(requests, replies);
+            let mut index = 0;
+            requests.retain(|_| {
+                index += 1;
+                if let Reply::Failed(error) = replies.get(index - 1) {
+                    outcome = outcome.and(Err(error));
+                }
+                replies.is_deferred(index - 1)
+            });
+            if !requests.is_empty() && self.table.may_free_for_replay() && self.table.wants_reclaim() {
+                self.table.set_time(all_after);
+                self.reclaim_all(usize::MAX);
+                self.table.set_time(now);
+            }
+        }
+        outcome
+    }
+
+    /// Ends the replay of a log, and sets the time.
+    pub fn end_replay(&mut self, now: u64) {
+        self.table.end_replay(now);
+        self.reclaim = Reclaim::default();
+    }
+}

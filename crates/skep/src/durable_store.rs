@@ -1,0 +1,177 @@
+//! The durable store for embedding: a store, and a data directory with its snapshot and its log.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use skep_core::operation::OperationError;
+use skep_log::{Damage, LogError, LogSettings};
+use skep_server::{RecoveryError, embedding};
+use skep_store::hash::Settings;
+use skep_store::processor::{Processor, Replies, Statistics};
+
+use crate::Request;
+use crate::durable_log::Log;
+use crate::store::{OpenError, Store};
+
+/// Bytes of a segment of the log: far fewer than those of a server, whose log is longer.
+const SEGMENT_SIZE: u64 = 16 << 20;
+/// Bytes of the log from which on an opening takes a snapshot, unless the pairs have more: each opening begins a segment.
+const LOG_SIZE: u64 = 4 * SEGMENT_SIZE;
+
+/// The reasons why [`DurableStore::open`] refuses a directory. No file has been changed, unless the error is one of
+/// input and output.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// The store cannot be opened, with or without a directory.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Directory(LogError),
+    /// Operations that were flushed are damaged.
+    #[error(
+        "{0}; restore the data directory from a backup, or drop this and all later groups: start and stop `skep serve \
+         --accept-loss --ordered-memory off --data-dir DIR`"
+    )]
+    Damaged(Damage),
+    /// A segment of the log is missing, or is shorter than it was written.
+    #[error(
+        "{0}; restore the data directory from a backup, or drop what is missing and all operations after it: start and \
+         stop `skep serve --accept-loss --ordered-memory off --data-dir DIR`"
+    )]
+    LogIncomplete(String),
+    /// The directory cannot be opened or made.
+    #[error("the data directory cannot be opened: {0}; name one of this user, or a new one in a directory that exists")]
+    Open(std::io::Error),
+    /// The directory is that of a server with an ordered space.
+    #[error("the data directory has an ordered space, and a durable store has none: start a server with it")]
+    HasOrderedSpace,
+    /// The directory has more pairs than the memory can hold.
+    #[error("the data directory has more than fits the memory ({0}): open it with more memory")]
+    DoesNotFit(OperationError),
+    /// An operation of the log fails, although it had taken place.
+    #[error(
+        "an operation of the log fails, although it took place ({0}): the data directory is damaged; restore it from a backup"
+    )]
+    Diverged(OperationError),
+    /// The thread of the log cannot be started.
+    #[error("the thread of the log cannot be started: {0}; end other threads, or raise their limit")]
+    Thread(std::io::Error),
+}
+
+impl From<RecoveryError> for DirectoryError {
+    fn from(error: RecoveryError) -> DirectoryError {
+        match error {
+            RecoveryError::Log(LogError::Damaged(damage)) => DirectoryError::Damaged(damage),
+            RecoveryError::Log(LogError::LogIncomplete { what }) => DirectoryError::LogIncomplete(what),
+            RecoveryError::Log(error) => DirectoryError::Directory(error),
+            RecoveryError::Open(error) => DirectoryError::Open(error),
+            RecoveryError::WithoutOrdered => DirectoryError::HasOrderedSpace,
+            RecoveryError::DoesNotFit(error) => DirectoryError::DoesNotFit(error),
+            RecoveryError::Diverged(error) => DirectoryError::Diverged(error),
+        }
+    }
+}
+
+/// The reasons why a [`DurableStore`] cannot write.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// A write of the log has failed. It is not repeated, because it is unknown what is on disk. From now on the store
+    /// executes reads only.
+    #[error(
+        "{0}; operations since the last flush may be lost, and writes are refused: check the disk, and open the store again"
+    )]
+    Log(Arc<str>),
+    /// A snapshot could not be written, or old files not removed. The log goes on, so nothing is lost.
+    #[error(transparent)]
+    Snapshot(LogError),
+}
+
+/// A store in this process that survives its end: a [`Store`] with a data directory.
+///
+/// [`DurableStore::execute`] returns before its operations are on disk. A thread writes them within half a second.
+/// [`DurableStore::flush`] returns when they are on disk: call it before a result leaves the program. One flush serves
+/// all batches before it.
+///
+/// | fault | what is lost |
+/// |---|---|
+/// | the process is killed, or power is lost | at most the operations since the last flush |
+/// | the store is dropped | nothing |
+/// | a write of the log fails | operations since the last flush; the store refuses writes from then on |
+///
+/// After a fault, the store has all operations before some point in the order of their execution, and none after it. This
+/// point is not before the last flush. A batch is not a transaction: the point may be inside it.
+///
+/// The log grows until [`DurableStore::snapshot`] is called. One part in 32 of the memory is held back, so that a full store
+/// can be opened again with the same memory.
+pub struct DurableStore {
+    store: Store,
+    log: Log,
+}
+
+impl DurableStore {
+    /// Opens a store with the pairs of a data directory. Creates the directory if it does not exist, but not the
+    /// directories above it. It is locked until the store is dropped. The settings may differ from those of the last
+    /// time. A directory of a server without an ordered space is accepted too.
+    pub fn open(directory: impl AsRef<Path>, settings: &Settings) -> Result<DurableStore, DirectoryError> {
+        let mut store = Store::open(settings)?;
+        let log = LogSettings { segment_size: SEGMENT_SIZE, ..LogSettings::default() };
+        let recovered = embedding::recover_store(directory.as_ref(), &mut store.processor, settings, log)?;
+        // Recovery had all memory. From now on a part is held back, so that another layout of the same keys fits too.
+        store.processor.hold_back(settings.memory / Processor::HELD_BACK_PART);
+        store.begin_batch(0);
+        let log_size = recovered.log_bytes;
+        let needs_snapshot = recovered.needs_snapshot || log_size >= LOG_SIZE.max(store.statistics().pair_bytes);
+        let log = Log::begin(recovered, embedding::random_number).map_err(DirectoryError::Thread)?;
+        if needs_snapshot {
+            log.take_snapshot(&mut store.processor).map_err(DirectoryError::Directory)?;
+        }
+        Ok(DurableStore { store, log })
+    }
+
+    /// Executes a batch as [`Store::execute`] does, and logs the operations that took place. Waits for the disk only if
+    /// 64 MiB of the log are not on it.
+    ///
+    /// After a write of the log has failed, a batch with an operation that may change a key is refused: no operation of
+    /// it is executed, and `replies` is unchanged.
+    pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) -> Result<(), DiskError> {
+        if let Some(failure) = self.log.failure()
+            && requests.iter().any(|request| !request.operation.is_read())
+        {
+            return Err(DiskError::Log(failure));
+        }
+        self.store.begin_batch(requests.len());
+        let processor = &mut self.store.processor;
+        let reads = processor.read_count();
+        processor.execute(requests, replies);
+        // A batch of gets alone costs no search for changes.
+        if processor.read_count() - reads != requests.len() as u64 {
+            self.log.record(processor.now(), requests, replies);
+        }
+        Ok(())
+    }
+
+    /// Waits until all operations that were executed are on disk.
+    pub fn flush(&mut self) -> Result<(), DiskError> {
+        self.log.flush().map_err(DiskError::Log)
+    }
+
+    /// Writes all pairs into a snapshot, and removes the log before it, so that the directory is small and opens
+    /// quickly. Takes about as long as the disk takes to write the pairs. Call it when [`DurableStore::log_size`] is
+    /// larger than the pairs, for example. Until it returns, the disk has two snapshots.
+    pub fn snapshot(&mut self) -> Result<(), DiskError> {
+        self.flush()?;
+        self.log.take_snapshot(&mut self.store.processor).map_err(DiskError::Snapshot)
+    }
+
+    /// Returns the bytes of the log since the last snapshot, which the next opening reads. The log of earlier openings
+    /// counts with whole segments of 16 MiB.
+    pub fn log_size(&self) -> u64 {
+        self.log.size()
+    }
+
+    /// Returns statistics of the pairs and the memory.
+    pub fn statistics(&self) -> Statistics {
+        self.store.statistics()
+    }
+}

@@ -1,0 +1,322 @@
+//! `skep import`: puts the strings of a file of Redis or Valkey (RDB), with their expiries, into a running server.
+//!
+//! The file is read twice. The first time only checks it, so a damaged file changes nothing. The second time sends its
+//! strings in batches. The number of a database is that of a space, as for `SELECT`.
+//!
+//! What is not a string, and keys that have expired, are left out and counted. Strings that Skep cannot have are left out
+//! too, but then the program fails at the end.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use skep::{
+    CACHE_SPACE, Client, ClientError, Condition, ConditionKind, Expiry, ExpiryChange, HASH_SPACE, ORDERED_SPACE,
+    Operation, PutCondition, Reply, Request, Responses, StringWrite, WireError,
+};
+use skep_wire::rdb::{Entry, Kind, RdbError, RdbReader};
+
+use crate::cli::{DEFAULT_ADDRESS, connect, life, native_address};
+use crate::failure::{Failure, reason, with_options};
+use crate::password::{Login, PasswordSource};
+
+/// Puts the strings of a file.
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// The file, such as dump.rdb.
+    file: PathBuf,
+    /// Native address of the server: HOST:PORT, udp:HOST:PORT, rdma:HOST:PORT, or shm:PATH for shared memory.
+    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, value_parser = native_address)]
+    addr: String,
+    #[command(flatten)]
+    password: PasswordSource,
+    /// Give up if the server sends nothing for this time, such as 500ms [default: 5s to connect, then 30s].
+    #[arg(long, value_name = "TIME", value_parser = life)]
+    timeout: Option<Duration>,
+}
+
+const AFTER_HELP: &str = "The strings of database 0 are put into the hash space, those of 1 into the ordered space, and those of 2 into the \
+     cache space. Keys that exist are replaced. Lists, sets, sorted sets, hashes, streams, values of modules, functions, \
+     and keys that have expired are left out and counted.";
+
+/// The spaces, by the number of their database.
+const SPACES: [(u16, &str); 3] = [(HASH_SPACE, "hash"), (ORDERED_SPACE, "ordered"), (CACHE_SPACE, "cache")];
+
+/// Pairs, and bytes of them, that are sent together; the client divides them into frames.
+const BATCH_PAIRS_MAX: usize = 16 << 10;
+const BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// The longest time for which a batch is sent again while the server is busy, and the pause before that.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What a file has.
+#[derive(Debug, Default)]
+struct Contents {
+    /// Number of strings for each space, and of those with an expiry.
+    strings: [(u64, u64); SPACES.len()],
+    expired: u64,
+    others: BTreeMap<Kind, u64>,
+    /// Number of strings that Skep cannot have, and a description of the first one.
+    out_of_bounds: u64,
+    first_out_of_bounds: String,
+}
+
+/// Imports the file.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let path = &arguments.file;
+    let unreadable = |error: &io::Error| Failure::Usage(format!("cannot read {}: {}", path.display(), reason(error)));
+    let mut file = File::open(path).map_err(|error| unreadable(&error))?;
+    let metadata = file.metadata().map_err(|error| unreadable(&error))?;
+    if !metadata.is_file() {
+        let refusal = format!("{} is not a file: name one that Redis or Valkey has saved", path.display());
+        return Err(Failure::Usage(refusal));
+    }
+    let mut login = Login::new(&arguments.addr, &arguments.password)?;
+    if let Some(timeout) = arguments.timeout {
+        (login.settings.connect_timeout, login.settings.reply_timeout) = (timeout, timeout);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as i64);
+
+    let progress = progress("checking", metadata.len());
+    let contents = read(&file, now, &progress, |_, _, _, _| Ok(())).map_err(|stop| stop.failure(path))?;
+    progress.finish_and_clear();
+    let mut client = connect(&login).map_err(Failure::Runtime)?;
+    for ((space, name), (count, _)) in SPACES.into_iter().zip(contents.strings) {
+        if count > 0 {
+            has_space(&mut client, space).map_err(|error| Failure::Runtime(format!("{name} space: {error}")))?;
+        }
+    }
+
+    file.rewind().map_err(|error| unreadable(&error))?;
+    let progress = self::progress("importing", metadata.len());
+    let mut batch = Batch::new(client);
+    let outcome = read(&file, now, &progress, |space, key, value, expiry| batch.push(space, key, value, expiry));
+    let outcome = outcome.and_then(|contents| batch.send().map_err(Stop::Server).map(|()| contents));
+    progress.finish_and_clear();
+    match outcome {
+        Ok(contents) => report(&contents),
+        Err(stop) => {
+            let failure = stop.failure(path);
+            let message = failure.message().unwrap_or_default();
+            Err(Failure::Runtime(format!("{message}: {} were imported before", keys(batch.sent))))
+        }
+    }
+}
+
+/// Returns a progress bar on standard error; nothing is shown if that is not a terminal.
+fn progress(name: &'static str, size: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{prefix} {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}");
+    ProgressBar::new(size).with_style(style.expect("the template is valid")).with_prefix(name)
+}
+
+/// The reason why an import ends early.
+enum Stop {
+    File(RdbError),
+    /// The strings of a database without a space.
+    Database(u64),
+    Server(String),
+}
+
+impl Stop {
+    fn failure(self, path: &Path) -> Failure {
+        let path = path.display();
+        Failure::Runtime(match self {
+            Stop::File(error) => format!("{path}: {}", reason(&error)),
+            Stop::Database(number) => format!(
+                "{path} has strings in database {number}, and Skep has the spaces 0 (hash), 1 (ordered) and 2 (cache): \
+                 move them to one of these databases (MOVE), or remove them, and save again"
+            ),
+            Stop::Server(message) => message,
+        })
+    }
+}
+
+/// Reads the file, and gives each string that has not expired to `put`, with the number of its space.
+fn read(
+    file: &File,
+    now: i64,
+    progress: &ProgressBar,
+    mut put: impl FnMut(u16, &[u8], &[u8], Option<i64>) -> Result<(), String>,
+) -> Result<Contents, Stop> {
+    let mut reader = RdbReader::new(file).map_err(Stop::File)?;
+    let mut contents = Contents::default();
+    let mut count = 0_u64;
+    while let Some(entry) = reader.next_entry().map_err(Stop::File)? {
+        match entry {
+            Entry::String { expiry: Some(expiry), .. } | Entry::OutOfBounds { expiry: Some(expiry), .. }
+                if expiry <= now =>
+            {
+                contents.expired += 1;
+            }
+            Entry::String { database, key, value, expiry } => {
+                let index = usize::try_from(database).ok().filter(|index| *index < SPACES.len());
+                let index = index.ok_or(Stop::Database(database))?;
+                let (strings, with_expiry) = &mut contents.strings[index];
+                *strings += 1;
+                *with_expiry += u64::from(expiry.is_some());
+                put(SPACES[index].0, key, value, expiry).map_err(Stop::Server)?;
+            }
+            Entry::OutOfBounds { key, key_size, value_size, .. } => {
+                if contents.out_of_bounds == 0 {
+                    let shown = if key.is_empty() { String::new() } else { format!(" `{}`", key.escape_ascii()) };
+                    contents.first_out_of_bounds = format!("key{shown} of {key_size} B with a value of {value_size} B");
+                }
+                contents.out_of_bounds += 1;
+            }
+            Entry::Other(kind) => *contents.others.entry(kind).or_default() += 1,
+        }
+        count += 1;
+        if count.is_multiple_of(1024) {
+            progress.set_position(reader.offset());
+        }
+    }
+    Ok(contents)
+}
+
+/// Checks that the server has a space.
+fn has_space(client: &mut Client, space: u16) -> Result<(), String> {
+    client.select(space);
+    match client.contains(b"x") {
+        Ok(_) => Ok(()),
+        Err(ClientError::Rejected(WireError::Busy)) => Ok(()),
+        Err(error) => Err(reason(&error)),
+    }
+}
+
+/// Pairs of one space that are sent together.
+struct Batch {
+    client: Client,
+    space: u16,
+    /// Keys and values.
+    bytes: Vec<u8>,
+    pairs: Vec<Pair>,
+    /// Number of pairs that the server has acknowledged.
+    sent: u64,
+}
+
+struct Pair {
+    key: Range<usize>,
+    value: Range<usize>,
+    expiry: ExpiryChange,
+}
+
+impl Batch {
+    fn new(client: Client) -> Self {
+        Batch { client, space: HASH_SPACE, bytes: Vec::new(), pairs: Vec::new(), sent: 0 }
+    }
+
+    /// Adds a pair, and first sends those before it if they are many or of another space.
+    fn push(&mut self, space: u16, key: &[u8], value: &[u8], expiry: Option<i64>) -> Result<(), String> {
+        let is_full = self.pairs.len() == BATCH_PAIRS_MAX || self.bytes.len() >= BATCH_BYTES_MAX;
+        if is_full || self.space != space {
+            self.send()?;
+            self.space = space;
+        }
+        let key_begin = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let value_begin = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        // No key lives until the latest expiry, which is a million years away.
+        let set = |time| ExpiryChange::set(Expiry::at(time).unwrap_or(Expiry::MAX));
+        self.pairs.push(Pair {
+            key: key_begin..value_begin,
+            value: value_begin..self.bytes.len(),
+            expiry: expiry.map_or(ExpiryChange::CLEAR, set),
+        });
+        Ok(())
+    }
+
+    /// Sends the pairs. Sends those again that the server refuses as BUSY.
+    fn send(&mut self) -> Result<(), String> {
+        self.client.select(self.space);
+        let until = Instant::now() + PATIENCE;
+        let mut responses = Responses::default();
+        while !self.pairs.is_empty() {
+            let requests: Vec<_> = self.pairs.iter().map(|pair| request(pair, &self.bytes)).collect();
+            self.client.execute(&requests, &mut responses).map_err(|error| reason(&error))?;
+            let mut busy = Vec::new();
+            for (pair, response) in self.pairs.drain(..).zip(responses.iter()) {
+                let key = &self.bytes[pair.key.clone()];
+                match response {
+                    Ok(Reply::Done) => self.sent += 1,
+                    Err(WireError::Busy) if Instant::now() < until => busy.push(pair),
+                    Ok(Reply::Failed(error)) => {
+                        return Err(format!("key `{}`: {}", key.escape_ascii(), with_options(error)));
+                    }
+                    Err(error) => return Err(format!("key `{}`: {error}", key.escape_ascii())),
+                    Ok(_) => return Err(format!("key `{}` has a reply to another request", key.escape_ascii())),
+                }
+            }
+            if !busy.is_empty() {
+                thread::sleep(PAUSE);
+            }
+            self.pairs = busy;
+        }
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+fn request<'a>(pair: &Pair, bytes: &'a [u8]) -> Request<'a> {
+    let value = &bytes[pair.value.clone()];
+    let operation = match pair.expiry {
+        ExpiryChange::CLEAR => Operation::Put { value, condition: PutCondition::Always },
+        expiry => {
+            let condition = Condition { kind: ConditionKind::Always, operand: &[] };
+            Operation::StringWrite(StringWrite::Set { value, condition, expiry, return_old: false })
+        }
+    };
+    Request { key: &bytes[pair.key.clone()], operation }
+}
+
+/// Prints what was imported and what was left out. Fails if a string could not be imported.
+fn report(contents: &Contents) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let is_empty = contents.strings.iter().all(|(count, _)| *count == 0);
+    for ((_, name), (count, with_expiry)) in SPACES.into_iter().zip(contents.strings) {
+        if count > 0 || (is_empty && name == "hash") {
+            let with_expiry = if with_expiry == 0 { String::new() } else { format!(", {with_expiry} with an expiry") };
+            writeln!(out, "imported {} into the {name} space{with_expiry}", keys(count))?;
+        }
+    }
+    if contents.expired > 0 {
+        writeln!(out, "left out {} that had expired", keys(contents.expired))?;
+    }
+    for (kind, count) in &contents.others {
+        writeln!(out, "left out {}", counted(*kind, *count))?;
+    }
+    out.flush()?;
+    match contents.out_of_bounds {
+        0 => Ok(()),
+        count => Err(Failure::Runtime(format!(
+            "{} with strings were not imported, because Skep has keys of 1 to 460 bytes and values up to 1 MiB; the \
+             first: {}",
+            keys(count),
+            contents.first_out_of_bounds
+        ))),
+    }
+}
+
+fn keys(count: u64) -> String {
+    format!("{count} key{}", if count == 1 { "" } else { "s" })
+}
+
+fn counted(kind: Kind, count: u64) -> String {
+    let (one, more) = match kind {
+        Kind::List => ("list", "lists"),
+        Kind::Set => ("set", "sets"),
+        Kind::SortedSet => ("sorted set", "sorted sets"),
+        Kind::Hash => ("hash", "hashes"),
+        Kind::Stream => ("stream", "streams"),
+        Kind::Module => ("value of a module", "values of modules"),
+        Kind::Functions => ("library of functions", "libraries of functions"),
+    };
+    format!("{count} {}", if count == 1 { one } else { more })
+}

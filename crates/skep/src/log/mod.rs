@@ -1,0 +1,160 @@
+//! `skep log`: reads the log and the snapshot of a data directory that no server uses. It changes no file.
+//!
+//! `check` reads all of it as a server does when it starts, and prints what it found. `dump` prints the operations.
+
+mod dump;
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use skep_log::{CheckedLog, CheckedSnapshot, Directory, Files, LogEnd, LogError, Manifest};
+
+use crate::failure::{Failure, reason};
+use crate::size::MemorySize;
+
+/// Checks or prints a data directory.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The commands and their arguments.
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Read all of a data directory, print what it has, and exit with code 1 if a part of it is damaged.
+    #[command(after_help = CHECK_HELP)]
+    Check {
+        /// The data directory, or a backup.
+        directory: PathBuf,
+    },
+    /// Print the operations of the log, a line each: block, time or version, space, operation, key, operands.
+    #[command(after_help = DUMP_HELP)]
+    Dump {
+        /// The data directory, or a backup.
+        directory: PathBuf,
+        #[command(flatten)]
+        options: dump::Options,
+    },
+}
+
+const CHECK_HELP: &str = "It reads what a server reads when it starts, and changes no file. If a group of the log was \
+being written when a server ended, it is cut off, since nothing in it was acknowledged: this is no damage.\n\n\
+While a server uses the directory, make a backup and check that.";
+
+const DUMP_HELP: &str = "The columns are separated by tabs. Keys and values are escaped; long ones are cut, and their \
+length follows. The log begins before the snapshot was complete, so the snapshot has some of its operations already. \
+Where the log is damaged, the output ends, and the exit code is 1.";
+
+/// Checks or prints a data directory.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.command {
+        Command::Check { directory } => check(directory),
+        Command::Dump { directory, options } => {
+            dump::dump(&open(directory)?, options).map_err(|failure| match failure {
+                Failure::Runtime(message) => failed(directory, &message),
+                failure => failure,
+            })
+        }
+    }
+}
+
+/// Returns the failure of a directory.
+pub(crate) fn failed(path: &Path, error: &impl Display) -> Failure {
+    Failure::Runtime(format!("{}: {}", path.display(), reason(error)))
+}
+
+/// Opens a directory that has a manifest, and locks it against servers.
+fn open(path: &Path) -> Result<Directory<Files>, Failure> {
+    let files = Files::open_to_read(path).map_err(|error| unreadable(path, &error))?;
+    let directory = Directory::open(Arc::new(files)).map_err(|error| match error {
+        LogError::Locked => {
+            failed(path, &"a server uses it: stop the server, or make a backup (skep backup) and read that")
+        }
+        LogError::Foreign { name } => failed(
+            path,
+            &format!("it contains {name}, and no manifest of Skep: name the data directory of a server, or a backup"),
+        ),
+        error => failed(path, &error),
+    })?;
+    if directory.manifest().is_none() {
+        return Err(failed(path, &"it is empty: name the data directory of a server, or a backup"));
+    }
+    Ok(directory)
+}
+
+/// Returns the failure of a directory that cannot be opened.
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    failed(path, &format!("{}: name the data directory of a server, or a backup", reason(error)))
+}
+
+fn check(path: &Path) -> Result<(), Failure> {
+    let directory = open(path)?;
+    let manifest = directory.manifest().expect("it was looked for");
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", describe_manifest(manifest))?;
+    if let Some(name) = directory.damaged_manifest() {
+        writeln!(
+            out,
+            "              {name} is not valid, as after a crash while it was written: the other one is used"
+        )?;
+    }
+    let snapshot = directory.check_snapshot();
+    match &snapshot {
+        Ok(snapshot) => writeln!(out, "{}", describe_snapshot(manifest, snapshot))?,
+        Err(error) => writeln!(out, "snapshot      {}", describe_fault(error))?,
+    }
+    let log = directory.check_log();
+    match &log {
+        Ok(log) => writeln!(out, "{}\n{}", describe_log(log), describe_end(&log.end))?,
+        Err(error) => writeln!(out, "log           {}", describe_fault(error))?,
+    }
+    out.flush()?;
+    let fault = |error| failed(path, &error);
+    match (snapshot, log) {
+        (Ok(_), Ok(_)) => Ok(()),
+        (Err(first), Err(second)) => Err(fault(format!("{first}; {second}"))),
+        (Err(error), _) | (_, Err(error)) => Err(fault(error.to_string())),
+    }
+}
+
+/// Tells damage from files that cannot be read.
+fn describe_fault(error: &LogError) -> &'static str {
+    if matches!(error, LogError::Io { .. }) { "not read" } else { "damaged" }
+}
+
+/// Describes a manifest on one line.
+pub(crate) fn describe_manifest(manifest: &Manifest) -> String {
+    let Manifest { generation, shards, memory, kv_size, .. } = manifest;
+    let (shards, memory) = (shards.len(), MemorySize(*memory));
+    format!("manifest      generation {generation}, {shards} shards, --memory {memory}, --kv-size {kv_size}")
+}
+
+/// Describes a snapshot on one line.
+pub(crate) fn describe_snapshot(manifest: &Manifest, snapshot: &CheckedSnapshot) -> String {
+    let CheckedSnapshot { files, bytes, pairs } = snapshot;
+    match manifest.snapshot {
+        Some(number) => format!("snapshot      number {number}, {files} files, {pairs} pairs, {bytes} bytes"),
+        None => "snapshot      none: the log has everything".to_owned(),
+    }
+}
+
+/// Describes a log on one line.
+pub(crate) fn describe_log(log: &CheckedLog) -> String {
+    let CheckedLog { operations, end } = log;
+    let (segments, groups, blocks) = (end.segment_count(), end.groups, end.blocks);
+    format!("log           {segments} segments, {groups} groups, {blocks} blocks, {operations} operations")
+}
+
+/// Describes the end of a log on one line.
+fn describe_end(end: &LogEnd) -> String {
+    match (end.cut, end.position) {
+        (Some((segment, offset)), _) => format!(
+            "end           segment {segment}, offset {offset}: a group that was being written when the server ended is cut off"
+        ),
+        (None, (0, _)) => "end           there are no groups".to_owned(),
+        (None, (segment, offset)) => format!("end           segment {segment}, offset {offset}: no group is cut off"),
+    }
+}
