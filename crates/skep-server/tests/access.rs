@@ -10,7 +10,7 @@ use skep_core::operation::{Operation, Request};
 use skep_server::{Password, Server, ServerSettings};
 use skep_transport::datagram::DatagramStream;
 use skep_wire::native::{Hello, ProtocolError, Refusal, Welcome};
-use support::{Resp, command, connect, server};
+use support::{Resp, command, connect, receive, server};
 
 const NO_AUTH: &str = "-NOAUTH Authentication required.\r\n";
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
@@ -36,7 +36,7 @@ fn greet(server: &Server, hello: &Hello) -> (Result<Option<Welcome>, ProtocolErr
     let mut bytes = [0; Welcome::SIZE];
     stream.read_exact(&mut bytes).unwrap();
     let decoded = Welcome::decode(&bytes);
-    let is_over = decoded.is_err() && matches!(stream.read(&mut [0]), Ok(0));
+    let is_over = decoded.is_err() && matches!(receive(&stream, &mut [0]), Ok(0));
     (decoded, is_over)
 }
 
@@ -67,7 +67,7 @@ fn a_password_is_needed_before_anything_else() {
         let mut reply = vec![0; 300];
         let mut size = 0;
         while !reply[..size].ends_with(b"$4\r\ncook\r\n_\r\n") {
-            size += resp.0.read(&mut reply[size..]).unwrap();
+            size += receive(&resp.0, &mut reply[size..]).unwrap();
         }
         assert!(reply.starts_with(b"%7\r\n$6\r\nserver\r\n"));
         server.stop();
@@ -214,12 +214,12 @@ fn idle_connections_are_closed_after_the_timeout() {
     for shards in [1, 3] {
         let server = with_settings(ServerSettings { shards, timeout: 1, ..ServerSettings::default() });
         let mut idle: Vec<Resp> = (0..5).map(|_| Resp::connect(&server)).collect();
-        let mut native = connect(server.native_address());
+        let native = connect(server.native_address());
         for connection in &mut idle {
             connection.expect("PING\r\n", "+PONG\r\n");
         }
         idle.iter_mut().for_each(Resp::expect_end);
-        assert!(matches!(native.read(&mut [0]), Ok(0)));
+        assert!(matches!(receive(&native, &mut [0]), Ok(0)));
         let mut resp = Resp::connect(&server);
         resp.expect("CONFIG SET timeout 0\r\n", "+OK\r\n");
         let clients = resp.text("INFO clients");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_server::Server;
-use support::{Native, Resp, command, server};
+use support::{Native, Resp, command, receive, server};
 
 const SMALL: u64 = 48 << 20;
 
@@ -44,7 +44,7 @@ fn integer(resp: &mut Resp, command: &str) -> i64 {
 /// Expects that nothing arrives for a while. That is no proof that nothing ever arrives, but a fault is found at last.
 fn expect_silence(resp: &mut Resp) {
     resp.0.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
-    let read = resp.0.read(&mut [0]);
+    let read = receive(&resp.0, &mut [0]);
     assert!(read.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "{read:?}");
     resp.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
 }
@@ -184,7 +184,7 @@ fn a_kill_ends_connections_of_all_shards() {
         killer.expect(format!("CLIENT KILL LADDR {port} USER default TYPE normal\r\n"), ":4\r\n");
         others.iter_mut().for_each(|(_, resp)| resp.expect_end());
         killer.expect("CLIENT KILL TYPE normal\r\n", ":1\r\n");
-        assert!(matches!((&native.stream).read(&mut [0]), Ok(0)));
+        assert!(matches!(receive(&native.stream, &mut [0]), Ok(0)));
         killer.expect(format!("CLIENT KILL ID {own}\r\nCLIENT KILL ID {own} SKIPME no\r\n"), ":0\r\n:1\r\n");
         killer.expect_end();
         server.stop();

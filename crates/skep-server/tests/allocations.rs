@@ -8,13 +8,13 @@
 mod support;
 
 use std::alloc::System;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 
 use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
 use skep_core::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use support::{Native, Resp, command, frame, server};
+use support::{Native, Resp, command, frame, receive, server};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -52,7 +52,7 @@ impl Exchange {
         self.stream.write_all(&self.sent).unwrap();
         let mut size = 0;
         while !self.received[..size].ends_with(last) {
-            let count = self.stream.read(&mut self.received[size..]).unwrap();
+            let count = receive(&self.stream, &mut self.received[size..]).unwrap();
             assert!(count > 0, "the connection ended");
             size += count;
         }

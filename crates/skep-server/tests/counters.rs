@@ -2,14 +2,14 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use skep_core::function::{Element, UpdateFunction};
 use skep_core::operation::{Operation, Reply, Request, Shape, Update};
 use skep_server::Server;
 use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
-use support::{Native, Resp, frame_in, server};
+use support::{Native, Resp, frame_in, receive, server};
 
 const COUNTERS: usize = 10;
 
@@ -77,7 +77,7 @@ fn resp_client(server: &Server, Work { space, operations, batch }: Work) {
         resp.0.write_all(pipeline.as_bytes()).unwrap();
         let mut lines = 0;
         while lines < batch {
-            let size = resp.0.read(&mut piece).unwrap();
+            let size = receive(&resp.0, &mut piece).unwrap();
             assert!(size > 0, "the connection ended");
             assert!(!piece[..size].contains(&b'-'), "{}", String::from_utf8_lossy(&piece[..size]));
             lines += piece[..size].iter().filter(|&&byte| byte == b'\n').count();

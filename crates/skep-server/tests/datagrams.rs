@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -82,7 +83,13 @@ impl Raw {
     fn receive(&mut self, time_max: Duration) -> Option<Vec<u8>> {
         let mut buffer = [0; 2048];
         self.socket.set_read_timeout(Some(time_max)).unwrap();
-        let size = self.socket.recv(&mut buffer).ok()?;
+        let size = loop {
+            match self.socket.recv(&mut buffer) {
+                // As in `support::receive`.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                received => break received.ok()?,
+            }
+        };
         self.received += size;
         Some(buffer[..size].to_vec())
     }

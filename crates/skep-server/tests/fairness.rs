@@ -3,14 +3,14 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use skep_core::function::{Element, Fold};
 use skep_core::operation::{Operation, PutCondition, Reduce, Reply, Request};
 use skep_server::Server;
 use skep_wire::partition::shard_of;
-use support::{Native, Resp, command, frame, server};
+use support::{Native, Resp, command, frame, receive, server};
 
 /// Many replies, asked for in one go on several connections.
 struct Greedy<'a> {
@@ -40,7 +40,7 @@ fn progress_meanwhile(server: &Server, greedy: &Greedy<'_>, shard: u16, key: &[u
                 let mut piece = vec![0; 1 << 20];
                 let mut sum = 0;
                 while sum < size {
-                    let count = reader.read(&mut piece).unwrap();
+                    let count = receive(&mut reader, &mut piece).unwrap();
                     assert!(count > 0, "the connection ended");
                     sum += count;
                     arrived.fetch_add(count, Ordering::Relaxed);

@@ -2,11 +2,11 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
 use skep_server::Server;
-use support::{Resp, server};
+use support::{Resp, receive, server};
 
 const SMALL: u64 = 48 << 20;
 
@@ -18,7 +18,7 @@ fn connections(server: &Server) -> Vec<Resp> {
 /// Expects that nothing arrives for a while. That is no proof that nothing ever arrives, but a fault is found at last.
 fn expect_silence(resp: &mut Resp) {
     resp.0.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
-    let read = resp.0.read(&mut [0]);
+    let read = receive(&resp.0, &mut [0]);
     assert!(read.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "{read:?}");
     resp.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
 }

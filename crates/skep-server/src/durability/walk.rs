@@ -19,7 +19,7 @@ use crate::connection::Reached;
 /// Bytes from which on a chunk is complete.
 const CHUNK_SIZE: usize = 512 << 10;
 /// A walk takes at most this part of the time of a shard that has other work.
-const PART: u32 = 10;
+const PART: u32 = 16;
 /// Pairs of a step over the ordered space, and bytes of their keys and values.
 const ORDERED_PAIRS: usize = 256;
 const ORDERED_SIZE: usize = 64 << 10;

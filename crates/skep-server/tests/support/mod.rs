@@ -1,7 +1,7 @@
 //! What the tests of the server share: a small server, and a RESP client that compares bytes.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -38,6 +38,16 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
+/// Receives bytes. A process that was stopped and goes on repeats the call: the kernel interrupts one with a timeout.
+pub(crate) fn receive(mut stream: impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}
+
 /// A RESP connection.
 pub(crate) struct Resp(pub(crate) TcpStream);
 
@@ -61,7 +71,7 @@ impl Resp {
         let mut size = 0;
         let mut same = true;
         while size < found.len() && same {
-            match self.0.read(&mut found[size..]) {
+            match receive(&self.0, &mut found[size..]) {
                 Ok(0) => break,
                 Ok(count) => {
                     same = found[size..size + count] == expected[size..size + count];
@@ -137,7 +147,7 @@ impl Native {
                 self.received.drain(..self.consumed);
                 self.consumed = 0;
                 let mut piece = vec![0; 64 << 10];
-                let size = self.stream.read(&mut piece).expect("a reply in time");
+                let size = receive(&self.stream, &mut piece).expect("a reply in time");
                 assert!(size > 0, "the connection ended after {replied} of {count} replies");
                 self.received.extend_from_slice(&piece[..size]);
                 continue;

@@ -63,7 +63,11 @@ impl Connection {
                 return Ok(self.received.drain(..end).collect());
             }
             let mut part = [0; 1 << 16];
-            let size = self.stream.read(&mut part)?;
+            let size = match self.stream.read(&mut part) {
+                // The kernel interrupts a read with a timeout if the process was stopped and goes on.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read?,
+            };
             if size == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
