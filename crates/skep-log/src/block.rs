@@ -40,6 +40,7 @@ use skep_wire::native::{Operations, REQUEST_FRAME_SIZE_MAX, RequestFrame, Reques
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::NUMBER_END;
 use crate::additions::{Addition, Additions};
 use crate::checksum::crc32;
 use crate::effects::{self, Effects};
@@ -412,7 +413,7 @@ impl<'a> BlockView<'a> {
     pub(crate) fn parse(number: u64, bytes: &'a [u8]) -> Option<(Self, usize)> {
         let (header, _) = Header::ref_from_prefix(bytes).ok()?;
         let size = header.size.get() as usize;
-        if !(HEADER_SIZE..=BLOCK_SIZE_MAX).contains(&size) {
+        if !(HEADER_SIZE..=BLOCK_SIZE_MAX).contains(&size) || header.floor.get() >= NUMBER_END {
             return None;
         }
         let (floor, count) = (header.floor.get(), header.count.get());

@@ -6,6 +6,7 @@
 use crate::block::Section;
 use crate::directory::Directory;
 use crate::disk::Disk;
+use crate::effects::EffectOrder;
 use crate::error::LogError;
 use crate::recovery::LogEnd;
 
@@ -54,10 +55,13 @@ impl<D: Disk> Directory<D> {
     /// Reads the log, and decodes its operations.
     pub fn check_log(&self) -> Result<CheckedLog, LogError> {
         let mut operations = 0;
+        let mut order = EffectOrder::default();
         let end = self.read_log(false, |blocks| {
             for block in blocks {
                 operations += u64::from(block.count);
-                block.sections().try_for_each(decode).map_err(|error| (block.number, error))?;
+                let decoded = block.sections().try_for_each(decode);
+                let decoded = decoded.and_then(|()| order.read(&block, |_, _, _| {}));
+                decoded.map_err(|error| (block.number, error))?;
             }
             Ok(())
         })?;
@@ -69,7 +73,7 @@ impl<D: Disk> Directory<D> {
 fn decode(section: Section<'_>) -> Result<(), skep_wire::native::WireError> {
     match section {
         Section::Operations { mut operations, .. } => operations.try_for_each(|request| request.map(drop)),
-        Section::Effects { mut effects, .. } => effects.try_for_each(|effect| effect.map(drop)),
-        Section::Flush { .. } => Ok(()),
+        // The order of effects decodes them.
+        Section::Effects { .. } | Section::Flush { .. } => Ok(()),
     }
 }

@@ -103,6 +103,7 @@ pub fn copy<S: Disk, T: Disk>(source: &Arc<S>, target: &Arc<T>) -> Result<Copied
     if !target.lock().map_err(LogError::io("lock", LOCK)).map_err(CopyError::Target)? {
         return Err(CopyError::Target(LogError::Locked));
     }
+    let mut was_damaged = false;
     for _ in 0..TRIES {
         let mut writer = Writer::new(target);
         let result = try_copy(source, &mut writer);
@@ -111,7 +112,11 @@ pub fn copy<S: Disk, T: Disk>(source: &Arc<S>, target: &Arc<T>) -> Result<Copied
         }
         // The manifest is the last one. Without it the rest is refused.
         let removed = writer.names.iter().rev().try_for_each(|name| target.remove(name));
-        result?;
+        let is_damaged = matches!(result, Err(CopyError::Source(LogError::Damaged(_) | LogError::ManifestDamaged)));
+        // What a server changes while it is read may look damaged, and then not again.
+        if !is_damaged || std::mem::replace(&mut was_damaged, true) {
+            result?;
+        }
         removed.map_err(LogError::io("remove", "a file")).map_err(CopyError::Target)?;
     }
     Err(CopyError::Changing)

@@ -47,6 +47,9 @@
 //! snapshot that is being taken, call [`Directory::begin_fresh`], and take a snapshot. It acknowledges nothing until the
 //! manifest with this snapshot is written.
 
+/// Numbers of groups, blocks, versions, segments and manifests are below this. So the next number always exists.
+const NUMBER_END: u64 = 1 << 62;
+
 mod additions;
 mod block;
 mod boundary;

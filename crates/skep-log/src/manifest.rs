@@ -39,9 +39,9 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::VERSION;
 use crate::checksum::crc64;
 use crate::pages::Pages;
+use crate::{NUMBER_END, VERSION};
 
 const MAGIC: [u8; 8] = *b"SKEPman\0";
 /// The names of the two files.
@@ -229,6 +229,18 @@ impl Manifest {
         if header.version.get() != VERSION || shard_count != shards.len() || !(1..=SHARDS_MAX).contains(&shard_count) {
             return Err(ManifestFault::Invalid);
         }
+        let numbers = [
+            &header.generation,
+            &header.first_group,
+            &header.durable_group,
+            &header.durable_block,
+            &header.durable_floor,
+            &header.segment,
+            &header.snapshot,
+        ];
+        if header.first_group.get() == 0 || numbers.iter().any(|number| number.get() >= NUMBER_END) {
+            return Err(ManifestFault::Invalid);
+        }
         let shard = |shard: &Shard| ManifestShard { secret_seed: shard.secret_seed.get(), file: (&shard.file).into() };
         Ok(Manifest {
             generation: header.generation.get(),
@@ -282,6 +294,29 @@ mod tests {
             ordered: SnapshotFile { chunk_count: 6, chunks_crc: 7 },
             shards: (1..=3).map(shard).collect(),
         }
+    }
+
+    /// The next number would not exist.
+    #[test]
+    fn a_number_that_no_directory_reaches_is_refused() {
+        let change = |change: fn(&mut Manifest)| {
+            let (mut manifest, mut pages) = (example(), Pages::default());
+            change(&mut manifest);
+            manifest.encode(&mut pages);
+            Manifest::decode(pages.bytes())
+        };
+        assert!(change(|manifest| manifest.durable_group = NUMBER_END - 1).is_ok());
+        let changes: [fn(&mut Manifest); 8] = [
+            |manifest| manifest.generation = NUMBER_END,
+            |manifest| manifest.first_group = 0,
+            |manifest| manifest.first_group = u64::MAX,
+            |manifest| manifest.durable_group = u64::MAX,
+            |manifest| manifest.durable_block = u64::MAX,
+            |manifest| manifest.durable_floor = u64::MAX,
+            |manifest| manifest.segment = u64::MAX,
+            |manifest| manifest.snapshot = Some(u64::MAX),
+        ];
+        assert!(changes.into_iter().all(|fields| change(fields) == Err(ManifestFault::Invalid)));
     }
 
     #[test]

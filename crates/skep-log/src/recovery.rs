@@ -60,6 +60,7 @@ pub struct LogEnd {
     pub(crate) next_group: u64,
     pub(crate) before: u32,
     pub(crate) used: Vec<UsedSegment>,
+    segment_bytes: u64,
     /// Segments that can be used again.
     pub(crate) unused: Vec<u64>,
     /// Segments whose groups were cut off. They are removed, because their groups have numbers that are used again.
@@ -81,6 +82,11 @@ impl LogEnd {
     /// Returns the number of segments that were read.
     pub fn segment_count(&self) -> usize {
         self.used.len()
+    }
+
+    /// Returns the bytes of the segments that were read, also those after the end of the log.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
     }
 
     /// Returns the greatest floor: effects from this version on were dropped, and their versions are used again.
@@ -176,6 +182,7 @@ impl<D: Disk> Directory<D> {
             next_group: 1,
             before: 0,
             used: Vec::new(),
+            segment_bytes: 0,
             unused: Vec::new(),
             dead: Vec::new(),
             last_number: found.last().map_or(0, |found| found.number),
@@ -213,6 +220,7 @@ impl<D: Disk> Directory<D> {
         }
         for (position, part) in parts.iter().enumerate() {
             end.used.push(UsedSegment { number: part.found.number, first_group: part.header.first_group });
+            end.segment_bytes += part.found.size;
             let mut reader = SegmentReader::new(&*self.disk, part.found);
             let mut next = part.header.first_group;
             let mut offset = PAGE_SIZE as u64;

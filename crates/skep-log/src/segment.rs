@@ -29,9 +29,9 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::VERSION;
 use crate::checksum::crc32;
 use crate::pages::Pages;
+use crate::{NUMBER_END, VERSION};
 
 const MAGIC: [u8; 8] = *b"SKEPlog\0";
 
@@ -105,6 +105,7 @@ impl SegmentHeader {
         let (header, _) = Header::ref_from_prefix(bytes).ok()?;
         let is_valid = header.magic == MAGIC
             && header.version.get() == VERSION
+            && header.number.get().max(header.first_group.get()) < NUMBER_END
             && header.crc.get() == crc32(&bytes[CRC_END..HEADER_SIZE]);
         let kind = SegmentKind::ALL.into_iter().find(|kind| *kind as u16 == header.kind.get())?;
         is_valid.then_some(SegmentHeader {
@@ -125,8 +126,7 @@ pub(crate) fn name(number: u64) -> String {
 /// Returns the number of the segment with this name.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_prefix("log-")?, 16).ok()?;
-    // The next segment has the next number.
-    (self::name(number) == name && number < u64::MAX).then_some(number)
+    (self::name(number) == name && number < NUMBER_END).then_some(number)
 }
 
 #[cfg(test)]

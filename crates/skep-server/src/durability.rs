@@ -111,6 +111,8 @@ pub(crate) struct Log {
     /// What the keeper has to do.
     pub(crate) tasks: Tasks,
     patience: Patience,
+    /// A command that has begun was abandoned.
+    has_abandoned: AtomicBool,
     /// The shards, which wait for blocks to be durable.
     wakers: OnceLock<Vec<Arc<Waker>>>,
 }
@@ -235,6 +237,7 @@ impl Log {
             load_time: Duration::ZERO,
             tasks: Tasks::default(),
             patience,
+            has_abandoned: AtomicBool::new(false),
             wakers: OnceLock::new(),
         }
     }
@@ -332,6 +335,8 @@ impl Log {
         if is_broken && level != Durability::Memory && !self.troubles.have(Trouble::Failed) {
             self.fail("the disk was too slow for the log to begin".to_owned());
         }
+        // Blocks that have waited by the rule of the level before are due.
+        self.flush();
         if self.wanted.get() != level {
             self.pursue(self.wanted.get());
         }
@@ -519,13 +524,31 @@ impl Log {
     pub(crate) fn holds_up(&self, refusal: Refusal) -> bool {
         let has_stopped = refusal == Refusal::Writes(WireError::NotDurable);
         let bound = if has_stopped { UNFLUSHED_MAX_OF_COMMAND } else { UNFLUSHED_MAX };
-        self.level() != Durability::Memory && self.unflushed_bytes() >= bound && !self.is_broken()
+        if self.level() == Durability::Memory || self.unflushed_bytes() < bound || self.is_broken() {
+            return false;
+        }
+        if has_stopped && self.troubles.have(Trouble::NoSegment) {
+            // Held shards take no part in the snapshot that would make room. So the command goes on without the log.
+            self.fail("the disk has no room for a long command that has begun".to_owned());
+            return false;
+        }
+        true
     }
 
     /// Takes all blocks, as if they were written.
     #[cfg(test)]
     pub(crate) fn take(&self) -> Vec<Block> {
         self.lock().take()
+    }
+
+    /// Notes that a shard has abandoned a command that has begun: no snapshot that may have a part of it is completed.
+    fn abandon_command(&self) {
+        self.has_abandoned.store(true, Ordering::Release);
+    }
+
+    /// Returns true if a command was abandoned, at the end of the server.
+    fn has_abandoned(&self) -> bool {
+        self.has_abandoned.load(Ordering::Acquire)
     }
 
     /// Ends the threads of the log when they have written all blocks.
@@ -550,14 +573,18 @@ impl Log {
         self.wake_shards();
     }
 
-    /// Notes that a write has failed: nothing that is not on disk gets there, until a fresh log begins.
+    /// Notes that a write has failed: nothing that is not on disk gets there, until a fresh log begins. If it was one of a
+    /// fresh log, the keeper gives up the snapshot with which that began, and tries again after a while.
     fn fail(&self, reason: String) {
         let mut queue = self.lock();
         queue.is_broken = true;
         queue.take();
         drop(queue);
-        self.troubles.set(Trouble::Failed, Some(reason));
-        self.tasks.take_snapshot();
+        if !self.troubles.have(Trouble::Failed) {
+            tracing::error!("{reason}; writes are refused, and a fresh log is tried");
+            self.troubles.set(Trouble::Failed, Some(reason));
+            self.tasks.take_snapshot();
+        }
         self.wake_shards();
     }
 

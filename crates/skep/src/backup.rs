@@ -11,7 +11,7 @@ use std::sync::Arc;
 use skep_log::{Copied, CopyError, Files, copy};
 
 use crate::failure::{Failure, reason};
-use crate::log::{describe_log, describe_manifest, describe_snapshot, failed, unreadable};
+use crate::log::{describe_log, describe_manifest, describe_snapshot, failed, not_read, unreadable};
 use crate::size::MemorySize;
 
 /// Copies a data directory.
@@ -74,7 +74,8 @@ fn run(from: &Path, to: &Path) -> Result<(), Failure> {
             }
             Err(match error {
                 CopyError::Target(_) | CopyError::NotEmpty { .. } => failed(to, &error),
-                CopyError::Source(_) | CopyError::Empty | CopyError::Changing => failed(from, &error),
+                CopyError::Source(error) => not_read(from, &error),
+                CopyError::Empty | CopyError::Changing => failed(from, &error),
             })
         }
     }

@@ -10,7 +10,7 @@
 //! 2. The thread seals the open block too, so that all that was executed is written soon, also if the store is idle.
 //! 3. When too much is not on disk, the store waits.
 //! 4. After a failed write nothing more becomes durable, and the thread writes nothing more: it is unknown what is on
-//!    disk then.
+//!    disk then. If only the next segment cannot be prepared, the thread goes on, and what was executed has room.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,8 +81,10 @@ struct Queue {
     is_waited_for: bool,
     /// The store is being dropped.
     is_over: bool,
-    /// What the disk reported.
+    /// What the disk reported. From then on no more is appended.
     failure: Option<Arc<str>>,
+    /// A write has failed: nothing more is written.
+    is_broken: bool,
 }
 
 /// The files of a data directory.
@@ -161,7 +163,7 @@ impl Log {
         if was_empty && !queue.is_empty() || !was_due && queue.is_due() {
             self.shared.bell.notify_one();
         }
-        while queue.unflushed >= UNFLUSHED_MAX && queue.failure.is_none() {
+        while queue.unflushed >= UNFLUSHED_MAX && !queue.is_broken {
             queue = self.shared.wait_for_disk(queue);
         }
         queue.is_waited_for = false;
@@ -170,12 +172,12 @@ impl Log {
     /// Waits until all that was appended is on disk. Otherwise returns what the disk reported.
     pub(crate) fn flush(&self) -> Result<(), Arc<str>> {
         let mut queue = self.shared.lock();
-        if queue.failure.is_none() {
+        if !queue.is_broken {
             queue.seal();
         }
-        while queue.durable < queue.sealed || queue.failure.is_some() {
-            if let Some(failure) = &queue.failure {
-                return Err(Arc::clone(failure));
+        while queue.durable < queue.sealed || queue.is_broken {
+            if queue.is_broken {
+                return Err(queue.failure.clone().expect("a write has failed"));
             }
             queue = self.shared.wait_for_disk(queue);
         }
@@ -256,7 +258,7 @@ impl Shared {
             // One segment ahead, so that a disk that is full is noticed before a write needs it.
             let prepared = if files.groups.needs_segment() { files.prepare() } else { Ok(()) };
             if let Err(reason) = prepared {
-                self.note(&mut files, Err(reason), 0);
+                self.fail(&mut self.lock(), reason);
             }
         }
     }
@@ -266,8 +268,7 @@ impl Shared {
         let mut queue = self.lock();
         let mut since = Instant::now();
         loop {
-            // After a failure nothing is written.
-            let has_blocks = !queue.is_empty() && queue.failure.is_none();
+            let has_blocks = !queue.is_empty() && !queue.is_broken;
             if has_blocks && (queue.is_due() || since.elapsed() >= WRITE_TIME) {
                 queue.seal();
                 queue.size = 0;
@@ -300,7 +301,10 @@ impl Shared {
         queue.log_bytes += std::mem::take(&mut files.written);
         match result {
             Ok(()) => queue.durable = files.groups.durable_block(),
-            Err(reason) => self.fail(&mut queue, reason),
+            Err(reason) => {
+                queue.is_broken = true;
+                self.fail(&mut queue, reason);
+            }
         }
         let room = SPENT_MAX - queue.spent.len();
         queue.spent.extend(spent.into_iter().filter(|block| block.bytes().len() <= SPENT_SIZE_MAX).take(room));

@@ -18,8 +18,8 @@ const SEGMENT_SIZE: u64 = 16 << 20;
 /// Bytes of the log from which on an opening takes a snapshot, unless the pairs have more: each opening begins a segment.
 const LOG_SIZE: u64 = 4 * SEGMENT_SIZE;
 
-/// The reasons why [`DurableStore::open`] refuses a directory. No file has been changed, unless the error is one of
-/// input and output.
+/// The reasons why [`DurableStore::open`] refuses a directory. No file that was there has been changed, unless the error
+/// is one of input and output, or of the thread.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// The store cannot be opened, with or without a directory.
@@ -76,8 +76,8 @@ impl From<RecoveryError> for DirectoryError {
 /// The reasons why a [`DurableStore`] cannot write.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// A write of the log has failed. It is not repeated, because it is unknown what is on disk. From now on the store
-    /// executes reads only.
+    /// A write of the log has failed, or the disk is full. A failed write is not repeated, because it is unknown what is on
+    /// disk. From now on the store executes reads only.
     #[error(
         "{0}; operations since the last flush may be lost, and writes are refused: check the disk, and open the store again"
     )]
@@ -98,6 +98,9 @@ pub enum DiskError {
 /// | the process is killed, or power is lost | at most the operations since the last flush |
 /// | the store is dropped | nothing |
 /// | a write of the log fails | operations since the last flush; the store refuses writes from then on |
+/// | the disk is full | nothing: this is seen while there is room for what was executed; the store refuses writes from then on |
+///
+/// Dropping a store reports no error: call [`DurableStore::flush`] before.
 ///
 /// After a fault, the store has all operations before some point in the order of their execution, and none after it. This
 /// point is not before the last flush. A batch is not a transaction: the point may be inside it.
@@ -112,7 +115,8 @@ pub struct DurableStore {
 impl DurableStore {
     /// Opens a store with the pairs of a data directory. Creates the directory if it does not exist, but not the
     /// directories above it. It is locked until the store is dropped. The settings may differ from those of the last
-    /// time. A directory of a server without an ordered space is accepted too.
+    /// time. A directory of a server without an ordered space is accepted too. If the log is long, or a server with several
+    /// shards has written the directory, a snapshot is written first: that takes room for all pairs.
     pub fn open(directory: impl AsRef<Path>, settings: &Settings) -> Result<DurableStore, DirectoryError> {
         let mut store = Store::open(settings)?;
         let log = LogSettings { segment_size: SEGMENT_SIZE, ..LogSettings::default() };
@@ -165,7 +169,7 @@ impl DurableStore {
     }
 
     /// Returns the bytes of the log since the last snapshot, which the next opening reads. The log of earlier openings
-    /// counts with whole segments of 16 MiB.
+    /// counts with whole segments: 16 MiB each, and those of a server up to 256 MiB.
     pub fn log_size(&self) -> u64 {
         self.log.size()
     }

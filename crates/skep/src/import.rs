@@ -105,7 +105,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Err(stop) => {
             let failure = stop.failure(path);
             let message = failure.message().unwrap_or_default();
-            Err(Failure::Runtime(format!("{message}: {} were imported before", keys(batch.sent))))
+            Err(Failure::Runtime(format!("{message}: at least {} were imported before", keys(batch.sent))))
         }
     }
 }
@@ -233,7 +233,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Sends the pairs. Sends those again that the server refuses as BUSY.
+    /// Sends the pairs. Sends those again that the server refuses for a while: it is busy, or its disk has stopped.
     fn send(&mut self) -> Result<(), String> {
         self.client.select(self.space);
         let until = Instant::now() + PATIENCE;
@@ -241,12 +241,12 @@ impl Batch {
         while !self.pairs.is_empty() {
             let requests: Vec<_> = self.pairs.iter().map(|pair| request(pair, &self.bytes)).collect();
             self.client.execute(&requests, &mut responses).map_err(|error| reason(&error))?;
-            let mut busy = Vec::new();
+            let mut refused = Vec::new();
             for (pair, response) in self.pairs.drain(..).zip(responses.iter()) {
                 let key = &self.bytes[pair.key.clone()];
                 match response {
                     Ok(Reply::Done) => self.sent += 1,
-                    Err(WireError::Busy) if Instant::now() < until => busy.push(pair),
+                    Err(WireError::Busy | WireError::NotDurable) if Instant::now() < until => refused.push(pair),
                     Ok(Reply::Failed(error)) => {
                         return Err(format!("key `{}`: {}", key.escape_ascii(), with_options(error)));
                     }
@@ -254,10 +254,10 @@ impl Batch {
                     Ok(_) => return Err(format!("key `{}` has a reply to another request", key.escape_ascii())),
                 }
             }
-            if !busy.is_empty() {
+            if !refused.is_empty() {
                 thread::sleep(PAUSE);
             }
-            self.pairs = busy;
+            self.pairs = refused;
         }
         self.bytes.clear();
         Ok(())

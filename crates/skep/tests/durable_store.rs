@@ -119,6 +119,36 @@ fn a_store_that_is_opened_again_is_the_same() {
     }
 }
 
+/// The next segment is prepared while the present one has room, so all that was executed gets to the disk.
+#[test]
+fn a_store_whose_log_cannot_grow_keeps_what_it_has_executed() {
+    let (_parent, path) = directory();
+    let mut store = open(&path);
+    let names = fs::read_dir(&path).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let numbers = names.filter_map(|name| u64::from_str_radix(name.strip_prefix("log-")?, 16).ok());
+    // Something else has the name of the next segment.
+    let next = path.join(format!("log-{:016x}", numbers.max().unwrap() + 1));
+    fs::create_dir(&next).unwrap();
+    let mut replies = Replies::with_budget(BUDGET);
+    let mut executed = 0_u64;
+    let error = loop {
+        let key = executed.to_le_bytes();
+        match store.execute(&[put(&key, &key)], &mut replies) {
+            Ok(()) => executed += 1,
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(executed > 0 && error.contains("the next segment of the log cannot be prepared"), "{error}");
+    store.flush().unwrap();
+    assert_eq!(get(&mut store, &0_u64.to_le_bytes()).as_deref(), Some(&0_u64.to_le_bytes()[..]));
+    drop(store);
+    fs::remove_dir(&next).unwrap();
+    let mut store = open(&path);
+    assert_eq!(store.statistics().pairs, executed);
+    store.execute(&[put(b"key", b"value")], &mut replies).unwrap();
+    store.flush().unwrap();
+}
+
 const CHILD: &str = "SKEP_TEST_DURABLE_STORE";
 
 /// Executes batches without end, and tells after each flush how many are on disk.

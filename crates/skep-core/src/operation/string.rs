@@ -6,7 +6,7 @@
 //! A key expires when the time of the store reaches its [`Expiry`]. From then on it is missing for every operation. Only
 //! operations of this module give a key an expiry or change it. A put and a new key have none; an update in place keeps it.
 
-use super::{OperationError, VALUE_SIZE_MAX};
+use super::{OPERANDS_SIZE_MAX, OperationError, VALUE_SIZE_MAX};
 use crate::function::{BitField, BitFields, BitRange, check_fraction};
 
 /// The time at which a key expires, in milliseconds since 1970 began (UTC).
@@ -414,7 +414,9 @@ impl<'a> StringWrite<'a> {
             StringWrite::Append(bytes) => (bytes.len(), true),
             StringWrite::Overwrite { bytes: [], .. } => (0, true),
             StringWrite::Overwrite { offset, bytes } => (*offset as usize + bytes.len(), true),
-            StringWrite::Fields(fields) => (fields.size_written(), fields.are_valid()),
+            StringWrite::Fields(fields) => {
+                (fields.size_written(), fields.are_valid() && fields.bytes().len() <= OPERANDS_SIZE_MAX)
+            }
             StringWrite::AddFraction(delta) => return check_fraction(delta),
         };
         if !is_valid {
@@ -430,6 +432,22 @@ impl<'a> StringWrite<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::function::FieldPosition;
+
+    /// A log has to take each operation that took place.
+    #[test]
+    fn a_list_of_fields_has_a_bound() {
+        let get = BitField::Get(FieldPosition { offset: 0, bits: 8, is_signed: false });
+        let bytes_of = |count: usize| {
+            let mut bytes = Vec::new();
+            (0..count).for_each(|_| get.append_to(&mut bytes));
+            bytes
+        };
+        let field_size = bytes_of(1).len();
+        let validate = |count| StringWrite::Fields(BitFields::new(&bytes_of(count))).validate();
+        assert_eq!(validate(OPERANDS_SIZE_MAX / field_size), Ok(()));
+        assert_eq!(validate(OPERANDS_SIZE_MAX / field_size + 1), Err(OperationError::OperandLength));
+    }
 
     #[test]
     fn an_expiry_has_55_bits() {

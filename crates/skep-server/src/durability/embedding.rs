@@ -26,6 +26,8 @@ pub fn recover_store(
     let server = ServerSettings {
         shards: 1,
         memory: settings.memory,
+        // The settings of a store do not tell it.
+        kv_size: 0,
         durability: Durability::Always,
         ..ServerSettings::default()
     };

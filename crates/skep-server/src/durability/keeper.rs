@@ -25,7 +25,7 @@ use skep_store::ordered::OrderedStore;
 use super::recovery::{Recovered, segment_size};
 use super::tasks::{CHUNKS_MAX, Piece};
 use super::writers::Writers;
-use super::{Durability, Log, Trouble};
+use super::{DiskSpace, Durability, Log, Trouble};
 use crate::connection::Reached;
 use crate::settings::StartError;
 use crate::shared::Shared;
@@ -113,6 +113,9 @@ pub(crate) fn spawn(
     }
     let now = Instant::now();
     let path = shared.settings.data_dir.clone().expect("a log has a directory");
+    if DiskSpace::is_in_memory(&path) {
+        tracing::warn!("the data directory is in memory: it is lost when the machine stops");
+    }
     log.disk_space.measure(&path);
     let (used, free) = (log.disk_space.used(), log.disk_space.free());
     // The log may grow to twice the size of all pairs, and there are two snapshots of them for a moment.
@@ -382,16 +385,16 @@ impl Keeper {
         }
         let manifest = Manifest { gap: Some((last_block, u64::MAX)), ..manifest.clone() };
         let written = (0..2).try_for_each(|_| self.directory.write_manifest(manifest.clone(), &state.groups));
-        drop(state);
         match written {
             Ok(()) => self.log.set_records(false),
             Err(error) => {
-                // The manifest may be on disk nevertheless: what the log gets now would not be applied.
-                tracing::error!("the log goes on, as a fresh one: {error}");
+                // The manifest may be on disk nevertheless: what the log gets now would not be applied. While the state is
+                // locked, no writer tells the shards that it is durable.
                 self.log.fail(error.to_string());
                 self.log.refuse_level();
             }
         }
+        drop(state);
     }
 
     /// Takes a part of a snapshot.
@@ -434,6 +437,11 @@ impl Keeper {
             drop(state);
             return self
                 .give_up(taking.begins_log, &io("write", "the log", std::io::Error::other("a write has failed")));
+        }
+        if self.log.has_abandoned() {
+            drop(state);
+            let reason = std::io::Error::other("the server ends, and has abandoned a command");
+            return self.give_up(taking.begins_log, &io("complete", "a snapshot", reason));
         }
         if !state.reached().covers(taking.reached) {
             drop(state);

@@ -426,7 +426,7 @@ pub(crate) fn recover(
     };
     let reached = Reached { block: end.next_block() - 1, version: end.floor().saturating_sub(1) };
     let loss = end.loss.is_some() || end.missing.is_some();
-    let log_bytes = end.segment_count() as u64 * log.segment_size;
+    let log_bytes = end.segment_bytes();
     let (groups, segments) = directory.begin(end, log, manifest.clone(), &random)?;
     let has_changed = old.is_some_and(|manifest| manifest.shards.len() != seeds.len() || manifest.gap.is_some());
     // After an accepted loss at the level `memory` too: until then, a start without the flag is refused.

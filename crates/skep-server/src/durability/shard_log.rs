@@ -64,8 +64,9 @@ impl ShardLog {
         self.open.size()
     }
 
-    /// Forgets both blocks.
+    /// Forgets both blocks: they may have a part of a command that is abandoned.
     pub(crate) fn discard(&mut self) {
+        self.log.abandon_command();
         for block in [&mut self.open, &mut self.other] {
             block.seal(0);
         }
@@ -157,6 +158,10 @@ fn with_change(request: &Request<'_>, reply: Reply<'_>, append: impl FnOnce(&Req
                     &without_condition
                 }
             }
+        }
+        Operation::StringWrite(StringWrite::Remove { .. }) => {
+            without_condition = Request { operation: Operation::Delete, ..*request };
+            &without_condition
         }
         _ => request,
     };

@@ -7,6 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Durability;
 
+/// The numbers of file systems in memory (`linux/magic.h`): tmpfs and ramfs.
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+
 const LEVELS: [Durability; 3] = [Durability::Memory, Durability::Second, Durability::Always];
 
 /// A level that changes while the server runs.
@@ -50,6 +53,11 @@ impl DiskSpace {
         self.used.store(used, Ordering::Relaxed);
         self.free.store(free, Ordering::Relaxed);
         count > 0
+    }
+
+    /// Returns true if a directory is in memory: a flush keeps nothing there when the machine stops.
+    pub(super) fn is_in_memory(path: &Path) -> bool {
+        rustix::fs::statfs(path).is_ok_and(|disk| IN_MEMORY.contains(&disk.f_type))
     }
 
     /// Returns the bytes of the directory's files.
@@ -125,17 +133,27 @@ impl Troubles {
         if trouble == Trouble::Failed && reason.is_some() {
             self.failures.fetch_add(1, Ordering::AcqRel);
         }
-        match &reason {
-            Some(_) => self.bits.fetch_or(trouble as u8, Ordering::AcqRel),
-            None => self.bits.fetch_and(!(trouble as u8), Ordering::AcqRel),
+        let mut last = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        let bits = match &reason {
+            Some(_) => self.bits.fetch_or(trouble as u8, Ordering::AcqRel) | trouble as u8,
+            None => self.bits.fetch_and(!(trouble as u8), Ordering::AcqRel) & !(trouble as u8),
         };
-        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+        if reason.is_some() || bits == 0 {
+            *last = reason;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Trouble, Troubles};
+    use std::path::Path;
+
+    use super::{DiskSpace, Trouble, Troubles};
+
+    #[test]
+    fn directories_in_memory_are_known() {
+        assert!(DiskSpace::is_in_memory(Path::new("/dev/shm")) && !DiskSpace::is_in_memory(Path::new("/proc")));
+    }
 
     #[test]
     fn each_trouble_ends_alone() {
@@ -144,8 +162,13 @@ mod tests {
         troubles.set(Trouble::NoSegment, Some("ENOSPC".to_owned()));
         assert_eq!(troubles.reason().as_deref(), Some("ENOSPC"));
         troubles.set(Trouble::NoSegment, None);
-        assert!(troubles.are_any() && troubles.have(Trouble::Failed) && !troubles.have(Trouble::NoSegment));
+        assert!(
+            troubles.reason().is_some()
+                && troubles.are_any()
+                && troubles.have(Trouble::Failed)
+                && !troubles.have(Trouble::NoSegment)
+        );
         troubles.set(Trouble::Failed, None);
-        assert!(!troubles.are_any());
+        assert!(!troubles.are_any() && troubles.reason().is_none());
     }
 }

@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use skep_core::operation::{Operation, PutCondition, Request};
 use skep_log::BlockWriter;
 use skep_wire::native::WireError;
 
 use super::{DiskProgress, Durability, Log, Patience, Trouble};
 use crate::connection::Reached;
 use crate::dispatch::Refusal;
+use crate::limits::UNFLUSHED_MAX_OF_COMMAND;
 
 fn log(level: Durability, patience: Patience) -> Log {
     Log::new(level, Reached::default(), patience)
@@ -49,6 +51,40 @@ fn a_log_that_is_broken_when_it_begins_has_failed() {
     assert!(log.troubles.have(Trouble::Failed) && log.troubles.reason().is_some());
     assert_eq!(log.tasks.requests(), requests + 1);
     assert_eq!(log.level(), Durability::Always);
+}
+
+/// A write of the fresh log has failed. The keeper gives up and tries again after a while: nothing asks it to do so at once.
+#[test]
+fn a_fresh_log_that_fails_too_is_broken() {
+    let log = log(Durability::Always, Patience::ENDLESS);
+    log.fail("the first".to_owned());
+    let requests = log.tasks.requests();
+    log.begin_fresh(log.sealed() + 1000);
+    assert!(!log.is_broken() && log.troubles.have(Trouble::Failed));
+    push(&log);
+    log.fail("the second".to_owned());
+    assert!(log.is_broken() && log.take().is_empty());
+    assert_eq!((log.tasks.requests(), log.troubles.reason().as_deref()), (requests, Some("the first")));
+}
+
+/// Its shards are held, and would not walk for the snapshot that makes room.
+#[test]
+fn a_long_command_goes_on_without_the_log_if_there_is_no_room_for_it() {
+    let log = log(Durability::Always, Patience::ENDLESS);
+    let long = || {
+        let mut block = BlockWriter::new();
+        let value = vec![0; 1 << 20];
+        while (block.size() as u64) < UNFLUSHED_MAX_OF_COMMAND / 4 {
+            let put = Operation::Put { value: &value, condition: PutCondition::Always };
+            assert!(block.append(0, 0, &Request { key: b"key", operation: put }));
+        }
+        block.seal(0).expect("it has operations")
+    };
+    (0..4).for_each(|_| _ = log.push(long()));
+    let stopped = Refusal::Writes(WireError::NotDurable);
+    assert!(log.holds_up(stopped) && !log.is_broken());
+    log.troubles.set(Trouble::NoSegment, Some("ENOSPC".to_owned()));
+    assert!(!log.holds_up(stopped) && log.is_broken() && log.troubles.have(Trouble::Failed));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use skep_log::{Disk, Files, GroupWriter, OpenFile, SegmentHeader, Segments, WRITES_IN_FLIGHT, Write};
 
-use super::{Log, Trouble, Wait};
+use super::{Log, Wait};
 use crate::connection::Reached;
 use crate::settings::StartError;
 use crate::start::Steps;
@@ -134,11 +134,7 @@ impl Writers {
         }
         state.groups.written(write, result);
         if let Some(failure) = state.groups.failure() {
-            let reason = failure.to_string();
-            if !self.log.troubles.have(Trouble::Failed) {
-                tracing::error!("{reason}; writes are refused, and a fresh log is tried");
-                self.log.fail(reason);
-            }
+            self.log.fail(failure.to_string());
         } else {
             state.publish(&self.log);
         }

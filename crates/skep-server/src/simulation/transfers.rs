@@ -218,7 +218,7 @@ impl Client {
                 other => return Err(format!("{other:?} to EXEC")),
             },
             Step::Transfer => match last {
-                Reply::Array(Some(numbers)) if numbers.len() == 3 => {
+                Reply::Array(Some(replies)) if replies.len() == self.expected - 2 => {
                     outcome.transfers += 1;
                     self.acknowledged += 1;
                 }
@@ -269,13 +269,17 @@ impl Client {
                 self.send(Step::Rename, &commands);
             }
             _ => {
-                let commands = [
+                let mut commands = vec![
                     words("MULTI"),
                     words(&format!("DECRBY {} {amount}", account(from))),
                     words(&format!("INCRBY {} {amount}", account(to))),
                     words(&format!("INCR client:{}", self.number)),
-                    words("EXEC"),
                 ];
+                if random.random_ratio(1, 4) {
+                    // A write of the ordered space that changes nothing.
+                    commands.extend([words("SELECT 1"), words("DEL none"), words(&format!("SELECT {}", self.space))]);
+                }
+                commands.push(words("EXEC"));
                 self.send(Step::Transfer, &commands);
             }
         }

@@ -12,12 +12,13 @@ impl Stores<'_> {
     /// Puts what the shard has executed into the queue of the log.
     pub(crate) fn seal(&mut self) {
         let Some(log) = &mut self.log else { return };
-        match &mut self.ordered {
-            Some(session) if session.has_unsealed() => {
-                session.seal(|effects, floor| log.seal_effects(effects, floor));
-            }
-            _ => log.seal(),
+        if let Some(session) = &mut self.ordered
+            && session.has_unsealed()
+        {
+            session.seal(|effects, floor| log.seal_effects(effects, floor));
         }
+        // The session calls nothing if all its writes were refused.
+        log.seal();
     }
 
     /// Seals the block of a command that is not done, if it is so long that it must not grow.

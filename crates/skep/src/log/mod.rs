@@ -73,16 +73,23 @@ fn open(path: &Path) -> Result<Directory<Files>, Failure> {
         LogError::Locked => {
             failed(path, &"a server uses it: stop the server, or make a backup (skep backup) and read that")
         }
-        LogError::Foreign { name } => failed(
-            path,
-            &format!("it contains {name}, and no manifest of Skep: name the data directory of a server, or a backup"),
-        ),
-        error => failed(path, &error),
+        error => not_read(path, &error),
     })?;
     if directory.manifest().is_none() {
         return Err(failed(path, &"it is empty: name the data directory of a server, or a backup"));
     }
     Ok(directory)
+}
+
+/// Returns the failure of a directory whose contents cannot be used.
+pub(crate) fn not_read(path: &Path, error: &LogError) -> Failure {
+    match error {
+        LogError::Foreign { name } => failed(
+            path,
+            &format!("it contains {name}, and no manifest of Skep: name the data directory of a server, or a backup"),
+        ),
+        error => failed(path, error),
+    }
 }
 
 /// Returns the failure of a directory that cannot be opened.
@@ -129,7 +136,8 @@ fn describe_fault(error: &LogError) -> &'static str {
 pub(crate) fn describe_manifest(manifest: &Manifest) -> String {
     let Manifest { generation, shards, memory, kv_size, .. } = manifest;
     let (shards, memory) = (shards.len(), MemorySize(*memory));
-    format!("manifest      generation {generation}, {shards} shards, --memory {memory}, --kv-size {kv_size}")
+    let kv_size = if *kv_size == 0 { String::new() } else { format!(", --kv-size {kv_size}") };
+    format!("manifest      generation {generation}, {shards} shards, --memory {memory}{kv_size}")
 }
 
 /// Describes a snapshot on one line.

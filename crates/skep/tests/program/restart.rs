@@ -1,5 +1,6 @@
 //! What a server with a data directory has after a restart.
 
+use std::fs;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -178,4 +179,34 @@ fn random_operations_are_what_the_naive_store_has() {
         }
         kill(server);
     }
+}
+
+/// The argument of the condition is longer than an operation of the log can be, and the condition is not logged.
+#[test]
+fn a_delete_with_the_longest_condition_is_kept() {
+    let directory = DataDirectory::new("long-condition");
+    let server = directory.start(1, "always");
+    let mut connection = Connection::to_address(server.resp.as_ref().expect("the RESP port is on"));
+    let longest = vec![b'x'; MIB + (64 << 10)];
+    let delete = |key: &str, condition: &str, operand: &[u8]| -> Arguments {
+        vec![b"DELEX".to_vec(), key.into(), condition.into(), operand.to_vec()]
+    };
+    let commands = [words("MSET a 1 b 1 c 1"), delete("a", "IFNE", &longest), delete("b", "IFEQ", &longest)];
+    let others = [delete("b", "IFEQ", b"2"), delete("c", "IFEQ", b"1")];
+    assert_eq!(connection.run(&commands).concat(), b"+OK\r\n:1\r\n:0\r\n");
+    assert_eq!(connection.run(&others).concat(), b":0\r\n:1\r\n");
+    kill(server);
+    let server = directory.start(2, "always");
+    assert_eq!(run(&server, &["MGET a b c"]), "*3 $-1 $1 1 $-1");
+}
+
+/// A kill costs nothing there, so the loss would be seen only when the machine stops.
+#[test]
+fn a_data_directory_in_memory_is_warned_about() {
+    let in_memory = tempfile::tempdir_in("/dev/shm").expect("Linux has a file system in memory");
+    let logs = DataDirectory::new("in-memory");
+    let mut command = DataDirectory::command_of(in_memory.path(), 1, "always");
+    stop(logs.start_command(command.args(["--memory", "64MiB"])));
+    let log = fs::read_to_string(logs.server_log()).expect("the server logs");
+    assert!(log.contains("the data directory is in memory"), "{log}");
 }
