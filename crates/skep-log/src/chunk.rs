@@ -16,9 +16,9 @@
 //! - *crc*: CRC-64/NVME of all bytes after it, up to the size.
 //! - *shard*: the shard; 65535 for the ordered space.
 //! - *number*: the chunks of a file have the numbers 0, 1, 2, and so on. *snapshot* is the number of the snapshot.
-//! - *from*, *end*: where the chunk begins, and where the step ends: the first place that is not in it. At the begin and
-//!   the end of the space both are empty. In a shard a place is a position, with its most significant byte first; in
-//!   the ordered space it is a key. So places are compared as bytes.
+//! - *from*, *end*: the bounds at which the chunk begins and the step ends; the end is not in the step. At the begin and
+//!   the end of the space both are empty. In a shard a bound is a position, with its most significant byte first; in
+//!   the ordered space it is a key. So bounds are compared as bytes.
 //! - *mark* of a shard: number of the last block that was sealed before the step; 0 if none. The shard's own block was
 //!   sealed just before it. *mark* of the ordered space: the version at which the step was read. Marks never decrease.
 //! - *pairs*: pairs of the chunk and of the step.
@@ -105,7 +105,7 @@ impl SnapshotPart {
 /// A step of the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step<'a> {
-    /// The first place after it: a key, or a position with its most significant byte first. Empty at the end.
+    /// The first bound after it: a key, or a position with its most significant byte first. Empty at the end.
     pub end: &'a [u8],
     /// The last block that was sealed before it, or the version at which it was read.
     pub mark: u64,
@@ -297,7 +297,7 @@ pub struct Chunk<'a> {
     pub part: SnapshotPart,
     /// Number of the chunk in its file, from 0.
     pub number: u32,
-    /// Its first place.
+    /// Its first bound.
     pub from: &'a [u8],
     /// Its pairs.
     pub pairs: u32,
@@ -375,7 +375,7 @@ impl<'a> Chunk<'a> {
         is_whole.then_some(self)
     }
 
-    /// Iterates over the steps, in the order of their places.
+    /// Iterates over the steps, in the order of their bounds.
     pub fn steps(&self) -> impl Iterator<Item = Step<'a>> + use<'a> {
         let mut rest = self.steps;
         (0..self.step_count).map_while(move |_| {

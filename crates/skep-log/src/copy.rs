@@ -32,9 +32,12 @@
 //! It was not durable when the copy began, since it was read as not valid later. If it is not valid again, it is damaged.
 //! The same holds for the header of the next segment, which is durable before the end of the segment before it.
 //!
+//! A segment whose header was not written when the segments were listed may get one, and groups, before the copy searches
+//! it for a proof. This may look like damage. So a copy that finds damage begins again, once: the header is there then.
+//!
 //! Nothing of the cut remains in the copy, and nothing from before the first group: a segment has only groups that are
-//! needed, and its header states its first group and its size. A server does not use such a file again. The manifest states that all groups are durable, so each byte that is lost from
-//! a copy later is found.
+//! needed, and its header states its first group and its size. A server does not use such a file again. The manifest
+//! states that all groups are durable, so each byte that is lost from a copy later is found.
 //!
 //! **A copy that is not complete** has no manifest, and is refused.
 
@@ -113,7 +116,7 @@ pub fn copy<S: Disk, T: Disk>(source: &Arc<S>, target: &Arc<T>) -> Result<Copied
         // The manifest is the last one. Without it the rest is refused.
         let removed = writer.names.iter().rev().try_for_each(|name| target.remove(name));
         let is_damaged = matches!(result, Err(CopyError::Source(LogError::Damaged(_) | LogError::ManifestDamaged)));
-        // What a server changes while it is read may look damaged, and then not again.
+        // What a server writes meanwhile may look damaged, once: see "Where the log ends".
         if !is_damaged || std::mem::replace(&mut was_damaged, true) {
             result?;
         }

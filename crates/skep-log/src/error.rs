@@ -4,6 +4,8 @@ use std::io;
 
 use skep_wire::native::WireError;
 
+use crate::segment;
+
 /// The reason why a data directory cannot be used. No file has been changed, unless the error is one of input and
 /// output.
 #[derive(Debug, thiserror::Error)]
@@ -63,8 +65,8 @@ pub enum LogError {
     Damaged(Damage),
     /// The log contains an operation that this program cannot decode.
     #[error(
-        "segment {segment}, group {group}: block {block} has an operation that is not known ({source}): start a newer \
-         program, or restore a backup"
+        "{}, group {group}: block {block} has an operation that is not known ({source}): start a newer program, or restore \
+         a backup", segment::name(*.segment)
     )]
     Unknown {
         /// Number of the segment.
@@ -110,12 +112,15 @@ pub struct Damage {
 impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Damage { segment, offset, group, first_block, later_groups, later_blocks, later_operations } = self;
+        let name = segment::name(*segment);
         write!(
             f,
-            "acknowledged operations are damaged from block {first_block} on: group {group}, segment {segment}, "
+            "acknowledged operations are damaged from block {first_block} on: group {group} at offset {offset} "
         )?;
-        write!(f, "offset {offset}; after it, {later_groups} groups with {later_blocks} blocks of ")?;
-        write!(f, "{later_operations} operations can be read")
+        write!(
+            f,
+            "of {name}; later groups: {later_groups}, with {later_blocks} blocks of {later_operations} operations"
+        )
     }
 }
 
@@ -123,6 +128,7 @@ impl std::fmt::Display for Damage {
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "the disk is full: make room",
+        io::ErrorKind::FileTooLarge => "raise the limit of file sizes (ulimit -f)",
         io::ErrorKind::PermissionDenied => "give its files to this user (chown)",
         _ => "check its disk",
     }

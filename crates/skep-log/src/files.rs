@@ -97,9 +97,17 @@ impl Disk for Files {
         if held.is_some() {
             return Ok(true);
         }
-        let (flags, operation) = match self.is_read_only {
-            true => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
-            false => (OFlags::RDWR | OFlags::CREATE, FlockOperation::NonBlockingLockExclusive),
+        let operation = match self.is_read_only {
+            true => FlockOperation::NonBlockingLockShared,
+            false => FlockOperation::NonBlockingLockExclusive,
+        };
+        // The directory too: the file may be removed. Not all file systems can lock a directory.
+        if flock(&self.directory, operation) == Err(Errno::WOULDBLOCK) {
+            return Ok(false);
+        }
+        let flags = match self.is_read_only {
+            true => OFlags::RDONLY,
+            false => OFlags::RDWR | OFlags::CREATE,
         };
         let file = match openat(&self.directory, "lock", flags | OFlags::CLOEXEC, FILE_MODE) {
             // No server has ever used this copy.

@@ -94,7 +94,7 @@ pub use group_writer::{GROUP_SIZE, GroupWriter, UsedSegment, WRITES_IN_FLIGHT, W
 pub use manifest::{Manifest, ManifestFault, ManifestShard, SHARDS_MAX, SnapshotFile};
 pub use pages::{PAGE_SIZE, Page, Pages, padded_size};
 pub use recovery::LogEnd;
-pub use segment::{SegmentHeader, SegmentKind};
+pub use segment::{SegmentHeader, SegmentKind, name as segment_name};
 pub use segments::{SEGMENT_SIZE, SEGMENT_SIZE_MIN, Segments};
 #[cfg(any(test, feature = "simulated"))]
 pub use simulated::{SimulatedDisk, SimulatedFile, WriteInFlight};

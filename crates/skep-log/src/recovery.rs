@@ -132,9 +132,9 @@ pub(crate) enum Reading {
 
 impl<D: Disk> Directory<D> {
     /// Reads the log from the manifest's first group on. Calls `apply` with the blocks of each group, in the order in which
-    /// they were written; an error has the number of the block. [`Boundary`](crate::Boundary) says which of their operations a snapshot contains, and
-    /// [`EffectOrder`](crate::EffectOrder) hands out their effects. A caller that has applied blocks and gets an error
-    /// discards its state.
+    /// they were written; an error has the number of the block. [`Boundary`](crate::Boundary) says which of their
+    /// operations a snapshot contains, and [`EffectOrder`](crate::EffectOrder) hands out their effects. A caller that has
+    /// applied blocks and gets an error discards its state.
     pub fn read_log(
         &self,
         accept_loss: bool,

@@ -119,7 +119,7 @@ impl SegmentHeader {
 }
 
 /// Returns the name of a segment's file.
-pub(crate) fn name(number: u64) -> String {
+pub fn name(number: u64) -> String {
     format!("log-{number:016x}")
 }
 

@@ -79,6 +79,8 @@ fn a_directory_has_one_user() {
     let directory = Directory::open(Arc::new(Files::open(path.path()).unwrap())).unwrap();
     let again = || Directory::open(Arc::new(Files::open(path.path()).unwrap())).err();
     assert!(matches!(again(), Some(LogError::Locked)));
+    fs::remove_file(path.path().join("lock")).unwrap();
+    assert!(matches!(again(), Some(LogError::Locked)), "the directory itself is locked");
     drop(directory);
     assert!(again().is_none());
 }

@@ -28,6 +28,7 @@ pub mod embedding;
 pub(crate) mod keeper;
 pub(crate) mod loading;
 mod ordered_recovery;
+mod queue;
 pub(crate) mod recovery;
 mod shard_log;
 mod snapshots;
@@ -47,6 +48,7 @@ use crate::connection::{Connection, Reached, Release};
 use crate::dispatch::Refusal;
 use crate::exchange::Waker;
 use crate::limits::{UNFLUSHED_MAX, UNFLUSHED_MAX_OF_COMMAND};
+use queue::{Queue, WAIT_MAX};
 pub(crate) use shard_log::{ShardLog, has_changed};
 pub(crate) use snapshots::Snapshots;
 pub(crate) use state::Trouble;
@@ -111,28 +113,12 @@ pub(crate) struct Log {
     /// What the keeper has to do.
     pub(crate) tasks: Tasks,
     patience: Patience,
+    /// The disk has made no progress for so long that writes are refused.
+    is_stalled: AtomicBool,
     /// A command that has begun was abandoned.
     has_abandoned: AtomicBool,
     /// The shards, which wait for blocks to be durable.
     wakers: OnceLock<Vec<Arc<Waker>>>,
-}
-
-/// The blocks that the writers have not taken.
-#[derive(Debug, Default)]
-struct Queue {
-    blocks: Vec<Block>,
-    /// Blocks that are no longer needed, for their memory.
-    spent: Vec<Block>,
-    /// Bytes of the blocks.
-    size: usize,
-    /// The time at which the first of them arrived.
-    since: Option<Instant>,
-    /// There is something else to do.
-    is_rung: bool,
-    /// A write has failed: blocks are dropped until a fresh log begins.
-    is_broken: bool,
-    /// No more blocks arrive.
-    is_over: bool,
 }
 
 /// The end of a wait for blocks.
@@ -163,12 +149,10 @@ impl DiskProgress {
     }
 }
 
-/// The longest time for which a block waits, except at the level `always`.
-const WAIT_MAX: Duration = Duration::from_millis(500);
-/// Bytes of blocks from which on they do not wait.
-const WAIT_SIZE_MAX: usize = 512 << 10;
 /// The time without progress of the disk after which writes are refused.
 const STALL_TIME: Duration = Duration::from_secs(2);
+
+const STALLED: &str = "the disk makes no progress";
 
 /// The times without progress of the disk after which writes are refused.
 #[derive(Clone, Copy, Debug)]
@@ -188,30 +172,6 @@ impl Patience {
     /// The disk of a simulation may take any time.
     #[cfg(test)]
     pub(crate) const ENDLESS: Patience = Patience { busy: Duration::MAX, stalled: Duration::MAX };
-}
-
-/// Spent blocks that are kept for their memory, and the longest of them.
-const SPENT_MAX: usize = 64;
-const SPENT_SIZE_MAX: usize = 1 << 20;
-
-impl Queue {
-    /// Returns true if the blocks are to be written now.
-    fn is_due(&self, level: Durability) -> bool {
-        match level {
-            _ if self.blocks.is_empty() => false,
-            Durability::Always => true,
-            // At the level `memory` a snapshot is being taken. Its end rings.
-            Durability::Second | Durability::Memory => {
-                let is_old = self.since.is_some_and(|since| since.elapsed() >= WAIT_MAX);
-                self.is_over || self.is_rung || self.size >= WAIT_SIZE_MAX || is_old
-            }
-        }
-    }
-
-    fn take(&mut self) -> Vec<Block> {
-        (self.size, self.since) = (0, None);
-        std::mem::take(&mut self.blocks)
-    }
 }
 
 impl Log {
@@ -237,6 +197,7 @@ impl Log {
             load_time: Duration::ZERO,
             tasks: Tasks::default(),
             patience,
+            is_stalled: AtomicBool::new(false),
             has_abandoned: AtomicBool::new(false),
             wakers: OnceLock::new(),
         }
@@ -392,8 +353,7 @@ impl Log {
     /// Takes back blocks that are no longer needed.
     fn reuse(&self, blocks: impl Iterator<Item = Block>) {
         let mut queue = self.lock();
-        let room = SPENT_MAX.saturating_sub(queue.spent.len());
-        queue.spent.extend(blocks.filter(|block| block.bytes().len() <= SPENT_SIZE_MAX).take(room));
+        queue.reuse(blocks);
     }
 
     /// Waits until there is something to do, or for this time.
@@ -507,11 +467,22 @@ impl Log {
             *progress = DiskProgress { durable, waits, since: now };
         }
         match now.saturating_duration_since(progress.since) {
-            time if time >= self.patience.stalled => Refusal::Writes(WireError::NotDurable),
+            time if time >= self.patience.stalled => {
+                if !self.is_stalled.swap(true, Ordering::Relaxed) {
+                    tracing::error!("{STALLED}; writes are refused until it does");
+                }
+                Refusal::Writes(WireError::NotDurable)
+            }
             // At the level `second` no reply waits for the disk, and blocks wait for others.
             time if time >= self.patience.busy && self.holds_replies() => Refusal::Writes(WireError::Busy),
             _ => Refusal::Nothing,
         }
+    }
+
+    /// Returns why writes are refused at this moment: what the disk has reported last, or that it makes no progress.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let stalled = || self.is_stalled.load(Ordering::Relaxed).then(|| STALLED.to_owned());
+        self.troubles.reason().or_else(stalled)
     }
 
     /// Returns true if so much is not on disk that no more is executed.
@@ -568,6 +539,9 @@ impl Log {
 
     /// Notes what is on disk, and wakes the shards that wait for it.
     pub(crate) fn set_durable(&self, reached: Reached) {
+        if self.is_stalled.load(Ordering::Relaxed) && self.is_stalled.swap(false, Ordering::Relaxed) {
+            tracing::warn!("the disk makes progress again");
+        }
         self.durable_version.store(reached.version, Ordering::Release);
         self.durable.store(reached.block, Ordering::Release);
         self.wake_shards();

@@ -86,6 +86,12 @@ fn report(copied: &Copied, to: &Path) -> Result<(), Failure> {
     writeln!(out, "{}", describe_manifest(&copied.manifest))?;
     writeln!(out, "{}", describe_snapshot(&copied.manifest, &copied.snapshot))?;
     writeln!(out, "{}", describe_log(&copied.log))?;
+    if copied.snapshot.pairs == 0 && copied.log.operations == 0 {
+        writeln!(
+            out,
+            "note          it has no pairs; at --durability memory, only SAVE and BGSAVE write them to disk"
+        )?;
+    }
     writeln!(out, "copied        {} to {}, and checked", MemorySize(copied.bytes), to.display())?;
     out.flush()?;
     Ok(())

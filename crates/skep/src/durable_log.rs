@@ -169,20 +169,17 @@ impl Log {
         queue.is_waited_for = false;
     }
 
-    /// Waits until all that was appended is on disk. Otherwise returns what the disk reported.
+    /// Waits until all that was appended is on disk. Returns what the disk has reported, if it has: also if all had room.
     pub(crate) fn flush(&self) -> Result<(), Arc<str>> {
         let mut queue = self.shared.lock();
         if !queue.is_broken {
             queue.seal();
         }
-        while queue.durable < queue.sealed || queue.is_broken {
-            if queue.is_broken {
-                return Err(queue.failure.clone().expect("a write has failed"));
-            }
+        while queue.durable < queue.sealed && !queue.is_broken {
             queue = self.shared.wait_for_disk(queue);
         }
         queue.is_waited_for = false;
-        Ok(())
+        queue.failure.clone().map_or(Ok(()), Err)
     }
 
     /// Writes a snapshot of the store, and trims the log. All that was appended is on disk.

@@ -15,7 +15,8 @@ use crate::store::{OpenError, Store};
 
 /// Bytes of a segment of the log: far fewer than those of a server, whose log is longer.
 const SEGMENT_SIZE: u64 = 16 << 20;
-/// Bytes of the log from which on an opening takes a snapshot, unless the pairs have more: each opening begins a segment.
+/// An opening takes a snapshot if the log has at least this many bytes, and at least those of all pairs. Each opening
+/// begins a segment.
 const LOG_SIZE: u64 = 4 * SEGMENT_SIZE;
 
 /// The reasons why [`DurableStore::open`] refuses a directory. No file that was there has been changed, unless the error

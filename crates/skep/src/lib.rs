@@ -39,8 +39,8 @@
 //!
 //! # A durable store inside the program
 //!
-//! A [`DurableStore`] keeps its pairs in a data directory. A thread writes what took place to a log. What a flush has
-//! returned for is on disk. A snapshot replaces the log.
+//! A [`DurableStore`] keeps its pairs in a data directory. A thread writes each change to a log. When `flush` returns, all
+//! earlier operations are on disk. A snapshot replaces the log.
 //!
 //! ```
 //! use skep::{DurableStore, Operation, PutCondition, Replies, Reply, Request, StoreSettings};

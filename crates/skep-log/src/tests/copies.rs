@@ -1,12 +1,14 @@
 //! Copies of a directory to which a server writes: between the pages that a copy reads, the server goes on.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use skep_core::operation::{Operation, PutCondition, Request};
 
 use super::model::{Pairs, execute, shard};
 use super::{Random, Rule};
+use crate::segment;
 use crate::{
     BlockWriter, ChunkWriter, CopyError, Directory, Disk, GroupWriter, LogError, LogSettings, Manifest, ManifestShard,
     PAGE_SIZE, Page, Pages, Segments, SimulatedDisk, SimulatedFile, SnapshotPart, SnapshotWriter, Write, copy,
@@ -30,6 +32,9 @@ struct Server {
     /// A snapshot that waits for its last block: first group, last block, number, files.
     taking: Option<(u64, u64, u64, Vec<ManifestShard>)>,
     snapshots: u64,
+    /// The last block before a fresh log whose snapshot is not complete: later ones are not acknowledged.
+    fresh_after: Option<u64>,
+    fresh_logs: u64,
     random: Random,
 }
 
@@ -46,7 +51,25 @@ impl Server {
         let (groups, segments) = directory.begin(end, SETTINGS, new, || 77).unwrap();
         let (writer, random) = (BlockWriter::new(), Random(seed));
         let (writes, history, taking) = (Vec::new(), Vec::new(), None);
-        Server { disk, directory, groups, segments, writer, writes, history, taking, snapshots: 0, random }
+        Server {
+            disk,
+            directory,
+            groups,
+            segments,
+            writer,
+            writes,
+            history,
+            taking,
+            snapshots: 0,
+            fresh_after: None,
+            fresh_logs: 0,
+            random,
+        }
+    }
+
+    /// Returns the last block that a client may know of.
+    fn acknowledged(&self) -> u64 {
+        self.fresh_after.unwrap_or(self.groups.durable_block())
     }
 
     /// Returns the pairs after the first blocks.
@@ -89,8 +112,23 @@ impl Server {
                 }
             }
             11 if self.random.once_in(20) => self.snapshot(),
+            11 if self.random.once_in(10) && self.may_begin_log() => self.begin_log(),
             _ => {}
         }
+    }
+
+    fn may_begin_log(&self) -> bool {
+        let is_idle = self.writes.is_empty() && self.groups.durable_block() == self.history.len() as u64;
+        is_idle && self.taking.is_none() && !self.groups.needs_segment()
+    }
+
+    /// Begins a fresh log, as at the level `memory` or after a failure, and its snapshot.
+    fn begin_log(&mut self) {
+        let next_block = self.history.len() as u64 + 1;
+        self.directory.begin_fresh(&mut self.groups, &mut self.segments, next_block, 1).unwrap();
+        self.fresh_after = Some(next_block - 1);
+        self.fresh_logs += 1;
+        self.snapshot();
     }
 
     /// Begins a snapshot, or ends one.
@@ -123,6 +161,7 @@ impl Server {
         let manifest = self.directory.manifest().unwrap().clone();
         let manifest = Manifest { snapshot: Some(number), first_group, shards, ..manifest };
         self.directory.write_manifest(manifest, &self.groups).unwrap();
+        self.fresh_after = None;
         while let Some(number) = self.groups.trim(first_group) {
             self.segments.recycle(number).unwrap();
         }
@@ -136,6 +175,9 @@ struct Live {
     server: Mutex<Server>,
     /// Most steps of the server between two reads.
     steps: usize,
+    /// A file whose first page is zeros when it is first read: the server has not written it yet.
+    new: Mutex<Option<String>>,
+    is_new_open: AtomicBool,
 }
 
 impl Live {
@@ -161,6 +203,9 @@ impl Disk for Live {
 
     fn open(&self, name: &str) -> io::Result<SimulatedFile> {
         self.go_on();
+        if self.new.lock().unwrap().take_if(|new| new == name).is_some() {
+            self.is_new_open.store(true, Ordering::Relaxed);
+        }
         self.disk.open(name)
     }
 
@@ -171,6 +216,9 @@ impl Disk for Live {
 
     /// Reads the pages in any order.
     fn read_at(&self, file: &SimulatedFile, offset: u64, pages: &mut [Page]) -> io::Result<()> {
+        if self.is_new_open.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
         let mut left: Vec<usize> = (0..pages.len()).collect();
         while !left.is_empty() {
             self.go_on();
@@ -214,15 +262,46 @@ fn live(seed: u64) -> Arc<Live> {
         server.step();
     }
     let steps = [0, 1, 4, 12][server.random.below(4)];
-    Arc::new(Live { disk, server: Mutex::new(server), steps })
+    Arc::new(Live {
+        disk,
+        server: Mutex::new(server),
+        steps,
+        new: Mutex::default(),
+        is_new_open: AtomicBool::default(),
+    })
+}
+
+/// The segment of the fresh log had no header when the copy looked at it, and had groups when it searched for damage.
+#[test]
+fn a_log_that_begins_during_a_copy_is_no_damage() {
+    let disk = SimulatedDisk::new(1);
+    let mut server = Server::start(disk.other_process(), 1);
+    let segment = server.segments.prepare(5).unwrap();
+    let new = Mutex::new(Some(segment::name(segment.number)));
+    server.groups.add_segment(segment);
+    server.begin_log();
+    for number in 1..4 {
+        server.history.push((b"key".to_vec(), vec![b' '; number]));
+        assert!(server.writer.append(0, 1, &put(server.history.last().unwrap())));
+        server.groups.push(server.writer.seal(0).unwrap());
+        while let Some(write) = server.groups.next_write() {
+            let result = server.segments.write(&write);
+            server.groups.written(write, result);
+        }
+    }
+    assert_eq!((server.groups.durable_block(), server.acknowledged()), (3, 0));
+    let live = Arc::new(Live { disk, server: Mutex::new(server), steps: 0, new, is_new_open: AtomicBool::default() });
+    let copied = copy(&live, &Arc::new(SimulatedDisk::new(2))).unwrap();
+    assert_eq!(copied.log.operations, 0);
+    assert!(live.new.lock().unwrap().is_none());
 }
 
 #[test]
 fn a_copy_has_all_that_was_durable_when_it_began() {
-    let (mut begun_again, mut went_on) = (0, 0);
+    let (mut begun_again, mut went_on, mut fresh_logs) = (0, 0, 0);
     for seed in 0..600 {
         let live = live(seed);
-        let durable = live.server.lock().unwrap().groups.durable_block();
+        let durable = live.server.lock().unwrap().acknowledged();
         let snapshots = live.server.lock().unwrap().snapshots;
         let target = Arc::new(SimulatedDisk::new(seed));
         match copy(&live, &target) {
@@ -234,6 +313,7 @@ fn a_copy_has_all_that_was_durable_when_it_began() {
         }
         let server = live.server.lock().unwrap();
         begun_again += usize::from(server.snapshots > snapshots);
+        fresh_logs += server.fresh_logs;
         // The copy is durable.
         let directory = Directory::open(Arc::new(target.crash())).unwrap();
         let ([pairs, _], end) = super::recover(&directory, SHARDS, false, Rule::Durable).unwrap();
@@ -242,7 +322,7 @@ fn a_copy_has_all_that_was_durable_when_it_began() {
         assert!(pairs == server.pairs(last_block), "seed {seed}: another state than after block {last_block}");
         went_on += usize::from(last_block > durable);
     }
-    assert!(begun_again > 20 && went_on > 100, "{begun_again} {went_on}");
+    assert!(begun_again > 20 && went_on > 100 && fresh_logs > 50, "{begun_again} {went_on} {fresh_logs}");
 }
 
 #[test]

@@ -122,7 +122,11 @@ pub(crate) fn spawn(
     let needed =
         (GROWTH + 2) * (shared.settings.memory + shared.settings.ordered_memory) + 4 * segment_size(&shared.settings);
     if used + free < needed {
-        tracing::warn!(free, needed, "the disk of the data directory may become too small");
+        let (free, needed) = (free >> 20, needed.saturating_sub(used) >> 20);
+        tracing::warn!(
+            "the disk of the data directory has {free} MiB left, and the directory may take {needed} MiB more: make room, or \
+             start with less memory"
+        );
     }
     let keeper = Keeper {
         log,
@@ -536,16 +540,21 @@ impl Keeper {
                 "the log has failed, and no snapshot was complete since: operations after the failure are lost"
             );
         }
+        if let Some(reason) = self.log.trouble() {
+            tracing::error!("the server ends while writes are refused: {reason}");
+        }
         if self.taking.take().is_some() {
+            tracing::warn!("the snapshot that was being taken is given up: the server ends");
             self.log.snapshots.end(false, self.last_request);
             let _ = self.directory.remove_old_snapshots();
         }
         let state = self.writers.lock();
         let is_whole = self.log.records() && !state.is_fresh && !self.log.is_broken() && !self.log.troubles.are_any();
-        if let Some(manifest) = self.directory.manifest().cloned().filter(|_| is_whole)
-            && let Err(error) = self.directory.write_manifest(manifest, &state.groups)
-        {
-            tracing::warn!("the end of the log could not be noted: {error}");
+        if let Some(manifest) = self.directory.manifest().cloned().filter(|_| is_whole) {
+            match self.directory.write_manifest(manifest, &state.groups) {
+                Ok(()) => tracing::info!("everything is on disk"),
+                Err(error) => tracing::warn!("the end of the log could not be noted: {error}"),
+            }
         }
     }
 }

@@ -407,10 +407,10 @@ pub(crate) fn recover(
         tracing::warn!("{name} was being written when a server ended, or is damaged: the other manifest was used");
     }
     if let Some(loss) = &end.loss {
-        tracing::warn!("{loss}: accepted");
+        tracing::warn!("this group and all later ones are dropped, by --accept-loss: {loss}");
     }
     if let Some(missing) = &end.missing {
-        tracing::warn!("{missing}: accepted");
+        tracing::warn!("what follows in the log is dropped, by --accept-loss: {missing}");
     }
     let shard = |&secret_seed: &u64| ManifestShard { secret_seed, ..ManifestShard::default() };
     let manifest = Manifest {

@@ -39,6 +39,21 @@ fn a_bound_for_delays_refuses_writes_only_if_replies_wait_for_the_disk() {
     assert_eq!(refusal(Durability::Memory, 2000), Refusal::Nothing);
 }
 
+/// A user is told why writes are refused.
+#[test]
+fn a_disk_that_stands_still_is_a_trouble_until_it_goes_on() {
+    let begun = Instant::now();
+    let log = log(Durability::Second, Patience::of(None));
+    let mut progress = DiskProgress::new(begun);
+    push(&log);
+    log.write_refusal(&mut progress, begun);
+    assert_eq!(log.trouble(), None);
+    log.write_refusal(&mut progress, begun + Duration::from_secs(2));
+    assert_eq!(log.trouble().as_deref(), Some("the disk makes no progress"));
+    log.set_durable(Reached { block: 1, version: 0 });
+    assert_eq!(log.trouble(), None);
+}
+
 /// A snapshot brings a level into force after blocks were dropped: the log has failed, and a fresh one is asked for.
 #[test]
 fn a_log_that_is_broken_when_it_begins_has_failed() {

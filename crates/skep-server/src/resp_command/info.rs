@@ -248,7 +248,7 @@ fn persistence(text: &mut String, shared: &Shared) {
         "aof_last_rewrite_time_sec" last_time
         "aof_current_rewrite_time_sec" present_time
         "aof_last_bgrewrite_status" snapshot_status
-        "aof_last_write_status" status(!log.is_some_and(|log| log.troubles.are_any()))
+        "aof_last_write_status" status(log.is_none_or(|log| log.trouble().is_none()))
         "aof_last_cow_size" 0
         "skep_durability" level
     }
@@ -260,7 +260,7 @@ fn persistence(text: &mut String, shared: &Shared) {
         "skep_data_bytes" log.disk_space.used()
         "skep_data_free_bytes" log.disk_space.free()
     }
-    if let Some(reason) = log.troubles.reason() {
+    if let Some(reason) = log.trouble() {
         fields! { text "skep_log_trouble" reason }
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use skep_log::{CheckedLog, CheckedSnapshot, Directory, Files, LogEnd, LogError, Manifest};
+use skep_log::{CheckedLog, CheckedSnapshot, Directory, Files, LogEnd, LogError, Manifest, segment_name};
 
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
@@ -121,7 +121,11 @@ fn check(path: &Path) -> Result<(), Failure> {
     out.flush()?;
     let fault = |error| failed(path, &error);
     match (snapshot, log) {
-        (Ok(_), Ok(_)) => Ok(()),
+        (Ok(_), Ok(_)) => {
+            writeln!(out, "result        nothing is damaged")?;
+            out.flush()?;
+            Ok(())
+        }
         (Err(first), Err(second)) => Err(fault(format!("{first}; {second}"))),
         (Err(error), _) | (_, Err(error)) => Err(fault(error.to_string())),
     }
@@ -160,9 +164,12 @@ pub(crate) fn describe_log(log: &CheckedLog) -> String {
 fn describe_end(end: &LogEnd) -> String {
     match (end.cut, end.position) {
         (Some((segment, offset)), _) => format!(
-            "end           segment {segment}, offset {offset}: a group that was being written when the server ended is cut off"
+            "end           offset {offset} of {}: a group that was being written when the server ended is cut off",
+            segment_name(segment)
         ),
         (None, (0, _)) => "end           there are no groups".to_owned(),
-        (None, (segment, offset)) => format!("end           segment {segment}, offset {offset}: no group is cut off"),
+        (None, (segment, offset)) => {
+            format!("end           offset {offset} of {}: no group is cut off", segment_name(segment))
+        }
     }
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use skep::RegionError;
 use skep_server::{Server, ServerSettings, StartError};
@@ -238,6 +238,8 @@ fn stop_signals(starting: &Arc<AtomicBool>) -> io::Result<Signals> {
     signal_hook::flag::register_conditional_shutdown(SIGINT, 1, Arc::clone(&stopping))?;
     signal_hook::flag::register(SIGINT, Arc::clone(&stopping))?;
     signal_hook::flag::register(SIGTERM, stopping)?;
+    // A write beyond the limit of file sizes (ulimit -f) then fails, and does not end the process.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     Signals::new([SIGINT, SIGTERM])
 }
 

@@ -3,11 +3,12 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use crate::data_directory::DataDirectory;
-use crate::process::{Server, assert_refusal, start_or_refusal};
+use crate::process::{Server, assert_refusal, start_or_refusal, text};
 use crate::wire::Connection;
 
 /// Offset of the first group in a segment.
@@ -49,6 +50,20 @@ fn used(name: &str) -> DataDirectory {
     server.child().kill().expect("the server runs");
     server.wait();
     directory
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_an_error_of_the_disk() {
+    let directory = DataDirectory::new("file-size");
+    let server = directory.command(1, "always");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 4096; exec \"$0\" \"$@\""]).arg(server.get_program()).args(server.get_args());
+    let Err(output) = start_or_refusal(command.args(["--memory", "96MiB"])) else {
+        panic!("a segment has more than 2 MiB");
+    };
+    let message = text(&output.stderr);
+    assert!(message.contains("cannot prepare a segment") && message.contains("ulimit -f"), "{message}");
+    assert_eq!(output.status.code(), Some(1), "{message}");
 }
 
 #[test]
