@@ -1,8 +1,8 @@
 //! Tests of what threads see of a log: what they may refuse, and a log that is broken.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use skep_core::operation::{Operation, PutCondition, Request};
 use skep_log::BlockWriter;
 use skep_wire::native::WireError;
 
@@ -86,16 +86,7 @@ fn a_fresh_log_that_fails_too_is_broken() {
 #[test]
 fn a_long_command_goes_on_without_the_log_if_there_is_no_room_for_it() {
     let log = log(Durability::Always, Patience::ENDLESS);
-    let long = || {
-        let mut block = BlockWriter::new();
-        let value = vec![0; 1 << 20];
-        while (block.size() as u64) < UNFLUSHED_MAX_OF_COMMAND / 4 {
-            let put = Operation::Put { value: &value, condition: PutCondition::Always };
-            assert!(block.append(0, 0, &Request { key: b"key", operation: put }));
-        }
-        block.seal(0).expect("it has operations")
-    };
-    (0..4).for_each(|_| _ = log.push(long()));
+    log.sealed_bytes.store(UNFLUSHED_MAX_OF_COMMAND, Ordering::Relaxed);
     let stopped = Refusal::Writes(WireError::NotDurable);
     assert!(log.holds_up(stopped) && !log.is_broken());
     log.troubles.set(Trouble::NoSegment, Some("ENOSPC".to_owned()));
