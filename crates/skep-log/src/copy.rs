@@ -33,7 +33,7 @@
 //! The same holds for the header of the next segment, which is durable before the end of the segment before it.
 //!
 //! A segment whose header was not written when the segments were listed may get one, and groups, before the copy searches
-//! it for a proof. This may look like damage. So a copy that finds damage begins again, once: the header is there then.
+//! it for a proof. This may look like damage. So a copy that finds damage begins again: the header is there then.
 //!
 //! Nothing of the cut remains in the copy, and nothing from before the first group: a segment has only groups that are
 //! needed, and its header states its first group and its size. A server does not use such a file again. The manifest
@@ -117,9 +117,10 @@ pub fn copy<S: Disk, T: Disk>(source: &Arc<S>, target: &Arc<T>) -> Result<Copied
         let removed = writer.names.iter().rev().try_for_each(|name| target.remove(name));
         let is_damaged = matches!(result, Err(CopyError::Source(LogError::Damaged(_) | LogError::ManifestDamaged)));
         // What a server writes meanwhile may look damaged, once: see "Where the log ends".
-        if !is_damaged || std::mem::replace(&mut was_damaged, true) {
+        if !is_damaged || was_damaged {
             result?;
         }
+        was_damaged = is_damaged;
         removed.map_err(LogError::io("remove", "a file")).map_err(CopyError::Target)?;
     }
     Err(CopyError::Changing)

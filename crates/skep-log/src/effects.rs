@@ -150,7 +150,7 @@ impl EffectOrder {
                     Operation::Delete => (None, ExpiryChange::CLEAR),
                     Operation::StringWrite(StringWrite::Set {
                         value, condition: Condition::ALWAYS, expiry, ..
-                    }) => (Some(value.into()), expiry),
+                    }) if expiry != ExpiryChange::KEEP => (Some(value.into()), expiry),
                     _ => return Err(WireError::UnknownOperation),
                 };
                 let (key, arrival) = (key.into(), self.arrivals);

@@ -26,6 +26,7 @@
 
 use std::io;
 
+use crate::NUMBER_END;
 use crate::block::BlockView;
 use crate::directory::Directory;
 use crate::disk::Disk;
@@ -84,7 +85,7 @@ impl LogEnd {
         self.used.len()
     }
 
-    /// Returns the bytes of the segments that were read, also those after the end of the log.
+    /// Returns the bytes of the segments that were read, with those after the end of the log.
     pub fn segment_bytes(&self) -> u64 {
         self.segment_bytes
     }
@@ -238,7 +239,10 @@ impl<D: Disk> Directory<D> {
                 }
                 if next >= manifest.first_group {
                     let after = group.first_block.checked_add(group.block_count.into());
-                    let Some(after) = after.filter(|_| group.first_block >= next_block) else { break };
+                    let Some(after) = after.filter(|after| *after < NUMBER_END && group.first_block >= next_block)
+                    else {
+                        break;
+                    };
                     next_block = after;
                     end.groups += 1;
                 }

@@ -10,7 +10,7 @@
 //! 2. The thread seals the open block too, so that all that was executed is written soon, also if the store is idle.
 //! 3. When too much is not on disk, the store waits.
 //! 4. After a failed write nothing more becomes durable, and the thread writes nothing more: it is unknown what is on
-//!    disk then. If only the next segment cannot be prepared, the thread goes on, and what was executed has room.
+//!    disk then. If only the next segment cannot be prepared, the thread goes on while the present one has room.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -99,7 +99,7 @@ pub enum DiskError {
 /// | the process is killed, or power is lost | at most the operations since the last flush |
 /// | the store is dropped | nothing |
 /// | a write of the log fails | operations since the last flush; the store refuses writes from then on |
-/// | the disk is full | nothing: this is seen while there is room for what was executed; the store refuses writes from then on |
+/// | the disk is full | operations since the last flush, if more than 16 MiB of them waited for the disk, and otherwise nothing; the store refuses writes from then on |
 ///
 /// Dropping a store reports no error: call [`DurableStore::flush`] before.
 ///

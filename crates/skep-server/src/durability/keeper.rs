@@ -376,9 +376,10 @@ impl Keeper {
     /// Ends the log for the level `memory`: what the shards record from now on, one after another no more, is not
     /// applied.
     fn end_log(&mut self) {
-        let last_block = self.log.sealed();
         let Some(manifest) = self.directory.manifest() else { return };
+        // While the state is locked, the writers take no block from the queue.
         let state = self.writers.lock();
+        let last_block = self.log.sealed();
         if state.is_fresh {
             // No manifest has named this log, so recovery does not read it.
             return self.log.set_records(false);
@@ -392,8 +393,8 @@ impl Keeper {
         match written {
             Ok(()) => self.log.set_records(false),
             Err(error) => {
-                // The manifest may be on disk nevertheless: what the log gets now would not be applied. While the state is
-                // locked, no writer tells the shards that it is durable.
+                // The manifest may be on disk nevertheless: blocks after the last one would not be applied. They are in the
+                // queue, which drops them.
                 self.log.fail(error.to_string());
                 self.log.refuse_level();
             }
@@ -540,7 +541,7 @@ impl Keeper {
                 "the log has failed, and no snapshot was complete since: operations after the failure are lost"
             );
         }
-        if let Some(reason) = self.log.trouble() {
+        if let Some(reason) = self.log.trouble().filter(|_| self.log.level() != Durability::Memory) {
             tracing::error!("the server ends while writes are refused: {reason}");
         }
         if self.taking.take().is_some() {

@@ -90,8 +90,8 @@ pub(crate) struct Troubles {
     failures: AtomicU64,
     /// The attempt to begin a fresh log has failed too.
     are_given_up: AtomicBool,
-    /// What the disk reported last.
-    reason: Mutex<Option<String>>,
+    /// What the disk has reported for each of them, the last one at the end.
+    reasons: Mutex<Vec<(Trouble, String)>>,
 }
 
 impl Troubles {
@@ -115,7 +115,8 @@ impl Troubles {
 
     /// Returns what the disk reported last.
     pub(crate) fn reason(&self) -> Option<String> {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
+        reasons.last().map(|(_, reason)| reason.clone())
     }
 
     /// Returns true if the attempt to begin a fresh log has failed too.
@@ -133,14 +134,13 @@ impl Troubles {
         if trouble == Trouble::Failed && reason.is_some() {
             self.failures.fetch_add(1, Ordering::AcqRel);
         }
-        let mut last = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
-        let bits = match &reason {
-            Some(_) => self.bits.fetch_or(trouble as u8, Ordering::AcqRel) | trouble as u8,
-            None => self.bits.fetch_and(!(trouble as u8), Ordering::AcqRel) & !(trouble as u8),
+        let mut reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
+        match &reason {
+            Some(_) => self.bits.fetch_or(trouble as u8, Ordering::AcqRel),
+            None => self.bits.fetch_and(!(trouble as u8), Ordering::AcqRel),
         };
-        if reason.is_some() || bits == 0 {
-            *last = reason;
-        }
+        reasons.retain(|(earlier, _)| *earlier != trouble);
+        reasons.extend(reason.map(|reason| (trouble, reason)));
     }
 }
 
@@ -162,12 +162,8 @@ mod tests {
         troubles.set(Trouble::NoSegment, Some("ENOSPC".to_owned()));
         assert_eq!(troubles.reason().as_deref(), Some("ENOSPC"));
         troubles.set(Trouble::NoSegment, None);
-        assert!(
-            troubles.reason().is_some()
-                && troubles.are_any()
-                && troubles.have(Trouble::Failed)
-                && !troubles.have(Trouble::NoSegment)
-        );
+        assert_eq!(troubles.reason().as_deref(), Some("EIO"));
+        assert!(troubles.are_any() && troubles.have(Trouble::Failed) && !troubles.have(Trouble::NoSegment));
         troubles.set(Trouble::Failed, None);
         assert!(!troubles.are_any() && troubles.reason().is_none());
     }
