@@ -122,7 +122,7 @@ fn check(path: &Path) -> Result<(), Failure> {
     let fault = |error| failed(path, &error);
     match (snapshot, log) {
         (Ok(_), Ok(_)) => {
-            writeln!(out, "result        nothing is damaged")?;
+            writeln!(out, "result        all that a start reads is valid")?;
             out.flush()?;
             Ok(())
         }
