@@ -17,6 +17,7 @@
 //! isolated (`transaction/`). A batch of the native protocol is not a transaction.
 
 mod access;
+mod account;
 mod adjustable;
 mod batch;
 mod buffer;

@@ -69,6 +69,10 @@ pub(crate) const KERNEL_POLL_TIME: Duration = Duration::from_micros(20);
 
 // A turn of a shard.
 
+/// Work of a turn, in bytes touched: see [`crate::account`]. It takes a millisecond or two.
+pub(crate) const TURN_WORK: usize = 4 << 20;
+/// Work of an operation beside the bytes that it touches: that of a small one, of about 100 ns.
+pub(crate) const OPERATION_WORK: usize = 512;
 /// Bytes that a turn reads and decodes, and that it submits, and that it writes. It takes about a millisecond.
 pub(crate) const TURN_SIZE_MAX: usize = 2 << 20;
 /// Operations of a connection in a batch while nearly no memory is free. With one operation, no reply has to be
@@ -386,6 +390,8 @@ const _: () = {
     assert!(READ_MIN <= READ_MAX && READ_MAX <= TURN_SIZE_MAX && REQUEST_FRAME_SIZE_MAX <= BUDGET_MIN / 2);
     assert!(INPUT_ROOM_MIN <= EMPTY_INPUT_SIZE_MAX && EMPTY_INPUT_SIZE_MAX <= SPARE_INPUT_SIZE_MAX);
     assert!(OUTPUT_BLOCK_MIN <= OUTPUT_BLOCK_MAX && SMALL_OUTPUT_SIZE_MAX <= TURN_SIZE_MAX);
+    // The largest window of small operations fits a turn.
+    assert!(WINDOW_MAX * OPERATION_WORK <= TURN_WORK / 2);
     // A connection within its share reads, decodes and replies.
     assert!(SHARE_FOR_INPUT + SHARE_FOR_REPLIES + CLIENT_SIZE < SHARE && KEY_SIZE_MAX < SHARE_FOR_INPUT);
     assert!(FREE_ARGUMENTS_MAX * (ELEMENT_SIZE_MAX + OPERAND_WORK) <= SHARE_FOR_REPLIES);
