@@ -5,7 +5,6 @@
 //! makes the soak fail. The attacks share the processor with the server and the witnesses, so they pause between turns
 //! and run at a lower priority.
 
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::turn::{Stage, Tally, Turn};
-use super::{crowd, fill, flood, monitor};
+use super::{costly, crowd, fill, flood, monitor};
 
 /// Niceness of the attacking threads: they leave the processor to others.
 const NICENESS: i32 = 10;
@@ -36,7 +35,7 @@ const fn attack(name: &'static str, threads: usize, pause_ms: u64, run: Run) -> 
 }
 
 /// All attacks: name, threads, milliseconds between two turns, and one turn.
-pub(super) const ATTACKS: [Attack; 13] = [
+pub(super) const ATTACKS: [Attack; 21] = [
     attack("flood, RESP", 2, 5, flood::resp),
     attack("flood, native", 2, 5, flood::native),
     attack("long pipelines, written before reading", 1, 500, flood::long_pipeline),
@@ -50,6 +49,14 @@ pub(super) const ATTACKS: [Attack; 13] = [
     attack("INFO", 1, 0, monitor::info),
     attack("CLIENT LIST", 1, 0, monitor::client_list),
     attack("abandoned leases", 1, 50, monitor::abandoned_leases),
+    attack("costly transactions", 1, 200, costly::transactions),
+    attack("BITOP of large values", 1, 500, costly::combinations),
+    attack("long patterns", 1, 500, costly::patterns),
+    attack("administration", 1, 200, costly::administration),
+    attack("resets of memcached's statistics", 1, 100, costly::statistics),
+    attack("silent readers of 4 MiB", 1, 500, costly::silent_readers),
+    attack("slow senders of 1 MiB", 1, 500, costly::slow_senders),
+    attack("writers of 1 MiB, well-behaved", 1, 500, costly::large_writers),
 ];
 
 /// Starts all attacks on threads of the scope.
@@ -69,7 +76,7 @@ fn repeat(attack: &Attack, stage: &Stage, tally: &Tally, thread: usize) {
     let mut turn = Turn { stage, tally, random, thread, number: 0 };
     while !stage.is_over() {
         if (attack.run)(&mut turn).is_err() && !stage.is_over() {
-            tally.failures.fetch_add(1, Ordering::Relaxed);
+            tally.fail();
             stage.pause(FAILURE_PAUSE);
         }
         turn.number += 1;

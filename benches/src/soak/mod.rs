@@ -5,6 +5,7 @@
 //!  skep serve ◀───┼─ slow readers, half requests, unfinished MSETs, churn, garbage
 //!  two shards     ├─ both spaces filled until OUT_OF_MEMORY and emptied, by turns
 //!  256 + 64 MiB   ├─ INFO, CLIENT LIST, leases that are abandoned
+//!  cache: 32 MiB  ├─ costly transactions, patterns, folds, statistics; silent readers, slow senders, large values
 //!                 └─ two witnesses, RESP and native: single operations, every reply compared with a model
 //! ```
 //!
@@ -17,6 +18,7 @@
 //! Everything is bounded: threads, connections, the bytes of each connection, and all waits.
 
 mod attack;
+mod costly;
 mod crowd;
 mod fill;
 mod flood;
@@ -61,7 +63,8 @@ pub struct Plan {
 /// Runs the soak. An error says why it could not begin.
 pub fn run(plan: &Plan) -> Result<Report, String> {
     let mut server = Server::start(&plan.skep)?;
-    let stage = Stage { native: server.native, resp: server.resp, stop: AtomicBool::new(false) };
+    let stage =
+        Stage { native: server.native, resp: server.resp, memcached: server.memcached, stop: AtomicBool::new(false) };
     stage.prepare()?;
     let tallies: Vec<Tally> = ATTACKS.iter().map(|_| Tally::default()).collect();
     let signals = [(); 2].map(|()| Signals {

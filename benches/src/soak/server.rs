@@ -26,6 +26,7 @@ pub(crate) struct Server {
     _stdout: BufReader<ChildStdout>,
     pub(crate) native: SocketAddr,
     pub(crate) resp: SocketAddr,
+    pub(super) memcached: SocketAddr,
 }
 
 /// The end of a server.
@@ -44,11 +45,12 @@ impl Server {
         command.args(["serve", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--shards", "2"]);
         command.arg("--memory").arg(format!("{HASH_MEMORY}MiB"));
         command.arg("--ordered-memory").arg(format!("{ORDERED_MEMORY}MiB"));
+        command.args(["--memcached", "127.0.0.1:0", "--cache-memory", "32MiB"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).env_remove("NOTIFY_SOCKET");
         let mut child = command.spawn().map_err(|error| format!("cannot start {}: {error}", skep.display()))?;
         let mut stdout = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
         match addresses(&mut stdout) {
-            Ok([native, resp]) => Ok(Server { child, _stdout: stdout, native, resp }),
+            Ok([native, resp, memcached]) => Ok(Server { child, _stdout: stdout, native, resp, memcached }),
             Err(reason) => {
                 _ = child.kill();
                 Err(format!("{reason}: {:?}", child.wait()))
@@ -93,8 +95,8 @@ impl Drop for Server {
     }
 }
 
-/// Reads the start screen of the server to its end. Returns the native and the RESP address.
-fn addresses(stdout: &mut impl BufRead) -> Result<[SocketAddr; 2], String> {
+/// Reads the start screen of the server to its end. Returns the addresses for native clients, RESP and memcached.
+fn addresses(stdout: &mut impl BufRead) -> Result<[SocketAddr; 3], String> {
     let mut screen = String::new();
     while !screen.ends_with("Ctrl-C stops it.\n") {
         match stdout.read_line(&mut screen) {
@@ -106,5 +108,5 @@ fn addresses(stdout: &mut impl BufRead) -> Result<[SocketAddr; 2], String> {
         let line = screen.lines().find_map(|line| line.trim_start().strip_prefix(name));
         line.and_then(|address| address.trim().parse().ok()).ok_or(format!("no {name} address in {screen:?}"))
     };
-    Ok([address("native ")?, address("RESP ")?])
+    Ok([address("native ")?, address("RESP ")?, address("memcached ")?])
 }

@@ -23,6 +23,7 @@ pub(super) const SMALL_KEY: &[u8] = b"small";
 pub(super) struct Stage {
     pub(super) native: SocketAddr,
     pub(super) resp: SocketAddr,
+    pub(super) memcached: SocketAddr,
     pub(super) stop: AtomicBool,
 }
 
@@ -82,6 +83,11 @@ impl Tally {
     /// Counts operations.
     pub(super) fn add(&self, operations: u64) {
         self.operations.fetch_add(operations, Ordering::Relaxed);
+    }
+
+    /// Counts a turn, or a part of one, that ended early.
+    pub(super) fn fail(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records a wrong reply.
