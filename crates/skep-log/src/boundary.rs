@@ -15,7 +15,8 @@
 //! applied to all positions up to a boundary, and the boundary moves up as the log is read.
 //!
 //! **Ordered space.** A step returned the pairs of a range of keys at a version. An effect is applied if its version is
-//! above that of the step in whose range its key falls.
+//! above that of the step in whose range its key falls. The last step has the keys above the greatest one that existed
+//! when the walk began, at the version of that moment. It has no pairs: they were all written later.
 
 use crate::chunk::Step;
 

@@ -20,7 +20,8 @@
 //!   the end of the space both are empty. In a shard a bound is a position, with its most significant byte first; in
 //!   the ordered space it is a key. So bounds are compared as bytes.
 //! - *mark* of a shard: number of the last block that was sealed before the step; 0 if none. The shard's own block was
-//!   sealed just before it. *mark* of the ordered space: the version at which the step was read. Marks never decrease.
+//!   sealed just before it. *mark* of the ordered space: the version at which the step was read. Marks never
+//!   decrease, except that of the last step of the ordered space, which has no pairs: it is the range above the walk.
 //! - *pairs*: pairs of the chunk and of the step.
 //!
 //! A **position** is the secret hash of a key, under the seed of its shard when the snapshot was taken. The walk goes
@@ -114,6 +115,11 @@ pub struct Step<'a> {
 }
 
 impl Step<'_> {
+    /// Returns true if the step may be the range that the walk over the ordered space has not reached.
+    pub(crate) fn is_above_walk(&self, part: SnapshotPart) -> bool {
+        part == SnapshotPart::Ordered && self.end.is_empty() && self.pairs == 0
+    }
+
     /// Returns the last position of a step of a shard. Returns `None` if its end is not a position.
     pub fn last_position(&self) -> Option<u64> {
         if self.end.is_empty() {
@@ -174,6 +180,16 @@ impl ChunkWriter {
         }
     }
 
+    /// Returns the number of the snapshot.
+    pub fn snapshot(&self) -> u64 {
+        self.snapshot
+    }
+
+    /// Returns the part of the store.
+    pub fn part(&self) -> SnapshotPart {
+        self.part
+    }
+
     /// Appends a pair of the current step.
     pub fn push(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) {
         let operation = match expiry {
@@ -210,7 +226,8 @@ impl ChunkWriter {
     }
 
     /// Ends a step of the ordered space: its pairs are those of the keys before `end`, or of all later keys, at this
-    /// version.
+    /// version. The last step has no pairs. It is the range above the walk, which is as it was when the walk began, so its
+    /// version may be lower than those before it.
     pub fn end_ordered_step(&mut self, end: Option<&[u8]>, version: u64) {
         debug_assert!(self.part == SnapshotPart::Ordered && end.is_none_or(|end| !end.is_empty()));
         self.end_at(end.unwrap_or_default(), version);
@@ -359,7 +376,7 @@ impl<'a> Chunk<'a> {
             let (step, after) = take_step(rest)?;
             let is_last = number + 1 == self.step_count;
             let is_in_order = if step.end.is_empty() { is_last } else { step.end > from };
-            if !is_in_order || step.mark < mark {
+            if !is_in_order || step.mark < mark && !step.is_above_walk(self.part) {
                 return None;
             }
             (rest, from, mark) = (after, step.end, step.mark);
@@ -462,6 +479,23 @@ mod tests {
         let chunk = Chunk::decode(pages.bytes()).unwrap();
         assert_eq!((chunk.part, chunk.pairs), (SnapshotPart::Ordered, 3));
         assert!(chunk.steps().eq([Step { end: b"c", mark: 5, pairs: 2 }, Step { end: b"", mark: 8, pairs: 1 }]));
+    }
+
+    #[test]
+    fn only_the_range_above_the_walk_may_have_an_earlier_version() {
+        let is_valid = |end: Option<&[u8]>, has_pair: bool| {
+            let (mut writer, mut pages) = (ChunkWriter::new(9, SnapshotPart::Ordered), Pages::default());
+            writer.push(b"a", b"value", None);
+            writer.end_ordered_step(Some(b"b"), 8);
+            if has_pair {
+                writer.push(b"b", b"value", None);
+            }
+            writer.end_ordered_step(end, 5);
+            assert!(writer.finish(&mut pages));
+            Chunk::decode(pages.bytes()).is_some()
+        };
+        assert!(is_valid(None, false));
+        assert!(!is_valid(None, true) && !is_valid(Some(b"c"), false));
     }
 
     #[test]

@@ -249,7 +249,7 @@ impl Chunks<'_> {
                 .filter(|chunk| {
                     (chunk.snapshot, chunk.part, chunk.number, Some(chunk.from))
                         == (self.snapshot, self.part, found.chunk_count, next.as_deref())
-                        && chunk.steps().next().is_some_and(|step| step.mark >= mark)
+                        && chunk.steps().next().is_some_and(|step| step.mark >= mark || step.is_above_walk(self.part))
                 })
                 .ok_or_else(|| damaged(offset))?;
             if let Some(last) = chunk.steps().last() {

@@ -188,6 +188,7 @@ fn a_store_that_threads_have_written_comes_back() {
         assert!(floor_of(&blocks) > session.read_version(), "the last floor is above all versions");
         let covered: Vec<&Snapshot> = snapshots.iter().filter(|snapshot| snapshot.is_covered(&blocks)).collect();
         println!("{} blocks, {} of {} snapshots are covered", blocks.len(), covered.len(), snapshots.len());
+        assert!(covered.iter().all(|snapshot| snapshot.pair_count() <= 300), "a key is in a snapshot once");
         assert!(covered.len() > 2);
         store.set_now(EXPIRIES_END);
         let expected = dump(&mut session);

@@ -1,5 +1,6 @@
-//! A store that was full comes back in the same memory, with another layout: from its pairs in the order of a walk, and
-//! from its successful writes. For that, part of the memory was held back while it was filled.
+//! A store that was full comes back in the same memory, with another layout. A hash store comes back from its pairs in the
+//! order of a walk, and from its successful writes. For that, part of its memory was held back while it was filled. An
+//! ordered store is loaded from its pairs, then filled and changed again, some times in a row.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{Operation, PutCondition, Reply, Request, ScanEnd, Start};
 use skep_store::hash::Settings;
 use skep_store::naive::seeds;
-use skep_store::ordered::{Effect, OrderedSettings, OrderedStore, Session};
+use skep_store::ordered::{Load, MissingMemory, OrderedSettings, OrderedStore, Session};
 use skep_store::processor::{Processor, Replies};
 
 /// Sizes of pairs, with keys of 10 bytes at most. The last stands for a mix of all.
@@ -23,8 +24,6 @@ trait Target {
     fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> bool;
     /// All pairs in the order of a walk.
     fn pairs(&mut self) -> Vec<(Vec<u8>, Vec<u8>)>;
-    /// Restores pairs or deletes. False if there is no memory.
-    fn restore_all(&mut self, writes: &[(Vec<u8>, Option<Vec<u8>>)]) -> bool;
 }
 
 struct Hash {
@@ -59,7 +58,10 @@ impl Target for Hash {
         }
         pairs
     }
+}
 
+impl Hash {
+    /// Restores pairs or deletes. False if there is no memory.
     fn restore_all(&mut self, writes: &[(Vec<u8>, Option<Vec<u8>>)]) -> bool {
         writes.iter().all(|(key, value)| self.write(key, value.as_deref()))
     }
@@ -81,18 +83,6 @@ impl Target for Session<'_> {
             true
         });
         pairs
-    }
-
-    fn restore_all(&mut self, writes: &[(Vec<u8>, Option<Vec<u8>>)]) -> bool {
-        let effect = |write: &(Vec<u8>, Option<Vec<u8>>)| -> (Vec<u8>, Option<Vec<u8>>) { write.clone() };
-        writes.chunks(64).all(|writes| {
-            let writes: Vec<_> = writes.iter().map(effect).collect();
-            let effects: Vec<Effect<'_>> = writes
-                .iter()
-                .map(|(key, value)| Effect { version: 0, key, value: value.as_deref().map(|value| (value, None)) })
-                .collect();
-            Session::restore(self, &effects).is_ok()
-        })
     }
 }
 
@@ -144,42 +134,143 @@ fn fill(
 /// Memory of a hash store and of an ordered store.
 const MEMORY: [u64; 2] = [1 << 20, 4 << 20];
 
-/// Fills stores of pairs of this size. Returns how many of the four restored ones lack memory: hash and ordered, each from
-/// its pairs and from its writes.
-fn refused(pair_size: usize, seed: u64, held_back: [u64; 2]) -> [u32; 4] {
+/// Fills a hash store with pairs of this size. Returns which of the two restored ones lack memory: from its pairs, and from
+/// its writes.
+fn refused(pair_size: usize, seed: u64, held_back: u64) -> [u32; 2] {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let with_values = |pairs: Vec<(Vec<u8>, Vec<u8>)>| -> Vec<_> {
-        pairs.into_iter().map(|(key, value)| (key, Some(value))).collect()
-    };
     let average = if pair_size == 0 { 1000 } else { pair_size };
     let hash = |seed, held_back| Hash::new(MEMORY[0], average, seed, held_back);
-    let mut full = hash(2 * seed, held_back[0]);
+    let mut full = hash(2 * seed, held_back);
     let log = fill(&mut full, pair_size, &mut random);
-    let pairs = with_values(full.pairs());
-    let of_hash = [&pairs, &log].map(|writes| u32::from(!hash(2 * seed + 1, 0).restore_all(writes)));
-    let ordered = || OrderedStore::new(&OrderedSettings::new(MEMORY[1])).unwrap();
-    let mut store = ordered();
-    store.hold_back(held_back[1]);
-    let mut full = store.session().unwrap();
-    let log = fill(&mut full, pair_size, &mut random);
-    let pairs = with_values(full.pairs());
-    let of_ordered = [&pairs, &log].map(|writes| u32::from(!ordered().session().unwrap().restore_all(writes)));
-    [of_hash[0], of_hash[1], of_ordered[0], of_ordered[1]]
+    let pairs: Vec<_> = full.pairs().into_iter().map(|(key, value)| (key, Some(value))).collect();
+    [&pairs, &log].map(|writes| u32::from(!hash(2 * seed + 1, 0).restore_all(writes)))
 }
 
 #[test]
 fn a_full_store_comes_back_in_the_same_memory() {
-    let held_back = [MEMORY[0] / Processor::HELD_BACK_PART, MEMORY[1] / OrderedStore::HELD_BACK_PART];
     for seed in seeds(&(0..SEEDS).collect::<Vec<_>>()) {
         for pair_size in PAIR_SIZES {
-            assert_eq!(refused(pair_size, seed, held_back), [0; 4], "seed {seed}, pairs of {pair_size}");
+            let refused = refused(pair_size, seed, MEMORY[0] / Processor::HELD_BACK_PART);
+            assert_eq!(refused, [0; 2], "seed {seed}, pairs of {pair_size}");
         }
     }
 }
 
-/// The control. Restored from a walk, ordered leaves are fuller than they were.
+/// The control.
 #[test]
 fn without_memory_held_back_a_full_store_does_not_come_back_from_its_writes() {
-    let [_, hash, _, ordered] = refused(10, 0, [0; 2]);
-    assert_eq!((hash, ordered), (1, 1));
+    let [_, hash] = refused(10, 0, 0);
+    assert_eq!(hash, 1);
+}
+
+fn ordered(memory: u64) -> OrderedStore {
+    OrderedStore::new(&OrderedSettings::new(memory)).unwrap()
+}
+
+fn load(store: &OrderedStore, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<(), MissingMemory> {
+    let mut load = Load::new(store.session().unwrap());
+    pairs.iter().for_each(|(key, value)| load.push(key, value, None).unwrap());
+    load.finish()
+}
+
+/// Nothing is held back for that.
+#[test]
+fn a_full_ordered_store_comes_back_in_the_same_memory_some_times_in_a_row() {
+    for seed in seeds(&[0, 1]) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        for pair_size in PAIR_SIZES {
+            let mut store = ordered(MEMORY[1]);
+            for restart in 0..3 {
+                fill(&mut store.session().unwrap(), pair_size, &mut random);
+                let pairs = store.session().unwrap().pairs();
+                let next = ordered(MEMORY[1]);
+                let context = format!("seed {seed}, pairs of {pair_size}, restart {restart}");
+                assert_eq!(load(&next, &pairs), Ok(()), "{context}");
+                next.session().unwrap().check();
+                assert!(next.session().unwrap().pairs() == pairs, "{context}: other pairs");
+                store = next;
+            }
+        }
+    }
+}
+
+/// The oldest keys of a full store are deleted, and new ones are set: leaves that writes leave so are the densest.
+#[test]
+fn a_full_ordered_store_whose_oldest_keys_are_deleted_comes_back_in_the_same_memory() {
+    for size in [12, 40, 300, 1000] {
+        let store = ordered(MEMORY[1]);
+        let mut session = store.session().unwrap();
+        let key = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let (mut head, mut tail) = (0, 0);
+        while tail < 20_000 {
+            if session.write(&key(head), Some(&vec![7; size])) {
+                head += 1;
+            } else {
+                assert!(session.write(&key(tail), None));
+                tail += 1;
+            }
+        }
+        let pairs = session.pairs();
+        assert_eq!(pairs.len() as u64, head - tail);
+        let next = ordered(MEMORY[1]);
+        assert_eq!(load(&next, &pairs), Ok(()), "values of {size}");
+        assert!(next.session().unwrap().pairs() == pairs);
+        // Deletes do not fail, and leave room.
+        let mut next = next.session().unwrap();
+        assert!(pairs.iter().all(|(key, _)| next.write(key, None)));
+        assert!(next.pairs().is_empty() && next.write(b"key", Some(b"value")));
+    }
+}
+
+/// Keys and values of all sizes, loaded with room and tightly, and then changed at random.
+#[test]
+fn a_loaded_tree_is_one_that_writes_can_change() {
+    for seed in seeds(&(0..12).collect::<Vec<_>>()) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let (key_size, value_size) =
+            [(4, 9), (20, 100), (460, 30), (250, 469), (460, 3000), (9, 20_000)][seed as usize % 6];
+        let memory = if seed < 6 { 4 << 20 } else { 16 << 20 };
+        let mut pairs = BTreeMap::new();
+        let mut bytes = 0;
+        while bytes < 5 << 19 {
+            let key: Vec<u8> =
+                (0..random.random_range(1..=key_size)).map(|_| random.random_range(b'a'..b'd')).collect();
+            let value = vec![random.random(); random.random_range(0..=value_size)];
+            bytes += key.len() + value.len() + 30;
+            pairs.insert(key, value);
+        }
+        let store = ordered(memory);
+        let sorted: Vec<_> = pairs.clone().into_iter().collect();
+        assert_eq!(load(&store, &sorted), Ok(()), "seed {seed}");
+        assert_eq!(store.pair_count(), pairs.len() as u64);
+        let mut session = store.session().unwrap();
+        session.check();
+        for (key, _) in &sorted {
+            let value = random.random_bool(0.5).then(|| vec![7; random.random_range(0..=value_size)]);
+            if session.write(key, value.as_deref()) {
+                match value {
+                    Some(value) => _ = pairs.insert(key.clone(), value),
+                    None => _ = pairs.remove(key),
+                }
+            }
+        }
+        session.check();
+        assert!(session.pairs().into_iter().eq(pairs), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_load_tells_how_much_memory_is_missing() {
+    for size in [12, 300, 1000, 20_000] {
+        let store = ordered(4 * MEMORY[1]);
+        let mut session = store.session().unwrap();
+        let mut number = 0_u64;
+        while session.write(&number.to_be_bytes(), Some(&vec![7; size])) {
+            number += 1;
+        }
+        let pairs = session.pairs();
+        let missing = load(&ordered(MEMORY[1]), &pairs).unwrap_err();
+        assert!(missing.bytes > 2 * MEMORY[1] && missing.bytes < 4 * MEMORY[1], "values of {size}: {missing:?}");
+        assert_eq!(load(&ordered(MEMORY[1] + missing.bytes), &pairs), Ok(()), "values of {size}");
+    }
 }

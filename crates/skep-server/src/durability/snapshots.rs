@@ -1,7 +1,10 @@
 //! The snapshots of a server, as shards and commands see them.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::walk::OrderedWalk;
 
 /// The snapshot that is being taken, and those before it.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub(crate) struct Snapshots {
     last_time: AtomicI64,
     /// The last one was given up.
     has_failed: AtomicBool,
+    /// The walk over the ordered space, in which the shards take their turns.
+    pub(super) ordered: Mutex<OrderedWalk>,
 }
 
 impl Default for Snapshots {
@@ -34,6 +39,7 @@ impl Default for Snapshots {
             last_at: AtomicI64::new(unix_milliseconds() / 1000),
             last_time: AtomicI64::new(-1),
             has_failed: AtomicBool::new(false),
+            ordered: Mutex::default(),
         }
     }
 }

@@ -2,14 +2,19 @@
 //!
 //! A step returns the pairs of at most 64 home buckets. The block of the shard is sealed before it, and the chunk notes
 //! the last block that was sealed. So recovery knows which operations of the log the pairs contain already: those of
-//! blocks up to that one. See `skep_log::Boundary`. The first shard then walks over the ordered space, whose steps note the
-//! versions that they show.
+//! blocks up to that one. See `skep_log::Boundary`.
+//!
+//! Before that, all shards walk over the ordered space, in which they take turns: each step continues where the last one
+//! has ended, whichever shard made it. A step notes the version that it shows. Writers may insert keys in front of this
+//! walk. So a shard owes a number of pairs for each key that it has inserted since, and its steps pay for them. Hence the
+//! walk is faster than its writers, and shows at most 8/7 of the pairs that existed when it began. It takes no longer than
+//! the turn before it for that, and waits while the disk has no room for chunks: then it may show more.
 
-use std::sync::Arc;
+use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
 use skep_log::{BlockWriter, ChunkWriter, SnapshotPart, last_position};
-use skep_store::ordered::Session;
+use skep_store::ordered::{Session, SnapshotWalk};
 use skep_store::processor::Processor;
 
 use super::Log;
@@ -23,6 +28,8 @@ const PART: u32 = 16;
 /// Pairs of a step over the ordered space, and bytes of their keys and values.
 const ORDERED_PAIRS: usize = 256;
 const ORDERED_SIZE: usize = 64 << 10;
+/// Pairs of the ordered space that a shard walks over for each key that it has inserted there meanwhile.
+pub(crate) const PAIRS_FOR_INSERT: u64 = 8;
 /// Time that a walk makes up for at most, after turns in which it could make no step.
 const CREDIT_MAX: Duration = Duration::from_millis(5);
 /// How long an idle shard walks before it looks for other work.
@@ -35,42 +42,49 @@ pub(crate) struct Walk {
     shard: u16,
     /// The last snapshot that the shard began to walk for.
     number: u64,
-    /// `None` if its walk is over.
+    /// The walk over the ordered space is not known to be over.
+    is_in_order: bool,
+    /// `None` if the walk over the shard's part of the hash space is over.
     walking: Option<Walking>,
-    /// This shard walks over the ordered space too.
     has_ordered: bool,
     /// Time that the walk may take, for the work that was done.
     credit: Duration,
+    /// Pairs of the ordered space that it owes.
+    debt: u64,
 }
 
+/// The walk over a shard's part of the hash space.
 #[derive(Debug)]
 struct Walking {
-    part: SnapshotPart,
     chunks: ChunkWriter,
-    /// The home bucket with which the next step begins, or the key.
+    /// The home bucket with which the next step begins.
     next_bucket: u32,
-    next_key: Vec<u8>,
     /// Number of pairs so far.
     pairs: u64,
 }
 
-impl Walking {
-    fn new(snapshot: u64, part: SnapshotPart) -> Walking {
-        let chunks = ChunkWriter::new(snapshot, part);
-        Walking { part, chunks, next_bucket: 0, next_key: Vec::new(), pairs: 0 }
-    }
+/// The walk over the ordered space, in which all shards take their turns.
+#[derive(Debug, Default)]
+pub(crate) struct OrderedWalk {
+    /// The last snapshot that it began for.
+    number: u64,
+    /// `None` if it is over.
+    walking: Option<(SnapshotWalk, ChunkWriter)>,
+    /// Number of pairs so far.
+    pairs: u64,
 }
 
 impl Walk {
     pub(crate) fn new(log: Arc<Log>, shard: u16, has_ordered: bool) -> Walk {
-        let has_ordered = has_ordered && shard == 0;
-        Walk { log, shard, number: 0, walking: None, has_ordered, credit: Duration::ZERO }
+        let (credit, debt) = (Duration::ZERO, 0);
+        Walk { log, shard, number: 0, is_in_order: false, walking: None, has_ordered, credit, debt }
     }
 
     /// Returns true if a step can be made.
     pub(crate) fn has_work(&self) -> bool {
         let number = self.log.snapshots.number();
-        number != 0 && (number != self.number || self.walking.is_some()) && self.log.tasks.have_room()
+        let has_parts = number != self.number || self.is_in_order || self.walking.is_some();
+        number != 0 && has_parts && self.log.tasks.have_room()
     }
 
     /// Counts the time of a turn in which no step can be made.
@@ -87,6 +101,8 @@ impl Walk {
         mut ordered: Option<&mut Session<'_>>,
         worked: Option<Duration>,
     ) {
+        let inserted = ordered.as_deref_mut().map_or(0, Session::take_inserted);
+        self.debt = if self.log.snapshots.number() == 0 { 0 } else { self.debt + inserted * PAIRS_FOR_INSERT };
         if !self.has_work() {
             return;
         }
@@ -94,67 +110,116 @@ impl Walk {
             Some(time) => self.credit += time / PART,
             None => self.credit = self.credit.max(IDLE_TIME),
         }
-        while !self.credit.is_zero() && self.has_work() {
+        let (begun, debt_time) = (Instant::now(), worked.map_or(IDLE_TIME, |worked| worked.max(IDLE_TIME)));
+        while (!self.credit.is_zero() || self.debt > 0 && begun.elapsed() < debt_time) && self.has_work() {
             let begun = Instant::now();
-            self.step(processor, ordered.as_deref_mut());
+            if !self.step(processor, ordered.as_deref_mut()) {
+                return;
+            }
             self.credit = self.credit.saturating_sub(begun.elapsed());
         }
     }
 
-    /// Makes one step.
-    pub(crate) fn step(&mut self, processor: &mut Processor, ordered: Option<&mut Session<'_>>) {
+    /// Makes one step. Returns false if another shard is making one.
+    pub(crate) fn step(&mut self, processor: &mut Processor, ordered: Option<&mut Session<'_>>) -> bool {
         let number = self.log.snapshots.number();
         if number != self.number {
             self.number = number;
+            self.is_in_order = self.has_ordered;
             self.walking = Some(Walking::new(number, SnapshotPart::Shard(self.shard)));
         }
-        let Some(walking) = &mut self.walking else { return };
-        let reached = Reached { block: self.log.sealed(), version: 0 };
-        let (is_last, reached) = match (walking.part, ordered) {
-            (SnapshotPart::Ordered, Some(session)) => walking.step_in_order(session, reached, &self.log),
-            _ => (walking.step(processor, reached), reached),
+        match ordered {
+            Some(session) if self.is_in_order => self.step_in_order(session),
+            _ => {
+                let Some(walking) = &mut self.walking else { return true };
+                if walking.step(self.shard, processor, &self.log) {
+                    self.walking = None;
+                }
+                true
+            }
+        }
+    }
+
+    fn step_in_order(&mut self, session: &mut Session<'_>) -> bool {
+        let mut walk = match self.log.snapshots.ordered.try_lock() {
+            Ok(walk) => walk,
+            Err(TryLockError::Poisoned(walk)) => walk.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
         };
-        if is_last || walking.chunks.size() >= CHUNK_SIZE {
-            let mut pages = self.log.tasks.spare_pages();
-            walking.chunks.finish(&mut pages);
-            self.log.tasks.add(Piece::Chunk { snapshot: number, part: walking.part, pages });
+        match walk.step(self.number, session, &self.log) {
+            Some(pairs) => self.debt = self.debt.saturating_sub(pairs),
+            None => (self.is_in_order, self.debt) = (false, 0),
         }
-        if is_last {
-            let (part, pairs) = (walking.part, walking.pairs);
-            let is_shard = part != SnapshotPart::Ordered;
-            self.walking = (is_shard && self.has_ordered).then(|| Walking::new(number, SnapshotPart::Ordered));
-            self.log.tasks.add(Piece::End { snapshot: number, part, reached, pairs });
-        }
+        true
     }
 }
 
 impl Walking {
-    /// Makes a step over the hash space. Returns true if it was the last one.
-    fn step(&mut self, processor: &mut Processor, reached: Reached) -> bool {
-        let Walking { chunks, next_bucket, pairs, .. } = self;
+    fn new(snapshot: u64, part: SnapshotPart) -> Walking {
+        Walking { chunks: ChunkWriter::new(snapshot, part), next_bucket: 0, pairs: 0 }
+    }
+
+    /// Makes a step. Returns true if it was the last one.
+    fn step(&mut self, shard: u16, processor: &mut Processor, log: &Log) -> bool {
+        let Walking { chunks, next_bucket, pairs } = self;
+        let reached = Reached { block: log.sealed(), version: 0 };
         let following = processor.walk_pairs(*next_bucket, |key, value, expiry| {
             *pairs += 1;
             chunks.push(key, value, expiry);
         });
         chunks.end_step(last_position(following, processor.home_bucket_count()), reached.block);
         *next_bucket = following.unwrap_or(0);
-        following.is_none()
+        let is_last = following.is_none();
+        add_chunk(chunks, is_last, log);
+        if is_last {
+            let part = SnapshotPart::Shard(shard);
+            log.tasks.add(Piece::End { snapshot: chunks.snapshot(), part, reached, pairs: *pairs });
+        }
+        is_last
     }
+}
 
-    /// Makes a step over the ordered space. Returns whether it was the last one, and what it has shown.
-    fn step_in_order(&mut self, session: &mut Session<'_>, reached: Reached, log: &Log) -> (bool, Reached) {
-        let Walking { chunks, next_key, pairs, .. } = self;
-        let step = session.snapshot_step(next_key, ORDERED_PAIRS, ORDERED_SIZE, |key, value, expiry| {
-            *pairs += 1;
+impl OrderedWalk {
+    /// Makes a step for a snapshot. Returns the number of its pairs; `None` if the walk is over.
+    fn step(&mut self, number: u64, session: &mut Session<'_>, log: &Log) -> Option<u64> {
+        if log.snapshots.number() != number {
+            return None;
+        }
+        if self.number != number {
+            let chunks = ChunkWriter::new(number, SnapshotPart::Ordered);
+            *self = OrderedWalk { number, walking: Some((session.begin_snapshot(), chunks)), pairs: 0 };
+        }
+        let (walk, chunks) = self.walking.as_mut()?;
+        let (block, before) = (log.sealed(), self.pairs);
+        let step = session.snapshot_step(walk, ORDERED_PAIRS, ORDERED_SIZE, |key, value, expiry| {
+            self.pairs += 1;
             chunks.push(key, value, expiry);
         });
-        chunks.end_ordered_step((!step.is_last).then_some(&next_key[..]), step.version);
+        if !walk.position().is_empty() {
+            chunks.end_ordered_step(Some(walk.position()), step.version);
+        }
+        if step.is_last {
+            chunks.end_ordered_step(None, walk.begun_at());
+        }
+        add_chunk(chunks, step.is_last, log);
         if step.is_last {
             // A floor above all versions that were shown gets into the log, also if no other write follows.
             session.state_floor(|_, floor| {
                 log.push(BlockWriter::new().seal_floor(floor));
             });
+            let (part, reached) = (SnapshotPart::Ordered, Reached { block, version: step.version });
+            log.tasks.add(Piece::End { snapshot: number, part, reached, pairs: self.pairs });
+            self.walking = None;
         }
-        (step.is_last, Reached { version: step.version, ..reached })
+        Some(self.pairs - before)
+    }
+}
+
+/// Gives the keeper a chunk that is complete.
+fn add_chunk(chunks: &mut ChunkWriter, is_last: bool, log: &Log) {
+    if is_last || chunks.size() >= CHUNK_SIZE {
+        let mut pages = log.tasks.spare_pages();
+        chunks.finish(&mut pages);
+        log.tasks.add(Piece::Chunk { snapshot: chunks.snapshot(), part: chunks.part(), pages });
     }
 }

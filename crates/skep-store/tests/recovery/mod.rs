@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use skep_core::operation::Expiry;
-use skep_store::ordered::{Effect, Effects, OrderedSettings, OrderedStore, Session};
+use skep_store::ordered::{Effect, Effects, Load, OrderedSettings, OrderedStore, Session, SnapshotWalk};
 
 /// The value of a key, and its expiry.
 pub(crate) type State = (Vec<u8>, Option<Expiry>);
@@ -39,7 +39,8 @@ pub(crate) struct Snapshot {
     /// The number of blocks before its first step. Recovery does not need them.
     pub(crate) blocks: usize,
     steps: Vec<Step>,
-    position: Vec<u8>,
+    /// `None` before the first step.
+    pub(crate) walk: Option<SnapshotWalk>,
     pub(crate) is_complete: bool,
 }
 
@@ -53,13 +54,6 @@ pub(crate) enum Fault {
     NoRule,
     /// Effects are applied that are not below the floor.
     NoFloor,
-}
-
-impl Kept {
-    fn as_effect(&self) -> Effect<'_> {
-        let value = self.value.as_ref().map(|(value, expiry)| (&value[..], *expiry));
-        Effect { version: self.version, key: &self.key, value }
-    }
 }
 
 impl Block {
@@ -81,21 +75,33 @@ pub(crate) fn floor_of(blocks: &[Block]) -> u64 {
 impl Snapshot {
     /// Begins a snapshot after these blocks.
     pub(crate) fn new(blocks: usize) -> Self {
-        Snapshot { blocks, steps: Vec::new(), position: Vec::new(), is_complete: false }
+        Snapshot { blocks, steps: Vec::new(), walk: None, is_complete: false }
     }
 
     /// Makes the next step.
     pub(crate) fn step(&mut self, session: &mut Session<'_>, pairs_max: usize, bytes_max: usize) {
-        let (first, mut pairs) = (self.position.clone(), Vec::new());
-        let step = session.snapshot_step(&mut self.position, pairs_max, bytes_max, |key, value, expiry| {
+        let walk = self.walk.get_or_insert_with(|| session.begin_snapshot());
+        let (first, mut pairs) = (walk.position().to_vec(), Vec::new());
+        let step = session.snapshot_step(walk, pairs_max, bytes_max, |key, value, expiry| {
             pairs.push(Kept { version: 0, key: key.to_vec(), value: Some((value.to_vec(), expiry)) });
         });
         let size = |pair: &Kept| pair.key.len() + pair.value.as_ref().map_or(0, |(value, _)| value.len());
         assert!(pairs.len() <= 1 || pairs.len() <= pairs_max && pairs.iter().map(size).sum::<usize>() <= bytes_max);
-        assert!(step.is_last || self.position > first, "a step moves on");
-        assert!(pairs.iter().all(|pair| pair.key >= first && (step.is_last || pair.key < self.position)));
-        self.steps.push(Step { first, version: step.version, pairs });
+        let position = walk.position().to_vec();
+        assert!(position > first || step.is_last && position.is_empty(), "a step moves on");
+        assert!(pairs.iter().all(|pair| pair.key >= first && pair.key < position));
+        if !position.is_empty() {
+            self.steps.push(Step { first, version: step.version, pairs });
+        }
+        if step.is_last {
+            self.steps.push(Step { first: position, version: walk.begun_at(), pairs: Vec::new() });
+        }
         self.is_complete = step.is_last;
+    }
+
+    /// Returns the number of pairs of all steps.
+    pub(crate) fn pair_count(&self) -> usize {
+        self.steps.iter().map(|step| step.pairs.len()).sum()
     }
 
     /// Returns true if the log tells all that has happened before the last step.
@@ -111,10 +117,10 @@ impl Snapshot {
 
 /// Returns all pairs of a store that have not expired.
 pub(crate) fn dump(session: &mut Session<'_>) -> Dump {
-    let (mut dump, mut position) = (Dump::new(), Vec::new());
+    let (mut dump, mut walk) = (Dump::new(), session.begin_snapshot());
     let mut add =
         |key: &[u8], value: &[u8], expiry| assert!(dump.insert(key.to_vec(), (value.to_vec(), expiry)).is_none());
-    while !session.snapshot_step(&mut position, 100, 1 << 20, &mut add).is_last {}
+    while !session.snapshot_step(&mut walk, 100, 1 << 20, &mut add).is_last {}
     dump
 }
 
@@ -133,16 +139,19 @@ pub(crate) fn recover(snapshot: Option<&Snapshot>, blocks: &[Block], now: u64, f
     let mut store = OrderedStore::new(&OrderedSettings::new(32 << 20)).unwrap();
     store.set_now(now);
     store.begin_versions_after(floor);
+    let mut left = Dump::new();
+    let pairs = snapshot.iter().flat_map(|snapshot| &snapshot.steps).flat_map(|step| &step.pairs);
+    for Kept { key, value, .. } in pairs.chain(effects) {
+        match value {
+            Some((_, Some(expiry))) if expiry.has_passed(now) => _ = left.remove(key),
+            Some(value) => _ = left.insert(key.clone(), value.clone()),
+            None => _ = left.remove(key),
+        }
+    }
+    let mut load = Load::new(store.session().unwrap());
+    left.iter().for_each(|(key, (value, expiry))| load.push(key, value, *expiry).unwrap());
+    load.finish().unwrap();
     let mut session = store.session().unwrap();
-    let pairs: Vec<Effect<'_>> = snapshot
-        .iter()
-        .flat_map(|snapshot| &snapshot.steps)
-        .flat_map(|step| &step.pairs)
-        .map(Kept::as_effect)
-        .collect();
-    session.restore(&pairs).unwrap();
-    let effects: Vec<Effect<'_>> = effects.into_iter().map(Kept::as_effect).collect();
-    session.restore(&effects).unwrap();
     assert!(session.read_version() >= floor);
     dump(&mut session)
 }

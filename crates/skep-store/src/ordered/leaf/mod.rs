@@ -5,4 +5,5 @@ pub(super) mod cursor;
 pub(super) mod edit;
 pub(super) mod find;
 pub(super) mod merge;
+pub(super) mod pack;
 pub(super) mod range;

@@ -38,7 +38,7 @@ const CHILDREN_OF_LINE: usize = (LINE_SIZE - HEAD_SIZE) / CHILD_SIZE;
 const CHILD_COUNT_MAX: usize = 16;
 /// Most children of a node. With these no segment is longer than its line, unless long separators allow few boundary
 /// keys.
-const CHILD_COUNT_HIGH: usize = CHILDREN_OF_LINE * SEGMENT_COUNT_MAX;
+pub(crate) const CHILD_COUNT_HIGH: usize = CHILDREN_OF_LINE * SEGMENT_COUNT_MAX;
 const MEASURE: Measure = Measure { goal: CHILDREN_OF_LINE - 1, entry_count_max: CHILD_COUNT_MAX };
 /// A node that lost children and has fewer than these is joined with a neighbour.
 pub(crate) const CHILD_COUNT_LOW: usize = 12;

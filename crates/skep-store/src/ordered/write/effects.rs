@@ -34,6 +34,8 @@ pub(crate) struct EffectLog {
     pub(crate) has_versions: bool,
     pub(crate) entries: Vec<Entry>,
     pub(crate) bytes: Vec<u8>,
+    /// Keys that were inserted, until they were counted.
+    pub(crate) inserted: u64,
 }
 
 /// An effect whose key and value are in the bytes, after those of the entry before.
@@ -49,7 +51,7 @@ pub(crate) struct Entry {
 impl EffectLog {
     /// Creates an empty log for a session with this slot.
     pub(crate) fn new(slot: usize) -> Self {
-        EffectLog { slot, is_open: false, has_versions: false, entries: Vec::new(), bytes: Vec::new() }
+        EffectLog { slot, is_open: false, has_versions: false, entries: Vec::new(), bytes: Vec::new(), inserted: 0 }
     }
 
     /// Opens the slot, before a write that may have an effect takes a version.

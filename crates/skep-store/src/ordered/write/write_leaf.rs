@@ -128,6 +128,7 @@ impl OrderedStore {
         if let Attempt::Committed { version, .. } = attempt {
             if let Some(effects) = effects {
                 effects.record(self, change, version, &new, guard);
+                effects.inserted += u64::from(stays && !is_there);
             }
             if is_overflow {
                 scratch.commit();
