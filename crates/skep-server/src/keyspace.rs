@@ -17,6 +17,7 @@ mod execution;
 
 use skep_core::operation::KEY_SIZE_MAX;
 use skep_store::hash::WalkLimit;
+use skep_store::memory::LINE_SIZE;
 use skep_store::processor::Processor;
 
 use crate::limits::{COUNT_STEPS, KEYSPACE_PAGE_SIZE, KEYSPACE_WORK_MAX, SHARE_FOR_REPLIES};
@@ -138,6 +139,11 @@ impl KeyspaceReplies {
         };
         self.entries.push(deferred);
         false
+    }
+
+    /// Returns the bytes that the operations so far have touched: their work, in lines.
+    pub(crate) fn bytes_touched(&self) -> usize {
+        self.work * LINE_SIZE
     }
 
     /// Returns the number of keys of any size that fit the room for a page, and have about this number of bytes.

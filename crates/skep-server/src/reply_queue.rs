@@ -432,7 +432,7 @@ mod tests {
         let put = Operation::Put { value: &value, condition: PutCondition::Always };
         let mut batch = SpaceRequests::default();
         batch.push(Space::Hash, Request { key: b"k", operation: put });
-        assert_eq!(stores.execute(&batch, &mut replies, Instant::now()), 1);
+        assert_eq!(stores.execute(&batch, &mut replies, Instant::now()).operations, 1);
 
         let mut queue = ReplyQueue::default();
         queue.begin(COUNT + 1);
@@ -446,7 +446,7 @@ mod tests {
                 push_range(&mut destinations, 0, ReplyRange::one(Slot::Ready(index)));
             }
             assert_eq!(destinations.len(), 1, "adjacent indexes are one range");
-            let done = stores.execute(&batch, &mut replies, Instant::now());
+            let done = stores.execute(&batch, &mut replies, Instant::now()).operations;
             assert!(submissions > 0 || 0 < done && done < COUNT, "the budget is for some of them");
             queue.record_submission(&destinations, 0, &replies);
             assert!(queue.ranges().len() <= 2);

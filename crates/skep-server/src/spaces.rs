@@ -237,6 +237,25 @@ impl<'a> SpaceRequests<'a> {
     }
 }
 
+/// The work that the stores have done for a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Executed {
+    /// Operations that have their reply.
+    pub(crate) operations: usize,
+    /// Bytes that they have touched besides the few lines of each: see [`Replies::bytes_touched`]. Operations that were
+    /// deferred may have touched some too.
+    pub(crate) bytes: usize,
+}
+
+impl Executed {
+    /// Adds operations that have their reply, and the bytes touched.
+    #[inline]
+    pub(crate) fn add(&mut self, operations: usize, bytes: usize) {
+        self.operations += operations;
+        self.bytes += bytes;
+    }
+}
+
 /// The replies to a batch.
 #[derive(Debug)]
 pub(crate) struct SpaceReplies {
@@ -437,10 +456,9 @@ impl<'s> Stores<'s> {
         }
     }
 
-    /// Executes a batch. Returns the number of its operations that are done. The deferred ones will be submitted again.
-    /// `now` is for the leases of scans.
-    pub(crate) fn execute(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies, now: Instant) -> usize {
-        let mut done = 0;
+    /// Executes a batch. The operations that are deferred will be submitted again. `now` is for the leases of scans.
+    pub(crate) fn execute(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies, now: Instant) -> Executed {
+        let mut done = Executed::default();
         #[cfg(test)]
         {
             replies.are_swapped = self.swaps_replies;
@@ -451,7 +469,7 @@ impl<'s> Stores<'s> {
         }
         if let (Some(echo), Some(part)) = (&mut self.echo, &self.own_part) {
             echo.execute(&batch.hash, part.processor.memory(), &mut replies.hash);
-            done += batch.hash.len();
+            done.add(batch.hash.len(), 0);
         } else if !batch.hash.is_empty() {
             let part = self.part(self.own);
             let before = part.processor.statistics().operations;
@@ -459,7 +477,7 @@ impl<'s> Stores<'s> {
             let executed = (part.processor.statistics().operations - before) as usize;
             replies.hash_deferred = batch.hash.len() - executed;
             debug_assert_eq!(replies.hash_deferred, replies.hash.deferred_count());
-            done += executed;
+            done.add(executed, replies.hash.bytes_touched());
             if let Some(log) = &mut self.log {
                 log.record(Space::Hash, &batch.hash, |index| replies.hash.get(index));
             }
@@ -470,12 +488,12 @@ impl<'s> Stores<'s> {
             self.holds_garbage = true;
             record_ordered_writes(self.shared, &batch.ordered, &replies.ordered);
             replies.ordered_deferred = replies.ordered.deferred_count();
-            done += batch.ordered.len() - replies.ordered_deferred;
+            done.add(batch.ordered.len() - replies.ordered_deferred, replies.ordered.bytes_touched());
         }
         if !batch.cache.is_empty() {
             self.part(self.own).cache().execute(&batch.cache, &mut replies.cache);
             replies.cache_deferred = replies.cache.deferred_count();
-            done += batch.cache.len() - replies.cache_deferred;
+            done.add(batch.cache.len() - replies.cache_deferred, replies.cache.bytes_touched());
         }
         if !batch.items.is_empty() {
             if !batch.cache.is_empty() {
@@ -484,15 +502,17 @@ impl<'s> Stores<'s> {
             }
             self.part(self.own).cache().execute_items(&batch.items, &mut replies.items);
             replies.items_deferred = replies.items.deferred_count();
-            done += batch.items.len() - replies.items_deferred;
+            done.add(batch.items.len() - replies.items_deferred, replies.items.bytes_touched());
         }
         let SpaceReplies { keyspace, keyspace_deferred, .. } = replies;
-        done + self.execute_keyspace(self.own, &batch.keyspace, keyspace, keyspace_deferred, now)
+        let of_keyspace = self.execute_keyspace(self.own, &batch.keyspace, keyspace, keyspace_deferred, now);
+        done.add(of_keyspace.operations, of_keyspace.bytes);
+        done
     }
 
     /// Executes the operations of a batch of the hash space, except puts and the later operations on their keys.
     #[cfg(test)]
-    fn execute_without_puts(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies) -> usize {
+    fn execute_without_puts(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies) -> Executed {
         use skep_core::operation::Operation;
         let mut keys = std::collections::HashSet::new();
         let mut is_deferred = |request: &Request<'_>| {
@@ -508,7 +528,7 @@ impl<'s> Stores<'s> {
             })
             .collect();
         self.part(self.own).execute(&requests, &mut replies.hash);
-        requests.len() - replies.hash_deferred
+        Executed { operations: requests.len() - replies.hash_deferred, bytes: replies.hash.bytes_touched() }
     }
 
     /// Sets the time of day for expiries.

@@ -7,11 +7,11 @@ use skep_store::ordered::FlushStep;
 
 use super::{END, KeyspaceOperation, KeyspaceReplies, UNKNOWN, WalkStart};
 use crate::limits::{COUNT_STEPS, FLUSH_STEPS};
-use crate::spaces::{Space, Stores};
+use crate::spaces::{Executed, Space, Stores};
 use crate::transaction::WatchTable;
 
 impl Stores<'_> {
-    /// Executes operations on all keys: of a divided one, on the part of a shard. Returns the number of those that are done.
+    /// Executes operations on all keys: of a divided one, on the part of a shard.
     pub(crate) fn execute_keyspace(
         &mut self,
         shard: u16,
@@ -19,9 +19,9 @@ impl Stores<'_> {
         replies: &mut KeyspaceReplies,
         deferred: &mut usize,
         now: Instant,
-    ) -> usize {
+    ) -> Executed {
         if operations.is_empty() {
-            return 0;
+            return Executed::default();
         }
         replies.begin();
         for (space, operation) in operations {
@@ -60,7 +60,7 @@ impl Stores<'_> {
             }
         }
         *deferred = replies.deferred_count();
-        operations.len() - *deferred
+        Executed { operations: operations.len() - *deferred, bytes: replies.bytes_touched() }
     }
 
     /// Removes all keys of a shard's part of the hash space or of the cache, or some keys of the ordered space from

@@ -286,7 +286,7 @@ impl Shard {
             submit_arrivals(arrivals, operations_max, &mut requests);
         }
         if requests.len() > 0 {
-            self.executed = stores.execute(&requests, replies, now);
+            self.executed = stores.execute(&requests, replies, now).operations;
             metrics.operations.add(self.executed as u64);
             stores.publish(shared);
         }

@@ -10,7 +10,7 @@ use skep_store::ordered::{OwnerRun, Session};
 use skep_store::processor::{Processor, Replies, Statistics};
 use skep_wire::partition::Partition;
 
-use super::{List, Space, Stores, recycle};
+use super::{Executed, List, Space, Stores, recycle};
 use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
 use crate::shared::Shared;
 use crate::transaction::{WatchTable, Window};
@@ -127,7 +127,7 @@ impl Stores<'_> {
     }
 
     /// Executes the operations of a window that have no reply, on the stores of all shards that are held. Operations on one
-    /// key take effect in their order. Returns the number of operations that have a reply now. Leases belong to `owner`.
+    /// key take effect in their order. Leases belong to `owner`.
     pub(crate) fn execute_window<'a>(
         &mut self,
         window: &mut Window,
@@ -135,7 +135,7 @@ impl Stores<'_> {
         owner: u64,
         now: Instant,
         request: impl Fn(usize) -> (Space, Request<'a>),
-    ) -> usize {
+    ) -> Executed {
         let mut routes = std::mem::take(&mut self.routes);
         routes.extend(window.pending().map(|index| {
             let (space, request) = request(index);
@@ -151,7 +151,7 @@ impl Stores<'_> {
         #[cfg(test)]
         (self.isolated_left = self.isolated_left.saturating_sub(routes.len()));
         routes.sort_unstable();
-        let mut executed = 0;
+        let mut executed = Executed::default();
         for group in routes.chunk_by(|one, other| one.0 == other.0) {
             let (list, shard) = group[0].0;
             let mut requests = recycle(std::mem::take(&mut self.isolated_requests));
@@ -173,10 +173,11 @@ impl Stores<'_> {
                 self.isolated_replies = replies;
             }
             self.bound_block();
+            executed.bytes += self.isolated_replies.bytes_touched();
             for (place, (_, index)) in group.iter().enumerate() {
                 if !self.isolated_replies.is_deferred(place) {
                     window.set(*index as usize, self.isolated_replies.get(place));
-                    executed += 1;
+                    executed.operations += 1;
                 }
             }
             self.isolated_requests = recycle(requests);
@@ -186,8 +187,8 @@ impl Stores<'_> {
         executed
     }
 
-    /// Executes an operation on all keys of a space: of a divided one, on the part of a shard. Calls `take` with its reply.
-    /// Returns false if the store has deferred it.
+    /// Executes an operation on all keys of a space: of a divided one, on the part of a shard. Calls `take` with its reply,
+    /// unless the store has deferred it.
     pub(crate) fn execute_on_all_keys(
         &mut self,
         space: Space,
@@ -195,7 +196,7 @@ impl Stores<'_> {
         operation: KeyspaceOperation,
         now: Instant,
         take: impl FnOnce(&[u8]),
-    ) -> bool {
+    ) -> Executed {
         let mut replies = KeyspaceReplies::default();
         replies.set_room(usize::MAX);
         let executed = self.execute_keyspace(shard, &[(space, operation)], &mut replies, &mut 0, now);
@@ -203,7 +204,7 @@ impl Stores<'_> {
         if let Some(bytes) = replies.get(0) {
             take(bytes);
         }
-        executed > 0
+        executed
     }
 
     /// Returns true if all parts of the hash space that the shard has can store this number of slabs for sure.

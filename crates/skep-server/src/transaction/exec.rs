@@ -200,12 +200,12 @@ fn keyspace(
         let CommandRequest::Keyspace(space, shard, operation) = request else { unreachable!("it is on all keys") };
         let room = ISOLATED_REPLY_MAX.saturating_sub(progress.capacity());
         let mut goes_on = true;
-        let is_done = environment.stores.execute_on_all_keys(space, shard, operation, environment.now, |bytes| {
+        let executed = environment.stores.execute_on_all_keys(space, shard, operation, environment.now, |bytes| {
             let response = Ok(Reply::Value(bytes));
             goes_on = action.reply(arguments, *next, response, progress, room, (&mut *output, version));
         });
-        environment.executed += usize::from(is_done);
-        if !is_done {
+        environment.executed += executed.operations;
+        if executed.operations == 0 {
             *is_reply_begun |= output.len() > begin;
             return Err(Step::Wait);
         }

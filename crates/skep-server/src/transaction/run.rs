@@ -109,14 +109,14 @@ impl Environment<'_, '_, '_> {
         }
         let before = window.size();
         let executed = self.stores.execute_window(window, self.partition, self.context.connection, self.now, request);
-        let work = executed + (window.size() - before) / ISOLATED_WORK_SIZE;
-        self.left = self.left.saturating_sub(work);
-        self.executed += executed;
+        let bytes = executed.bytes.max(window.size() - before);
+        self.left = self.left.saturating_sub(executed.operations + bytes / ISOLATED_WORK_SIZE);
+        self.executed += executed.operations;
         #[cfg(test)]
         if self.stores.is_broken && !window.is_complete() {
             return Err(Step::More);
         }
-        if executed == 0 { Err(Step::Wait) } else { Ok(()) }
+        if executed.operations == 0 { Err(Step::Wait) } else { Ok(()) }
     }
 
     /// Executes all operations of a window.

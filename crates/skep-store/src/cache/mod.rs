@@ -203,9 +203,10 @@ impl<M: Memory> Cache<M> {
             let is_complete = self.execute_part(requests, part * PART_MAX, replies);
             // A later request could overtake a deferred one of its key.
             if !is_complete || !replies.within_budget() {
-                return;
+                break;
             }
         }
+        replies.touch_large(self.arena.work());
     }
 
     /// Executes a part of a batch. Returns false if the budget was used up, and some are deferred.

@@ -194,9 +194,10 @@ impl<M: Memory> Processor<M> {
             self.operations -= deferred;
             // A later request could overtake a deferred one of its key.
             if !is_complete || !replies.within_budget() {
-                return;
+                break;
             }
         }
+        replies.touch_large(self.arena.work());
     }
 
     /// Holds back this many bytes of free memory from now on: operations are refused before they take them. A store that

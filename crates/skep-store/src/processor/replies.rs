@@ -151,6 +151,13 @@ impl Replies {
         self.room_left
     }
 
+    /// Returns the bytes that the last batch has read and written of large values, overflow values and scanned pairs, and what
+    /// its computations have cost, as bytes. The other operations touch a few lines each, which are not counted: their number
+    /// is known.
+    pub fn bytes_touched(&self) -> usize {
+        self.large_bytes
+    }
+
     /// Returns the number of replies.
     pub fn len(&self) -> usize {
         self.entries.len()
