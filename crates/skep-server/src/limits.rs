@@ -73,7 +73,20 @@ pub(crate) const KERNEL_POLL_TIME: Duration = Duration::from_micros(20);
 pub(crate) const TURN_WORK: usize = 4 << 20;
 /// Work of an operation beside the bytes that it touches: that of a small one, of about 100 ns.
 pub(crate) const OPERATION_WORK: usize = 512;
-/// Bytes that a turn reads and decodes, and that it submits, and that it writes. It takes about a millisecond.
+/// Work for which a turn takes on connections: the other half is for their operations, and for the commands that the server
+/// executes itself.
+pub(crate) const TURN_INTAKE_WORK: usize = TURN_WORK / 2;
+/// Work for which it takes datagrams before.
+pub(crate) const TURN_ARRIVALS_WORK: usize = TURN_INTAKE_WORK / 2;
+/// The commands of the server have this part of a turn for each connection.
+pub(crate) const TURN_PART_OF_CONNECTION: usize = 4;
+/// Work of decoding a request, beside its bytes.
+pub(crate) const DECODE_WORK: usize = OPERATION_WORK / 4;
+/// Work of a byte of an operand that is decompressed or converted: about a nanosecond.
+pub(crate) const OPERAND_BYTE_WORK: usize = 4;
+/// Work of a byte of a text that the server makes itself: numbers are formatted, and names are looked up.
+pub(crate) const TEXT_WORK: usize = 16;
+/// Bytes that a turn reads, and that it submits, and that it writes.
 pub(crate) const TURN_SIZE_MAX: usize = 2 << 20;
 /// Operations of a connection in a batch while nearly no memory is free. With one operation, no reply has to be
 /// buffered after a deferred one.
@@ -217,10 +230,18 @@ pub(crate) const WATCHED_KEYS_MAX: usize = 1 << 12;
 
 // Replies that the server makes itself.
 
-/// Bytes of small replies that a connection may encode in a turn whose room is used up: a `PING` does not wait.
-pub(crate) const SMALL_REPLIES_SIZE_MAX: usize = 1 << 10;
-/// Bytes that a costly reply counts for beside its own, for each argument: it takes time to make.
-pub(crate) const COSTLY_REPLY_SIZE: usize = 1 << 10;
+/// Work of a comparison of a short name, or of a look at the entry of a connection.
+pub(crate) const LOOK_WORK: usize = 32;
+/// Work of a connection that `CLIENT LIST` or `CLIENT KILL` describes, in part or as a whole, beside its text: its entry is
+/// copied, or its addresses are written as text.
+pub(crate) const CLIENT_WORK: usize = 2 << 10;
+/// Work of `INFO` beside its text: it reads files of the kernel.
+pub(crate) const INFO_WORK: usize = 256 << 10;
+/// Work of an entry of the slow log, and of a byte of the lines for monitors.
+pub(crate) const SLOW_ENTRY_WORK: usize = 8 << 10;
+pub(crate) const MONITOR_LINE_WORK: usize = 8;
+/// Work of a wake-up of another thread.
+pub(crate) const WAKE_WORK: usize = 8 << 10;
 /// Arguments of a command that the server replies to itself: its time grows with them, and it is done in one turn.
 pub(crate) const SERVER_ARGUMENTS_MAX: usize = 1024;
 /// Bytes of the longest argument that is cheap to return.
@@ -234,8 +255,6 @@ pub(crate) const SLOW_LOG_LENGTH_MAX: usize = 10_000;
 /// Bytes of all its entries, and of those in one reply.
 pub(crate) const SLOW_LOG_SIZE_MAX: usize = 4 << 20;
 pub(crate) const SLOW_LOG_REPLY_MAX: usize = 256 << 10;
-/// Connections that a `CLIENT KILL` looks at in a turn.
-pub(crate) const CLIENTS_KILLED_MAX: usize = 4096;
 /// The longest `CLIENT PAUSE` and `DEBUG SLEEP`: about a hundred years.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Arguments of a command in the slow log, and the bytes of each, as in Redis.
@@ -306,7 +325,7 @@ pub(crate) const POOLED_ENTRIES_MAX: usize = 1024;
 
 // Datagrams: see [`crate::transport::datagram`].
 
-/// Buffers of packets that a turn takes, if they have less than [`TURN_SIZE_MAX`] bytes. Each has the packets that a
+/// Buffers of packets that a turn takes, if they are less work than [`TURN_ARRIVALS_WORK`]. Each has the packets that a
 /// client sent together.
 pub(crate) const ARRIVALS_IN_TURN_MAX: usize = 64;
 /// Control packets that a turn sends: each takes a few microseconds, and a flood of hellos asks for many.
@@ -391,7 +410,7 @@ const _: () = {
     assert!(INPUT_ROOM_MIN <= EMPTY_INPUT_SIZE_MAX && EMPTY_INPUT_SIZE_MAX <= SPARE_INPUT_SIZE_MAX);
     assert!(OUTPUT_BLOCK_MIN <= OUTPUT_BLOCK_MAX && SMALL_OUTPUT_SIZE_MAX <= TURN_SIZE_MAX);
     // The largest window of small operations fits a turn.
-    assert!(WINDOW_MAX * OPERATION_WORK <= TURN_WORK / 2);
+    assert!(WINDOW_MAX * OPERATION_WORK <= TURN_WORK - TURN_INTAKE_WORK);
     // A connection within its share reads, decodes and replies.
     assert!(SHARE_FOR_INPUT + SHARE_FOR_REPLIES + CLIENT_SIZE < SHARE && KEY_SIZE_MAX < SHARE_FOR_INPUT);
     assert!(FREE_ARGUMENTS_MAX * (ELEMENT_SIZE_MAX + OPERAND_WORK) <= SHARE_FOR_REPLIES);

@@ -14,7 +14,7 @@ use skep_wire::native::WireError;
 pub(crate) use self::command::MEMCACHED_VERSION;
 use self::command::{Action, Command, Operation, Span};
 use crate::dispatch::{Dispatch, Limit};
-use crate::limits::{LOCKED_REQUEST_MAX, LOCKED_VALUE_MAX, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
+use crate::limits::{DECODE_WORK, LOCKED_REQUEST_MAX, LOCKED_VALUE_MAX, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::parsed_batch::{Decoded, make_room};
 use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_command::Context;
@@ -113,7 +113,8 @@ impl MemcachedBatch {
             }
         }
         let exhausted = is_incomplete || self.ended;
-        Decoded::Requests { queue_size: self.queue_size(), request_count: self.request_count(), exhausted }
+        let (queue_size, request_count) = (self.queue_size(), self.request_count());
+        Decoded::Requests { queue_size, request_count, exhausted, work: DECODE_WORK * self.commands.len() }
     }
 
     /// Returns true if the parsed batch has enough commands.
@@ -261,6 +262,9 @@ impl MemcachedBatch {
                 self.operations_left -= 1;
             }
             if output.len() - begin > room {
+                return;
+            }
+            if command.operation_count == 0 && !context.may_execute(command.is_small()) {
                 return;
             }
             self.is_authenticated |= command.finish(self.is_refused, input, output, context);

@@ -9,6 +9,7 @@
 use skep_wire::native::{Hello, ProtocolError};
 
 use crate::dispatch::{Dispatch, Limit, Refusal};
+use crate::limits::DECODE_WORK;
 use crate::memcached_batch::MemcachedBatch;
 use crate::native_batch::NativeBatch;
 use crate::reply_queue::{ReplyQueue, ReplyRange};
@@ -47,6 +48,8 @@ pub(crate) enum Decoded {
         request_count: usize,
         /// The rest of the input has no complete request.
         exhausted: bool,
+        /// Work of decoding them, in bytes touched, beside the bytes of the input.
+        work: usize,
     },
     /// A complete request needs this many more bytes of memory.
     NeedsMemory(usize),
@@ -69,7 +72,12 @@ impl ParsedBatch {
             }
             ParsedBatch::Native(parsed) => {
                 let (queue_size, exhausted) = parsed.decode(input, memory_max)?;
-                Ok(Decoded::Requests { queue_size, request_count: queue_size, exhausted })
+                Ok(Decoded::Requests {
+                    queue_size,
+                    request_count: queue_size,
+                    exhausted,
+                    work: queue_size * DECODE_WORK,
+                })
             }
             ParsedBatch::Resp(parsed) => Ok(parsed.decode(input, memory_max, now, needs_password)),
             ParsedBatch::Memcached(parsed) => Ok(parsed.decode(input, memory_max, now, needs_password)),

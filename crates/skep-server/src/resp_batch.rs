@@ -14,7 +14,8 @@ use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser};
 
 use self::isolated::queue;
 use crate::limits::{
-    ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, SHARE,
+    DECODE_WORK, ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERAND_BYTE_WORK, OPERANDS_PART,
+    PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, SHARE, TEXT_WORK,
 };
 use crate::parsed_batch::{Decoded, make_room};
 use crate::reply_queue::ReplyQueue;
@@ -38,6 +39,8 @@ pub(crate) struct RespBatch {
     operands: Operands,
     /// Bytes of the error messages of refused commands.
     message_bytes: usize,
+    /// Work of decoding the commands that was not yet told, in bytes touched.
+    work: usize,
     /// The last command waits for its operands.
     is_decoding: bool,
     /// Bytes of the input that the commands take.
@@ -106,6 +109,7 @@ impl RespBatch {
             arguments: Vec::new(),
             operands: Operands::default(),
             message_bytes: 0,
+            work: 0,
             is_decoding: false,
             size: 0,
             ended: false,
@@ -151,7 +155,8 @@ impl RespBatch {
             }
         }
         let exhausted = after == After::Incomplete || self.ended;
-        Decoded::Requests { queue_size: self.queue_size(), request_count: self.request_count(), exhausted }
+        let (queue_size, request_count) = (self.queue_size(), self.request_count());
+        Decoded::Requests { queue_size, request_count, exhausted, work: std::mem::take(&mut self.work) }
     }
 
     /// Returns true if the parsed batch has enough commands.
@@ -206,6 +211,7 @@ impl RespBatch {
                 if arguments.count() == 0 {
                     return After::Command;
                 }
+                let operands_before = self.operands.bytes().len();
                 let mut action = match self.multi.is_open() {
                     false => Action::decode(arguments, self.space, self.spaces, &mut self.operands, now, is_locked),
                     true => queue(&mut self.multi, &input[..size], &self.arguments[first_argument..], is_locked),
@@ -215,6 +221,8 @@ impl RespBatch {
                 if !is_ready && let Err(message) = self.operands.convert(arguments, LONG_COMMAND) {
                     action = Action::Refuse(message);
                 }
+                let operands = self.operands.bytes().len().saturating_sub(operands_before);
+                self.work += DECODE_WORK + OPERAND_BYTE_WORK * operands;
                 action
             }
             Err(error) => Action::Close(format!("ERR {error}")),
@@ -226,7 +234,10 @@ impl RespBatch {
                 self.multi.close();
             }
             Action::Server(CommandName::Multi) => self.multi.open(),
-            Action::Refuse(message) | Action::Close(message) => self.message_bytes += message.capacity(),
+            Action::Refuse(message) | Action::Close(message) => {
+                self.message_bytes += message.capacity();
+                self.work += TEXT_WORK * message.len();
+            }
             _ => {}
         }
         let argument_count = self.arguments.len() - first_argument;
@@ -369,7 +380,7 @@ impl RespBatch {
                 continue;
             }
             let reply_begin = output.len();
-            let is_done = self.encode_command(queue, replies, input, output, begin + room, begin, context);
+            let is_done = self.encode_command(queue, replies, input, output, begin + room, context);
             let is_error = !self.is_reply_begun && output.get(reply_begin) == Some(&b'-');
             if is_done && is_error {
                 context.count_error(&output[reply_begin..]);
@@ -377,7 +388,7 @@ impl RespBatch {
             self.is_reply_begun = !is_done && (self.is_reply_begun || output.len() > reply_begin);
             if self.session.replies.is_silent() {
                 // It has cost the turn as much as one that is sent.
-                context.turn_room = context.turn_room.saturating_sub(output.len() - reply_begin);
+                context.account.spend(output.len() - reply_begin);
                 output.truncate(reply_begin);
             }
             if !is_done {
@@ -423,9 +434,8 @@ impl RespBatch {
         count > 0
     }
 
-    /// Writes what has arrived of the reply to the next command, until the output has `end` bytes. `begin` is where the
-    /// replies of this turn begin. Returns true if the reply is complete; the command after it is then the next one.
-    #[expect(clippy::too_many_arguments, reason = "the arguments of encode and two positions")]
+    /// Writes what has arrived of the reply to the next command, until the output has `end` bytes. Returns true
+    /// if the reply is complete; the command after it is then the next one.
     fn encode_command(
         &mut self,
         queue: &mut ReplyQueue,
@@ -433,7 +443,6 @@ impl RespBatch {
         input: &[u8],
         output: &mut Vec<u8>,
         end: usize,
-        begin: usize,
         context: &mut Context<'_>,
     ) -> bool {
         let RespBatch { commands, arguments: ranges, progress, session, .. } = self;
@@ -447,9 +456,12 @@ impl RespBatch {
                 return false;
             }
             let Some(response) = queue.next(replies) else { return false };
-            let left = end.saturating_sub(output.len());
+            if command.action.is_barrier() && !context.may_execute(false) {
+                return false;
+            }
+            let (left, account) = (end.saturating_sub(output.len()), &mut *context.account);
             let target = (&mut *output, session.version);
-            if command.action.reply(arguments, self.operation, response, progress, left, target) {
+            if command.action.reply(arguments, self.operation, response, progress, (left, account), target) {
                 queue.resubmit();
                 return false;
             }
@@ -461,10 +473,7 @@ impl RespBatch {
             return false;
         }
         let action = &command.action;
-        if action.is_of_server()
-            && (action.is_paused(context)
-                || !context.may_reply(action.is_costly(arguments), arguments.count(), output.len() - begin))
-        {
+        if action.is_of_server() && (action.is_paused(context) || !context.may_execute(action.is_small(arguments))) {
             return false;
         }
         if !action.write_part(progress, end.saturating_sub(output.len()), output, session.version) {

@@ -47,6 +47,7 @@ use skep_store::cache::Cache;
 use skep_store::processor::{Processor, Statistics};
 use skep_wire::partition::Partition;
 
+use crate::account::Account;
 use crate::command_metrics::TurnCalls;
 use crate::connection::{Next, Reached};
 use crate::connections::{Connections, Token};
@@ -54,7 +55,7 @@ use crate::dispatch::{Outgoing, Refusal};
 use crate::durability::DiskProgress;
 use crate::endpoint::Endpoint;
 use crate::exchange::{Peer, Waker};
-use crate::limits::{MESSAGES_OF_SHARD_MAX, NAP, OPERATIONS_PER_RECLAIM, SLEEP_MAX, SPIN_TIME, TICK};
+use crate::limits::{MESSAGES_OF_SHARD_MAX, NAP, OPERATIONS_PER_RECLAIM, SLEEP_MAX, SPIN_TIME, TICK, TURN_WORK};
 use crate::listen::Listeners;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
@@ -178,6 +179,8 @@ pub(crate) struct Shard {
     /// The time from which on they are submitted again.
     next_retry: Instant,
     window: Window,
+    /// The work of the turn. It begins with the events.
+    account: Account,
     /// The memory that the connections borrow.
     shard_budget: ShardBudget,
     /// Connections that wait for memory.
@@ -291,6 +294,7 @@ impl Shard {
             returned: VecDeque::new(),
             next_retry: now,
             window,
+            account: Account::new(TURN_WORK),
             shard_budget,
             starved: Vec::new(),
             next_memory_scan: now,
@@ -454,8 +458,9 @@ impl Shard {
         !can_go_on && !self.has_more_replies && (!self.stuck.is_empty() || !self.returned.is_empty())
     }
 
-    /// Takes the events since the last call.
+    /// Begins a turn, and takes the events since the last one.
     fn poll(&mut self, now: Instant) {
+        self.account = Account::new(TURN_WORK);
         #[cfg(feature = "rdma")]
         self.begin_sessions(now);
         self.poll_words(now);

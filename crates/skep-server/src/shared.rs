@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use skep_store::ordered::OrderedStore;
 
 use crate::access::Access;
+use crate::account::Account;
 use crate::adjustable::Adjustable;
 use crate::command_metrics::ERROR_PREFIXES;
 use crate::connections::Token;
@@ -20,6 +21,7 @@ use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::monitors::Monitors;
 use crate::orders::Orders;
+use crate::resp_command::table::COMMAND_COUNT;
 use crate::settings::ServerSettings;
 use crate::slow_log::SlowLog;
 use crate::spaces::{OrderedWatches, Space, Spaces};
@@ -284,10 +286,24 @@ impl Shared {
         last.rates
     }
 
-    /// Lets the sums begin at 0.
-    pub(crate) fn reset_totals(&self) {
+    /// Lets the sums begin at 0. Spends the work from the account.
+    pub(crate) fn reset_totals(&self, account: &mut Account) {
+        account.spend(COMMAND_COUNT * self.command_totals_work());
+        self.reset_memcached_totals(account);
         let baseline = Baseline::of(self.metrics.iter());
         *self.baseline() = baseline;
+    }
+
+    /// Lets the sums begin at 0 that the statistics of memcached's protocol show. Those of the commands of RESP go on: there
+    /// are thousands. Spends the work from the account.
+    pub(crate) fn reset_memcached_totals(&self, account: &mut Account) {
+        account.spend(size_of::<Metrics>() * self.metrics.len());
+        self.baseline().reset_memcached(self.metrics.iter());
+    }
+
+    /// Returns the work of adding the counters of a command in all shards, in bytes touched.
+    pub(crate) fn command_totals_work(&self) -> usize {
+        size_of::<CommandTotals>() * (self.metrics.len() + 1)
     }
 
     fn baseline(&self) -> MutexGuard<'_, Baseline> {

@@ -86,10 +86,10 @@ impl SlowLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entries.len()
     }
 
-    /// Removes all commands.
-    pub(crate) fn clear(&self) {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        log.entries.clear();
-        log.size = 0;
+    /// Removes all commands. Returns their bytes.
+    pub(crate) fn clear(&self) -> usize {
+        let Entries { entries, size, .. } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.clear();
+        std::mem::take(size)
     }
 }

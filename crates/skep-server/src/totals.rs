@@ -103,6 +103,12 @@ impl Baseline {
         }
     }
 
+    /// Lets the sums begin at this moment that the statistics of memcached's protocol show.
+    pub(crate) fn reset_memcached<'a>(&mut self, shards: impl Iterator<Item = &'a Metrics> + Clone) {
+        self.memcached = memcached_of(shards.clone());
+        self.totals = Totals::of(shards);
+    }
+
     /// Returns the sums since then.
     pub(crate) fn totals<'a>(&self, shards: impl Iterator<Item = &'a Metrics> + Clone) -> Totals {
         Totals::of(shards).since(&self.totals)

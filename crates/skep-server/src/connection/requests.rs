@@ -44,7 +44,7 @@ impl Connection {
         let room = shard_budget.secure(held, self.has_priority(), PARSED_GROWTH_MAX.max(self.holding.needed));
         let memory_max = self.parsed.capacity() + room.saturating_sub(SHARE_FOR_REPLIES);
         match self.parsed.decode(self.input.bytes_mut(), memory_max, time, needs_password) {
-            Ok(Decoded::Requests { queue_size, request_count, exhausted }) => {
+            Ok(Decoded::Requests { queue_size, request_count, exhausted, work }) => {
                 if matches!(self.parsed, ParsedBatch::Native(_)) {
                     metrics.operations_native.add(queue_size as u64);
                 }
@@ -53,7 +53,7 @@ impl Connection {
                 let intake = &mut self.intake;
                 intake.is_exhausted = exhausted;
                 // Bytes beyond `READ_MAX` were counted when they were read.
-                intake.work += size.min(READ_MAX);
+                intake.work += size.min(READ_MAX) + work;
                 if size > 0 {
                     intake.operation_size = (size / request_count.max(1)).max(1);
                 }
@@ -187,7 +187,7 @@ impl Connection {
         context: &mut Context<'_>,
         shard_budget: &ShardBudget,
     ) -> usize {
-        let before = self.parsed.operations_left(&self.queue);
+        let (before, begin) = (self.parsed.operations_left(&self.queue), output.len());
         let room = if shard_budget.is_overdrawn() { 0 } else { shard_budget.room(self.held(), false).min(ENCODED_MAX) };
         // `SHARE_FOR_REPLIES` is always allowed: while another connection has priority, a connection that has borrowed
         // may have no other room.
@@ -199,7 +199,7 @@ impl Connection {
         }
         self.queue.buffer(replies);
         let after = self.parsed.operations_left(&self.queue);
-        context.turn_room = context.turn_room.saturating_sub(output.len());
+        context.account.spend(output.len() - begin);
         if context.closing {
             self.life.end_requests();
         }

@@ -319,6 +319,11 @@ impl Command {
         !matches!(self.action, Action::Flush { .. } | Action::Item(_, Form::Text(_, true)))
     }
 
+    /// Returns true if the server executes the command in about the time of an operation, unless it has operations.
+    pub(super) fn is_small(&self) -> bool {
+        !matches!(self.action, Action::Statistics(_))
+    }
+
     /// Returns true if the server replies to nothing that follows on the connection.
     pub(super) fn is_last(&self) -> bool {
         matches!(self.action, Action::Quit | Action::Close)

@@ -8,7 +8,9 @@ use skep_wire::memcached::{
 use skep_wire::native::{Response, WireError};
 
 use super::command::{Action, Command, Form, MEMCACHED_VERSION, MetaForm, MetaKind, TextForm};
+use crate::limits::{OPERATION_WORK, TEXT_WORK};
 use crate::memcached_statistics::{self, Count};
+use crate::metrics::Metrics;
 use crate::resp_command::Context;
 
 /// Bytes that memcached counts for an item besides its key, its value and its flags: a header, a number for `cas`, and the
@@ -87,6 +89,8 @@ impl Command {
         output: &mut Vec<u8>,
         context: &mut Context<'_>,
     ) -> bool {
+        context.account.spend(if self.operation_count == 0 { OPERATION_WORK } else { 0 });
+        let before = output.len();
         let mut writer = ReplyWriter::new(output);
         let mut status = |status, is_quiet: bool| {
             if !is_quiet {
@@ -118,12 +122,15 @@ impl Command {
             }
             Action::Lock => output.extend_from_slice(b"CLIENT_ERROR unauthenticated\r\n"),
             Action::Statistics(Statistics::Reset) => {
-                context.shared.reset_totals();
+                context.shared.reset_memcached_totals(context.account);
                 status(Status::Reset, false);
             }
             Action::Statistics(statistics) => {
                 memcached_statistics::write(*statistics, context.shared, &mut writer);
                 writer.status(Status::End);
+                // Each line is the sum of a counter of each shard.
+                let size = output.len() - before;
+                context.account.spend(TEXT_WORK * size + size_of::<Metrics>() * context.shared.all_metrics().count());
             }
             Action::Version => writer.version(MEMCACHED_VERSION),
             Action::Verbosity { is_quiet } => status(Status::Ok, *is_quiet),

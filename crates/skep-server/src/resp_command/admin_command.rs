@@ -7,7 +7,7 @@ use skep_wire::resp::ReplyWriter;
 use super::expiry::integer;
 use super::table::{CATEGORIES, COMMANDS};
 use super::{Arguments, Context, Session, excerpt, save_command};
-use crate::limits::PAUSE_MAX;
+use crate::limits::{LOOK_WORK, PAUSE_MAX};
 
 const ACL_HELP: [&str; 12] = [
     "ACL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -25,7 +25,11 @@ const ACL_HELP: [&str; 12] = [
 ];
 
 /// Runs a subcommand of `ACL`. There is one user, who may do everything.
-pub(super) fn acl(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, context: &Context<'_>) -> Result<(), String> {
+pub(super) fn acl(
+    arguments: Arguments<'_>,
+    writer: &mut ReplyWriter<'_>,
+    context: &mut Context<'_>,
+) -> Result<(), String> {
     match arguments.get(1).to_ascii_lowercase().as_slice() {
         b"whoami" => writer.bulk(b"default"),
         b"users" => {
@@ -45,6 +49,7 @@ pub(super) fn acl(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, contex
             let Some(wanted) = CATEGORIES.iter().find(|category| arguments.is(2, category)) else {
                 return Err(format!("ERR Unknown category '{}'", excerpt(arguments.get(2), 128)));
             };
+            context.account.spend(LOOK_WORK * COMMANDS.len() * CATEGORIES.len() / 4);
             let names: Vec<&str> = COMMANDS
                 .iter()
                 .filter(|info| info.categories().any(|category| category == *wanted))

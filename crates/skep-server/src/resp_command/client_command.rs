@@ -9,7 +9,8 @@ use super::client_filter::ClientFilter;
 use super::session::Replies;
 use super::table::COMMANDS;
 use super::{Arguments, Context, Session, decimal, excerpt};
-use crate::limits::{CLIENT_LIST_SIZE_MAX, CLIENTS_COPIED_MAX, PAUSE_MAX};
+use crate::account::Account;
+use crate::limits::{CLIENT_LIST_SIZE_MAX, CLIENT_WORK, CLIENTS_COPIED_MAX, PAUSE_MAX};
 use crate::orders::Pause;
 use crate::shared::{Client, Shared};
 
@@ -55,7 +56,7 @@ pub(super) fn run(
 ) -> Result<(), String> {
     let subcommand = String::from_utf8_lossy(arguments.get(1)).to_ascii_lowercase();
     match subcommand.as_str() {
-        "list" => writer.text(&list(arguments, context.shared)?),
+        "list" => writer.text(&list(arguments, context.shared, context.account)?),
         "kill" => return ClientFilter::kill(arguments, writer, session, context),
         "pause" => {
             pause(arguments, context)?;
@@ -127,7 +128,7 @@ fn of_own_connection(
 }
 
 /// Runs `CLIENT PAUSE timeout [WRITE|ALL]`.
-fn pause(arguments: Arguments<'_>, context: &Context<'_>) -> Result<(), String> {
+fn pause(arguments: Arguments<'_>, context: &mut Context<'_>) -> Result<(), String> {
     let writes_only = match arguments.count() {
         3 => false,
         4 if arguments.is(3, "write") => true,
@@ -145,7 +146,8 @@ fn pause(arguments: Arguments<'_>, context: &Context<'_>) -> Result<(), String> 
 
 /// Describes the connections, the oldest first, in whole lines of at most [`CLIENT_LIST_SIZE_MAX`] bytes together.
 /// Other threads that connect or close wait for a few copies only: the text is made while the lock is not held.
-fn list(arguments: Arguments<'_>, shared: &Shared) -> Result<String, String> {
+/// Spends the work from the account, except that of the text.
+fn list(arguments: Arguments<'_>, shared: &Shared, account: &mut Account) -> Result<String, String> {
     let mut text = String::new();
     if arguments.count() == 4 && arguments.is(2, "type") {
         if !super::client_filter::is_normal(arguments.get(3))? {
@@ -155,6 +157,7 @@ fn list(arguments: Arguments<'_>, shared: &Shared) -> Result<String, String> {
         let numbers: Option<Vec<u64>> =
             arguments.from(3).map(|number| decimal(number).and_then(|number| u64::try_from(number).ok())).collect();
         for number in numbers.ok_or("ERR Invalid client ID")? {
+            account.spend(CLIENT_WORK);
             let client = shared.clients().get(&number).filter(|client| !client.is_killed).cloned();
             if !client.is_none_or(|client| append(&mut text, number, &client, shared)) {
                 break;
@@ -167,6 +170,7 @@ fn list(arguments: Arguments<'_>, shared: &Shared) -> Result<String, String> {
     let mut next = 0;
     loop {
         let clients = shared.clients_from(next, CLIENTS_COPIED_MAX);
+        account.spend(CLIENT_WORK * clients.len());
         let Some((last, _)) = clients.last() else { return Ok(text) };
         next = last + 1;
         for (number, client) in clients.iter().filter(|(_, client)| !client.is_killed) {

@@ -1,13 +1,13 @@
 //! `CLIENT KILL`: the choice of connections, and their end.
 //!
-//! A command looks at up to [`CLIENTS_KILLED_MAX`] connections in a turn and continues in the next one.
+//! A command looks at connections until the account of the turn is spent, at some in any case, and continues in the next turn.
 
 use std::time::Duration;
 
 use skep_wire::resp::ReplyWriter;
 
 use super::{Arguments, Context, Session, decimal, excerpt};
-use crate::limits::{CLIENTS_COPIED_MAX, CLIENTS_KILLED_MAX};
+use crate::limits::{CLIENT_WORK, CLIENTS_COPIED_MAX, LOOK_WORK};
 use crate::shared::Client;
 use crate::transport::address::Address;
 
@@ -51,14 +51,13 @@ impl ClientFilter {
         let (mut next, mut killed) = std::mem::take(&mut session.kill_progress);
         let end = filter.number.map_or(u64::MAX, |number| number.saturating_add(1));
         next = next.max(filter.number.unwrap_or(0));
-        let mut looks = 0;
         // The lock is given back after a few connections.
-        while next < end && looks < CLIENTS_KILLED_MAX {
+        loop {
             let mut clients = context.shared.clients();
             let mut last = None;
             for (&number, client) in clients.range_mut(next..end).take(CLIENTS_COPIED_MAX) {
                 last = Some(number);
-                looks += 1;
+                context.account.spend(filter.work());
                 if !filter.passes(number, client, context) {
                     continue;
                 }
@@ -75,6 +74,9 @@ impl ClientFilter {
                 }
             }
             next = last.map_or(end, |last| last + 1);
+            if next >= end || context.account.is_spent() {
+                break;
+            }
         }
         if killed > 0 {
             context.wake_shards();
@@ -129,6 +131,12 @@ impl ClientFilter {
             index += 2;
         }
         Ok(filter)
+    }
+
+    /// Returns the work of a look at a connection, in bytes touched.
+    fn work(&self) -> usize {
+        let is_text = self.address.is_some() || self.local_address.is_some();
+        if is_text { CLIENT_WORK } else { LOOK_WORK }
     }
 
     fn passes(&self, number: u64, client: &Client, context: &Context<'_>) -> bool {

@@ -3,11 +3,12 @@
 
 use skep_wire::resp::ReplyWriter;
 
-use super::config_command::matches;
 use super::subcommands::Subcommand;
 use super::table::{COMMANDS, CommandInfo, CommandName};
 use super::{Arguments, wrong_argument_count};
-use crate::limits::{COMMAND_NAMES_MAX, PATTERN_SIZE_MAX};
+use crate::account::Account;
+use crate::glob::Pattern;
+use crate::limits::{COMMAND_NAMES_MAX, LOOK_WORK, PATTERN_SIZE_MAX};
 
 const HELP: [&str; 16] = [
     "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -29,7 +30,9 @@ const HELP: [&str; 16] = [
 ];
 
 /// Runs a subcommand, whose number of arguments was checked; without one, describes all commands.
-pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>) -> Result<(), String> {
+/// Spends the work from the account, except that of the text.
+pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, account: &mut Account) -> Result<(), String> {
+    account.spend(LOOK_WORK * (COMMANDS.len() + arguments.count()));
     if arguments.count() == 1 {
         writer.array(COMMANDS.len());
         COMMANDS.iter().for_each(|info| describe(info, writer));
@@ -39,7 +42,7 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>) -> Res
     match subcommand.as_str() {
         "count" => writer.integer(COMMANDS.len() as i64),
         "list" => {
-            let names: Vec<&str> = filtered(arguments)?.map(|info| info.name).collect();
+            let names: Vec<&str> = filtered(arguments, account)?.map(|info| info.name).collect();
             writer.array(names.len());
             names.iter().for_each(|name| writer.bulk(name.as_bytes()));
         }
@@ -77,20 +80,27 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>) -> Res
 }
 
 /// Returns the commands that pass the filter of `COMMAND LIST`.
-fn filtered<'a>(arguments: Arguments<'a>) -> Result<impl Iterator<Item = &'static CommandInfo> + 'a, String> {
+fn filtered<'a>(
+    arguments: Arguments<'a>,
+    account: &'a mut Account,
+) -> Result<impl Iterator<Item = &'static CommandInfo> + 'a, String> {
     let is_filter = arguments.count() == 5 && arguments.is(2, "filterby");
     let is_kind = |kind: &str| is_filter && arguments.is(3, kind);
     let (is_module, is_category, is_pattern) = (is_kind("module"), is_kind("aclcat"), is_kind("pattern"));
     if arguments.count() > 2 && !is_module && !is_category && !is_pattern {
         return Err("ERR syntax error".to_owned());
     }
+    // One that is too long matches nothing.
+    let is_usual = is_pattern && arguments.get(4).len() <= PATTERN_SIZE_MAX;
+    let pattern = if is_usual { arguments.get(4).to_ascii_lowercase() } else { Vec::new() };
+    let mut pattern = Pattern::new(&pattern, account);
     Ok(COMMANDS.iter().filter(move |info| match () {
         () if is_module => false,
-        () if is_category => info.categories().any(|category| arguments.is(4, category)),
-        () if is_pattern => {
-            let pattern = arguments.get(4);
-            pattern.len() <= PATTERN_SIZE_MAX && matches(pattern, info.name.as_bytes())
-        }
+        () if is_category => info.categories().any(|category| {
+            account.spend(LOOK_WORK);
+            arguments.is(4, category)
+        }),
+        () if is_pattern => pattern.matches(info.name.as_bytes(), account),
         () => true,
     }))
 }

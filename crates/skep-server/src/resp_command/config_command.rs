@@ -7,7 +7,8 @@ use skep_wire::resp::{BULK_SIZE_MAX, ReplyWriter};
 use super::{Arguments, Context, excerpt, wrong_argument_count};
 use crate::adjustable::{Adjustable, Setting};
 use crate::durability::Durability;
-use crate::limits::{BACKLOG, PATTERN_SIZE_MAX, PATTERNS_MAX, SLOW_LOG_LENGTH_MAX};
+use crate::glob::Pattern;
+use crate::limits::{BACKLOG, LOOK_WORK, PATTERN_SIZE_MAX, PATTERNS_MAX, SLOW_LOG_LENGTH_MAX};
 use crate::shared::Shared;
 
 const HELP: [&str; 11] = [
@@ -79,19 +80,24 @@ const SETTINGS: &[(&str, Change)] = &[
 ];
 
 /// Runs a subcommand, whose number of arguments was checked.
-pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, context: &Context<'_>) -> Result<(), String> {
+/// Spends the work from the account, except that of the text.
+pub(super) fn run(
+    arguments: Arguments<'_>,
+    writer: &mut ReplyWriter<'_>,
+    context: &mut Context<'_>,
+) -> Result<(), String> {
     let subcommand = String::from_utf8_lossy(arguments.get(1)).to_ascii_lowercase();
     if subcommand == "get" && arguments.count() > 2 + PATTERNS_MAX {
         return Err(wrong_argument_count("config|get"));
     }
     match subcommand.as_str() {
-        "get" => get(arguments, writer, context.shared),
+        "get" => get(arguments, writer, context),
         "set" => {
             set(arguments, context)?;
             writer.simple("OK");
         }
         "resetstat" => {
-            context.shared.reset_totals();
+            context.shared.reset_totals(context.account);
             writer.simple("OK");
         }
         "rewrite" => return Err("ERR Skep does not write its configuration file".to_owned()),
@@ -101,10 +107,17 @@ pub(super) fn run(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, contex
 }
 
 /// Writes the settings whose names match one of the patterns.
-fn get(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, shared: &Shared) {
-    let patterns = || arguments.from(2).filter(|pattern| pattern.len() <= PATTERN_SIZE_MAX);
-    let wanted = |name: &str| patterns().any(|pattern| matches(pattern, name.as_bytes()));
-    let found: Vec<&(&str, Change)> = SETTINGS.iter().filter(|(name, _)| wanted(name)).collect();
+fn get(arguments: Arguments<'_>, writer: &mut ReplyWriter<'_>, context: &mut Context<'_>) {
+    let Context { shared, account, .. } = context;
+    let mut is_wanted = [false; SETTINGS.len()];
+    for pattern in arguments.from(2).filter(|pattern| pattern.len() <= PATTERN_SIZE_MAX) {
+        let mut pattern = Pattern::new(&pattern.to_ascii_lowercase(), account);
+        for ((name, _), is_wanted) in SETTINGS.iter().zip(&mut is_wanted) {
+            *is_wanted |= pattern.matches(name.as_bytes(), account);
+        }
+    }
+    let found = SETTINGS.iter().zip(is_wanted).filter(|(_, is_wanted)| *is_wanted).map(|(setting, _)| setting);
+    let found: Vec<&(&str, Change)> = found.collect();
     writer.map(found.len());
     for (name, change) in found {
         writer.bulk(name.as_bytes());
@@ -123,7 +136,8 @@ enum Checked {
 }
 
 /// Changes settings, all or none.
-fn set(arguments: Arguments<'_>, context: &Context<'_>) -> Result<(), String> {
+fn set(arguments: Arguments<'_>, context: &mut Context<'_>) -> Result<(), String> {
+    context.account.spend(LOOK_WORK * arguments.count() * SETTINGS.len());
     if !arguments.count().is_multiple_of(2) {
         return Err("ERR syntax error".to_owned());
     }
@@ -257,50 +271,4 @@ fn level(shared: &Shared) -> Durability {
 /// Returns the last level with a log that was asked for.
 fn level_with_log(shared: &Shared) -> Durability {
     shared.log.as_ref().map_or(Durability::Always, |log| log.level_with_log())
-}
-
-/// Returns true if a name matches a pattern of `*`, `?` and characters in either case. Takes at most the product of the
-/// two lengths.
-pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut in_name) = (0, 0);
-    // The position to continue at when a `*` must take one more character.
-    let mut retry = None;
-    loop {
-        match (pattern.get(at), name.get(in_name)) {
-            (Some(b'*'), _) => {
-                at += 1;
-                retry = Some((at, in_name + 1));
-                continue;
-            }
-            (Some(b'?'), Some(_)) => {}
-            (Some(expected), Some(found)) if expected.eq_ignore_ascii_case(found) => {}
-            (None, None) => return true,
-            _ => match retry {
-                Some((after_star, next)) if next <= name.len() => {
-                    (at, in_name) = (after_star, next);
-                    retry = Some((after_star, next + 1));
-                    continue;
-                }
-                _ => return false,
-            },
-        }
-        at += 1;
-        in_name += 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn patterns() {
-        for pattern in ["save", "SAVE", "*", "s*", "*e", "s?v?", "s**e", "*a*e*", "save*"] {
-            assert!(matches(pattern.as_bytes(), b"save"), "{pattern}");
-        }
-        for pattern in ["", "sav", "saves", "?", "*x*", "s*x", "????e", "save?"] {
-            assert!(!matches(pattern.as_bytes(), b"save"), "{pattern}");
-        }
-        assert!(!matches("*a".repeat(10_000).as_bytes(), b"aaaaaaaaaaaaaaab"));
-    }
 }

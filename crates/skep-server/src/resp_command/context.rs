@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::table::CommandName;
 use super::{Arguments, monitor_command, slow_log_command};
+use crate::account::Account;
 use crate::command_metrics::TurnCalls;
-use crate::limits::{COSTLY_REPLY_SIZE, SMALL_REPLIES_SIZE_MAX};
+use crate::limits::{MONITOR_LINE_WORK, SLOW_ENTRY_WORK, TURN_PART_OF_CONNECTION, TURN_WORK, WAKE_WORK};
 use crate::orders::Pause;
 use crate::shard::Handover;
 use crate::shared::Shared;
@@ -46,9 +47,13 @@ pub(crate) struct Context<'a> {
     pub(crate) last_command: usize,
     /// Set when the connection ends after this reply.
     pub(crate) closing: bool,
-    /// Bytes of replies that are left for this turn of the shard, from the connection's first reply on.
-    pub(crate) turn_room: usize,
-    /// Set when a reply of the server waits for another turn.
+    /// The work of this turn of the shard.
+    pub(crate) account: &'a mut Account,
+    /// What was spent of it before the commands of the connection.
+    pub(crate) spent_before: usize,
+    /// The connection executes a command of the server in this turn, even if the account is spent.
+    pub(crate) is_first: bool,
+    /// Set when a command of the server waits for another turn.
     pub(crate) is_postponed: bool,
 }
 
@@ -59,7 +64,8 @@ impl Context<'_> {
     }
 
     /// Wakes all shards, because something has changed that each must notice.
-    pub(crate) fn wake_shards(&self) {
+    pub(crate) fn wake_shards(&mut self) {
+        self.account.spend(WAKE_WORK * self.handovers.len());
         self.handovers.iter().for_each(|handover| handover.waker.wake());
     }
 
@@ -74,7 +80,9 @@ impl Context<'_> {
             && !name.info().has("admin")
             && let Some(lines) = self.monitor_lines.take()
         {
+            let before = lines.len();
             monitor_command::append_line(lines, name, arguments, self);
+            self.account.spend(MONITOR_LINE_WORK * (lines.len() - before));
             self.monitor_lines = Some(lines);
         }
         if let Some(duration) = self.slow
@@ -82,6 +90,7 @@ impl Context<'_> {
             && !name.info().has("skip_slowlog")
         {
             self.slow_room -= 1;
+            self.account.spend(SLOW_ENTRY_WORK);
             slow_log_command::enter(name, arguments, duration, self);
         }
     }
@@ -105,14 +114,14 @@ impl Context<'_> {
         self.count_error(reply);
     }
 
-    /// Returns true if the server may reply to a command in this turn, in which the connection's replies so far are
-    /// `size` bytes. A costly reply needs room in the turn. Small replies have room of their own, so that a `PING` does
-    /// not wait.
-    pub(crate) fn may_reply(&mut self, is_costly: bool, arguments: usize, size: usize) -> bool {
-        self.is_postponed = size >= if is_costly { self.turn_room } else { self.turn_room.max(SMALL_REPLIES_SIZE_MAX) };
-        if is_costly {
-            self.turn_room = self.turn_room.saturating_sub(COSTLY_REPLY_SIZE * arguments.max(1));
-        }
+    /// Returns true if the server may execute another command of its own for the connection in this turn: the account is
+    /// not spent, and the connection has not had its part of it. Otherwise the connection is postponed. One command of a
+    /// connection goes on in any case if it `is_small`, so that a `PING` does not wait, or if it is the first connection
+    /// of the turn, so that none waits for ever.
+    pub(crate) fn may_execute(&mut self, is_small: bool) -> bool {
+        let spent = self.account.spent() - self.spent_before;
+        let is_left = !self.account.is_spent() && spent < TURN_WORK / TURN_PART_OF_CONNECTION;
+        self.is_postponed = !is_left && (spent > 0 || !is_small && !self.is_first);
         !self.is_postponed
     }
 }

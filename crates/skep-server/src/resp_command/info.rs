@@ -5,11 +5,13 @@ use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 use super::info_statistics::{command_stats, error_stats, latency_stats, stats};
+use super::table::COMMAND_COUNT;
 use super::{Arguments, REDIS_VERSION};
+use crate::account::Account;
 use crate::counter::Counter;
 use crate::delays::DelayCounts;
 use crate::durability::{Durability, Log, Snapshots};
-use crate::limits::TICK;
+use crate::limits::{INFO_WORK, LOOK_WORK, TICK};
 use crate::metrics::CacheMetrics;
 use crate::shared::Shared;
 use crate::spaces::Space;
@@ -38,11 +40,13 @@ const SECTIONS: [Section; 16] = [
 ];
 
 /// Returns the sections that were asked for. Without arguments, as in Redis, those of commands are left out.
-pub(super) fn text(arguments: Arguments<'_>, shared: &Shared) -> String {
+/// Spends the work from the account, except that of the text.
+pub(super) fn text(arguments: Arguments<'_>, shared: &Shared, account: &mut Account) -> String {
     let names = |names: &[&str]| (1..arguments.count()).any(|index| names.iter().any(|name| arguments.is(index, name)));
     let wants_default = arguments.count() == 1 || names(&["default"]);
     let wants_all = names(&["all", "everything"]);
     let mut text = String::new();
+    account.spend(INFO_WORK + LOOK_WORK * SECTIONS.len() * arguments.count());
     for (name, is_default, write) in SECTIONS {
         if wants_all || is_default && wants_default || names(&[name]) {
             if !text.is_empty() {
@@ -50,6 +54,10 @@ pub(super) fn text(arguments: Arguments<'_>, shared: &Shared) -> String {
             }
             text += &format!("# {name}\r\n");
             write(&mut text, shared);
+            if !is_default {
+                // It is about all commands.
+                account.spend(COMMAND_COUNT * shared.command_totals_work());
+            }
         }
     }
     text

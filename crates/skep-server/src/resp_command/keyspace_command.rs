@@ -34,8 +34,9 @@ use skep_wire::resp::{ReplyWriter, Version};
 
 use super::table::CommandName;
 use super::{Arguments, Progress, wire_error};
+use crate::account::Account;
 use crate::cursors::is_ordered;
-use crate::glob;
+use crate::glob::Pattern;
 use crate::keyspace::{END, KeyspaceOperation, UNKNOWN, WalkPage, WalkStart, decode_count};
 use crate::limits::{COUNT_TIMES, KEY_PATTERN_SIZE_MAX, KEYS_STEP, KEYSPACE_PAGE_SIZE, USUAL_PATTERN_SIZE};
 use crate::spaces::{Space, Spaces};
@@ -306,15 +307,14 @@ impl KeyspaceCommand {
     }
 
     /// Takes the reply to an operation. Returns true if the next step is to be submitted. `room` is the number of bytes
-    /// that the connection may hold in addition.
+    /// that the connection may hold in addition. The work on the keys is spent from the account.
     pub(super) fn reply(
         &self,
         arguments: Arguments<'_>,
         response: Response<'_>,
         progress: &mut Progress,
-        room: usize,
-        output: &mut Vec<u8>,
-        version: Version,
+        (room, account): (usize, &mut Account),
+        (output, version): (&mut Vec<u8>, Version),
     ) -> bool {
         let mut writer = ReplyWriter::new(output, version);
         let bytes = match response {
@@ -333,8 +333,10 @@ impl KeyspaceCommand {
             return self.sum_up(bytes, progress);
         }
         let page = WalkPage::decode(bytes);
-        let pattern = self.pattern(arguments);
-        let keys = page.keys().filter(|key| pattern.is_none_or(|pattern| glob::matches(pattern, key)));
+        account.spend(bytes.len());
+        let mut pattern = self.pattern(arguments).map(|pattern| Pattern::new(pattern, account));
+        let is_wanted = |key: &&[u8]| pattern.as_mut().is_none_or(|pattern| pattern.matches(key, account));
+        let keys: Vec<&[u8]> = page.keys().filter(is_wanted).collect();
         match self.kind {
             Kind::Scan { .. } if page.next == UNKNOWN => {
                 progress.refused = true;
@@ -353,13 +355,13 @@ impl KeyspaceCommand {
                     *so_far = next;
                     return true;
                 }
-                write_page(next.map_or(0, |next| next.cursor(self.space)), keys, &mut writer);
+                write_page(next.map_or(0, |next| next.cursor(self.space)), &keys, &mut writer);
                 false
             }
-            Kind::Keys => self.collect(page, keys, &mut progress.keyspace, room, version),
+            Kind::Keys => self.collect(page, &keys, &mut progress.keyspace, room, version),
             Kind::RandomKey { random } => {
-                let count = keys.clone().count();
-                if let Some(key) = keys.into_iter().nth(((u128::from(random) * count as u128) >> u64::BITS) as usize) {
+                let index = (u128::from(random) * keys.len() as u128) >> u64::BITS;
+                if let Some(key) = keys.get(index as usize) {
                     writer.bulk(key);
                     return false;
                 }
@@ -411,16 +413,16 @@ impl KeyspaceCommand {
     }
 
     /// Takes a page of `KEYS`.
-    fn collect<'a>(
+    fn collect(
         &self,
         page: WalkPage<'_>,
-        keys: impl Iterator<Item = &'a [u8]> + Clone,
+        keys: &[&[u8]],
         progress: &mut KeyspaceProgress,
         room: usize,
         version: Version,
     ) -> bool {
         // The memory of a block may double when it grows.
-        let growth = 2 * keys.clone().map(|key| key.len() + ENCODING_SIZE).sum::<usize>();
+        let growth = 2 * keys.iter().map(|key| key.len() + ENCODING_SIZE).sum::<usize>();
         let block = progress.blocks.back().map_or(0, Vec::capacity);
         let is_forgotten = page.next == UNKNOWN;
         if growth > 0 && growth + block > room || is_forgotten {
@@ -428,7 +430,7 @@ impl KeyspaceCommand {
             *progress = KeyspaceProgress { error, ..KeyspaceProgress::default() };
             return false;
         }
-        keys.for_each(|key| progress.push(key, version));
+        keys.iter().for_each(|key| progress.push(key, version));
         let next = progress.position.after(page.next, self.space, self.spaces.shard_count);
         progress.position = next.unwrap_or_default();
         next.is_some()
@@ -441,7 +443,7 @@ impl KeyspaceCommand {
         match (self.kind, progress.error) {
             (_, Some(message)) => ReplyWriter::new(output, version).error(message),
             (Kind::Scan { is_none: true, .. }, _) => {
-                write_page(0, [].into_iter(), &mut ReplyWriter::new(output, version));
+                write_page(0, &[], &mut ReplyWriter::new(output, version));
             }
             _ if *refused => {}
             (Kind::Scan { .. } | Kind::RandomKey { .. }, _) => {}
@@ -467,11 +469,11 @@ impl KeyspaceCommand {
 /// Most bytes that the encoding of a key takes besides the key.
 const ENCODING_SIZE: usize = "$460\r\n\r\n".len();
 
-fn write_page<'a>(cursor: u64, keys: impl Iterator<Item = &'a [u8]> + Clone, writer: &mut ReplyWriter<'_>) {
+fn write_page(cursor: u64, keys: &[&[u8]], writer: &mut ReplyWriter<'_>) {
     writer.array(2);
     writer.bulk(cursor.to_string().as_bytes());
-    writer.array(keys.clone().count());
-    keys.for_each(|key| writer.bulk(key));
+    writer.array(keys.len());
+    keys.iter().for_each(|key| writer.bulk(key));
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ mod string_command;
 mod subcommands;
 pub(crate) mod table;
 mod vector_command;
+mod work;
 
 pub(crate) use context::Context;
 pub(crate) use key_command::KeyCommand;
@@ -55,10 +56,9 @@ use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE, Response, WireError};
 use skep_wire::resp::{Argument, ReplyWriter, Version};
 
+use crate::account::{Account, operations_work};
 use crate::keyspace::KeyspaceOperation;
-use crate::limits::{
-    BIT_FIELD_ARGUMENT_SIZE, COSTLY_COMMAND_WORK, ELEMENT_SIZE_MAX, SERVER_ARGUMENTS_MAX, SMALL_ARGUMENT_SIZE_MAX,
-};
+use crate::limits::{BIT_FIELD_ARGUMENT_SIZE, ELEMENT_SIZE_MAX, OPERATION_WORK, SERVER_ARGUMENTS_MAX};
 use crate::spaces::{Space, Spaces};
 use crate::transaction::Isolated;
 use crate::unix_time::UnixTime;
@@ -343,25 +343,6 @@ impl Action {
         waits
     }
 
-    /// Returns true if the reply of the server may be large, or takes long to make.
-    pub(crate) fn is_costly(&self, arguments: Arguments<'_>) -> bool {
-        use CommandName::{Acl, Command, Config, Info, Latency, SlowLog};
-        match self {
-            Action::Server(Info | Command | Config | Acl | SlowLog | Latency) => true,
-            Action::Server(CommandName::Client) => arguments.is(1, "list"),
-            Action::Server(CommandName::Ping | CommandName::Echo) => {
-                arguments.from(1).any(|argument| argument.len() > SMALL_ARGUMENT_SIZE_MAX)
-            }
-            _ => false,
-        }
-    }
-
-    /// Returns the number of operations for which the command counts in a transaction, if the server executes it itself.
-    pub(crate) fn server_work(&self, arguments: Arguments<'_>) -> usize {
-        let is_costly = matches!(self, Action::Server(CommandName::Client)) || self.is_costly(arguments);
-        if is_costly { COSTLY_COMMAND_WORK } else { 1 }
-    }
-
     /// Returns true if the commands after it belong to the next parsed batch, because they must not be decoded or
     /// executed before its reply is made: it counts the pairs of the stores, or decides if later commands are
     /// allowed, must wait, or find the connection at its end.
@@ -429,21 +410,24 @@ impl Action {
     }
 
     /// Writes the part of the reply that belongs to the operation at `index`. Returns true if it has to be submitted
-    /// again, to continue from its position. `room` is the number of bytes that the connection may hold in addition.
+    /// again, to continue from its position. `room` is the number of bytes that the connection may hold in addition. Spends
+    /// the work from the account.
     pub(crate) fn reply(
         &self,
         arguments: Arguments<'_>,
         index: usize,
         response: Response<'_>,
         progress: &mut Progress,
-        room: usize,
+        (room, account): (usize, &mut Account),
         (output, version): (&mut Vec<u8>, Version),
     ) -> bool {
         match self {
             Action::Keys(_, command) => {
                 command.reply(arguments.count(), index, response, progress, &mut ReplyWriter::new(output, version))
             }
-            Action::Keyspace(command) => command.reply(arguments, response, progress, room, output, version),
+            Action::Keyspace(command) => {
+                command.reply(arguments, response, progress, (room, account), (output, version))
+            }
             _ => false,
         }
     }
@@ -481,8 +465,12 @@ impl Action {
             Action::Keyspace(command) => {
                 context.count_command(command.name, arguments, 0);
             }
-            Action::Queued(_) => ReplyWriter::new(output, session.version).simple("QUEUED"),
+            Action::Queued(_) => {
+                context.account.spend(OPERATION_WORK);
+                ReplyWriter::new(output, session.version).simple("QUEUED");
+            }
             Action::Select(space) => {
+                context.account.spend(OPERATION_WORK);
                 if let Some(client) = context.shared.clients().get_mut(&context.connection) {
                     client.space = *space;
                 }
@@ -490,7 +478,9 @@ impl Action {
                 ReplyWriter::new(output, session.version).simple("OK");
             }
             Action::Server(name) => {
+                let before = output.len();
                 let reply = server_command::run(*name, arguments, output, session, context);
+                context.account.spend(operations_work(1, name.text_work(output.len() - before)));
                 if context.is_postponed || context.held_until.is_some() {
                     return;
                 }
@@ -500,6 +490,7 @@ impl Action {
                 }
             }
             Action::Refuse(message) => {
+                context.account.spend(OPERATION_WORK);
                 match CommandName::find(arguments.get(0)) {
                     Some(name) if is_rejection(message) => {
                         context.shared.metrics(context.shard).commands.of(name as usize).rejected.add(1);

@@ -69,9 +69,9 @@ pub(super) fn run(
             writer.simple("OK");
             context.closing = true;
         }
-        CommandName::Info => writer.text(&info::text(arguments, context.shared)),
+        CommandName::Info => writer.text(&info::text(arguments, context.shared, context.account)),
         CommandName::Client => return client_command::run(arguments, &mut writer, session, context),
-        CommandName::Command => return command_command::run(arguments, &mut writer),
+        CommandName::Command => return command_command::run(arguments, &mut writer, context.account),
         CommandName::Config => return config_command::run(arguments, &mut writer, context),
         CommandName::Acl => return admin_command::acl(arguments, &mut writer, context),
         CommandName::SlowLog => return slow_log_command::slow_log(arguments, &mut writer, context),

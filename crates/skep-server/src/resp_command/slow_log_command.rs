@@ -8,7 +8,7 @@ use super::shown::arguments_shown;
 use super::table::{COMMANDS, CommandName};
 use super::{Arguments, Context, excerpt};
 use crate::delays::DelayCounts;
-use crate::limits::{SLOW_ARGUMENT_SIZE_MAX, SLOW_ARGUMENTS_MAX, SLOW_LOG_LENGTH_MAX};
+use crate::limits::{LOOK_WORK, SLOW_ARGUMENT_SIZE_MAX, SLOW_ARGUMENTS_MAX, SLOW_LOG_LENGTH_MAX, TEXT_WORK};
 use crate::slow_log::SlowCommand;
 
 const SLOW_LOG_HELP: [&str; 11] = [
@@ -50,7 +50,7 @@ operations.\n";
 pub(super) fn slow_log(
     arguments: Arguments<'_>,
     writer: &mut ReplyWriter<'_>,
-    context: &Context<'_>,
+    context: &mut Context<'_>,
 ) -> Result<(), String> {
     let log = &context.shared.slow_log;
     match arguments.get(1).to_ascii_lowercase().as_slice() {
@@ -68,7 +68,7 @@ pub(super) fn slow_log(
         }
         b"len" => writer.integer(log.len() as i64),
         b"reset" => {
-            log.clear();
+            context.account.spend(TEXT_WORK * log.clear());
             writer.simple("OK");
         }
         _ => writer.lines(&SLOW_LOG_HELP),
@@ -116,7 +116,7 @@ pub(super) fn enter(name: CommandName, arguments: Arguments<'_>, duration: Durat
 pub(super) fn latency(
     arguments: Arguments<'_>,
     writer: &mut ReplyWriter<'_>,
-    context: &Context<'_>,
+    context: &mut Context<'_>,
 ) -> Result<(), String> {
     match arguments.get(1).to_ascii_lowercase().as_slice() {
         b"latest" | b"history" => writer.array(0),
@@ -124,6 +124,8 @@ pub(super) fn latency(
         b"doctor" => writer.text(DOCTOR),
         b"graph" => return Err(format!("ERR No samples available for event '{}'", excerpt(arguments.get(2), 128))),
         b"histogram" => {
+            let looks = COMMANDS.len() * (arguments.count() - 2);
+            context.account.spend(LOOK_WORK * looks + COMMANDS.len() * context.shared.command_totals_work());
             let is_wanted =
                 |name: &str| arguments.count() == 2 || (2..arguments.count()).any(|index| arguments.is(index, name));
             let found: Vec<(&str, DelayCounts)> = (0..COMMANDS.len())

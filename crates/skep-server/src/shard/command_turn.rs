@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Parts, Shard};
+use crate::account::Account;
 use crate::command_metrics::TurnCalls;
 use crate::orders::Pause;
 use crate::resp_command::Context;
@@ -43,13 +44,14 @@ impl Shard {
 
 impl CommandTurn {
     /// Begins the commands of a connection, which has this number and has waited since `read_at`. `slow_room` commands may
-    /// be entered in the slow log, and `turn_room` bytes of replies are left.
+    /// be entered in the slow log, and the commands spend from the account. The first connection of a turn makes progress in
+    /// any case, if it `is_first`.
     pub(super) fn context<'a>(
         &self,
         parts: &'a Parts,
         (connection, read_at): (u64, Instant),
         (calls, monitor_lines): (&'a mut TurnCalls, &'a mut Vec<u8>),
-        (slow_room, turn_room): (usize, usize),
+        (slow_room, account, is_first): (usize, &'a mut Account, bool),
     ) -> Context<'a> {
         calls.begin_connection();
         Context {
@@ -69,7 +71,9 @@ impl CommandTurn {
             executed: None,
             last_command: 0,
             closing: false,
-            turn_room,
+            spent_before: account.spent(),
+            account,
+            is_first,
             is_postponed: false,
         }
     }

@@ -20,7 +20,7 @@ use super::{Parts, Shard};
 use crate::connection::Connection;
 use crate::connections::Token;
 use crate::endpoint::Endpoint;
-use crate::limits::{ARRIVALS_IN_TURN_MAX, TURN_SIZE_MAX};
+use crate::limits::{ARRIVALS_IN_TURN_MAX, TURN_ARRIVALS_WORK};
 use crate::parsed_batch::ParsedBatch;
 use crate::transport::datagram::{Datagram, Datagrams};
 use crate::transport::{Event, Transport};
@@ -31,7 +31,7 @@ impl Shard {
         let Some(mut datagrams) = self.parts.datagrams.take() else { return };
         datagrams.begin_turn();
         let mut arrival = datagrams.lend_memory();
-        let (mut count, mut size) = (0, 0);
+        let mut count = 0;
         for _ in 0..ARRIVALS_IN_TURN_MAX {
             let Some((bytes, from)) = datagrams.receive(&mut arrival) else { break };
             if bytes.is_empty() {
@@ -44,8 +44,8 @@ impl Shard {
                     self.metrics().datagrams.dropped[reason as usize].add(1);
                 }
             }
-            size += bytes.len();
-            if size >= TURN_SIZE_MAX {
+            self.account.spend_operations(1, bytes.len());
+            if self.account.spent() >= TURN_ARRIVALS_WORK {
                 break;
             }
         }

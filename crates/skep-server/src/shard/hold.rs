@@ -36,7 +36,7 @@ use super::{Message, Shard, Visitor};
 use crate::connection::{Connection, Next};
 use crate::connections::Token;
 use crate::dispatch::Refusal;
-use crate::limits::{HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX, TURN_SIZE_MAX};
+use crate::limits::{HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX};
 use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
 use crate::spaces::{ShardPart, SpaceReplies, Stores};
@@ -358,7 +358,7 @@ impl Shard {
         endpoint.connection.retry(&self.shard_budget);
         let connection = (endpoint.connection.number, endpoint.connection.read_at());
         let counters = (&mut self.calls, &mut self.monitor_lines);
-        let mut context = turn.context(&self.parts, connection, counters, (bounds.slow_room, TURN_SIZE_MAX));
+        let mut context = turn.context(&self.parts, connection, counters, (bounds.slow_room, &mut self.account, true));
         let begun = bounds.executed;
         let (isolation, replied) = run(
             &mut endpoint.connection,

@@ -19,7 +19,7 @@ use crate::connection::Connection;
 use crate::connections::Token;
 use crate::endpoint::Endpoint;
 use crate::front_end::FrontEnd;
-use crate::limits::ARRIVALS_IN_TURN_MAX;
+use crate::limits::{ARRIVALS_IN_TURN_MAX, CLIENT_WORK, TURN_ARRIVALS_WORK};
 use crate::memcached_batch::MemcachedBatch;
 use crate::memcached_statistics::Count;
 use crate::parsed_batch::ParsedBatch;
@@ -95,6 +95,9 @@ impl Shard {
     /// Begins a connection for each datagram of a memcached client that has arrived, up to a bound.
     pub(super) fn receive_memcached_datagrams(&mut self, now: Instant) {
         for _ in 0..ARRIVALS_IN_TURN_MAX {
+            if self.account.spent() >= TURN_ARRIVALS_WORK {
+                return;
+            }
             let Some(received) = self.parts.memcached_socket.as_mut().and_then(MemcachedSocket::receive) else {
                 return;
             };
@@ -102,6 +105,7 @@ impl Shard {
             match received {
                 Ok(datagram) => {
                     let (peer, local) = datagram.addresses();
+                    self.account.spend_operations(1, CLIENT_WORK);
                     let number = shared.enter_datagram(peer, local);
                     let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(&shared.settings));
                     self.metrics().memcached.add(Count::Datagrams);

@@ -8,14 +8,16 @@
 //!
 //! A turn is bounded, and so is the number of turns that a request waits:
 //!
+//! - **Work.** All that a turn does is spent from one [account](crate::account). It takes connections on until half of the
+//!   account is spent: for the bytes that they have sent, for decoding them, and for their operations. The rest is for
+//!   what the stores touch, and for commands that the server executes itself, such as `CLIENT LIST`, a pattern of
+//!   `KEYS`, or memcached's `stats`. A connection whose next command has to wait is *postponed*: it is tried first in one
+//!   of the next turns. None gets more than a part of the turn for such commands.
 //! - **Operations.** The connections of a turn submit as many operations as the window has room for, each at most its
 //!   share, and the other shards as many again.
-//! - **Bytes.** A turn reads and decodes about [`TURN_SIZE_MAX`] bytes, submits as many, and writes as many. The last
+//! - **Bytes.** A turn submits about [`TURN_SIZE_MAX`] bytes, and writes as many. The last
 //!   connection may exceed each limit by one read, one operation or its whole output. The stores bound the bytes that
 //!   they copy ([`crate::spaces::SpaceReplies`]).
-//! - **Replies of the server.** Large ones, such as that of `CLIENT LIST`, are encoded while the replies of the turn
-//!   have less than [`TURN_SIZE_MAX`] bytes. A connection whose next reply has to wait is *postponed*: it is tried
-//!   first in one of the next turns.
 //! - **Order.** Connections are served in rotation: one that was served is put at the tail of the queue, and each turn
 //!   serves at least the first one. Only connections whose operations are to be refused are put at the head: a refusal
 //!   is cheap, and useful only if it is sent soon. Forwarded batches are taken from each of the other shards in
@@ -48,7 +50,7 @@ use crate::endpoint::Endpoint;
 use crate::exchange::Peer;
 use crate::limits::{
     ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, STUCK_MAX,
-    SUBMISSION_SIZE_MAX, TURN_SIZE_MAX,
+    SUBMISSION_SIZE_MAX, TURN_INTAKE_WORK, TURN_SIZE_MAX,
 };
 use crate::reply_queue::ReplyRange;
 use crate::spaces::Stores;
@@ -76,12 +78,12 @@ impl Shard {
     /// keep this shard's connections waiting.
     pub(super) fn gather(&mut self, now: Instant) {
         let operations_max = self.window.room();
-        let (mut operations, mut size) = (0, 0);
+        let mut operations = 0;
         while self.batch.len() < RESUMED_MAX
             && operations < operations_max.div_ceil(RESUMED_PART).max(1)
             && let Some(token) = self.postponed.pop_front()
         {
-            operations += self.take_on(token, now).0;
+            operations += self.take_on(token, now);
         }
         self.resumed = self.batch.len();
         if self.may_retry(now) {
@@ -95,22 +97,21 @@ impl Shard {
         self.promised.fill(0);
         // In every other turn those that have waited for a slot come first: others may want the same slots.
         if self.turns.is_multiple_of(2) {
+            let spent_before = self.account.spent();
             while operations < operations_max.div_ceil(RESUMED_PART)
-                && size < TURN_SIZE_MAX / RESUMED_PART
+                && self.account.spent() - spent_before < TURN_INTAKE_WORK / RESUMED_PART
                 && let Some(token) = self.next_with_slot()
             {
-                let work = self.take_on(token, now);
-                operations += work.0;
-                size += work.1;
+                operations += self.take_on(token, now);
             }
         }
         let first = self.batch.len();
-        while (self.batch.len() == first || operations < operations_max && size < TURN_SIZE_MAX)
+        let may_take =
+            |shard: &Shard, operations| operations < operations_max && shard.account.spent() < TURN_INTAKE_WORK;
+        while (self.batch.len() == first || may_take(self, operations))
             && let Some(token) = self.ready.pop_front()
         {
-            let work = self.take_on(token, now);
-            operations += work.0;
-            size += work.1;
+            operations += self.take_on(token, now);
         }
         while let Some(token) = self.next_with_slot() {
             self.ready.push_back(token);
@@ -140,13 +141,13 @@ impl Shard {
         })
     }
 
-    /// Reads and decodes a connection and adds it to the batch. Returns the numbers of operations and bytes for which
-    /// it counts.
-    fn take_on(&mut self, token: Token, now: Instant) -> (usize, usize) {
+    /// Reads and decodes a connection and adds it to the batch. Spends the work, also that of its operations. Returns the
+    /// number of operations for which it counts.
+    fn take_on(&mut self, token: Token, now: Instant) -> usize {
         let share = self.window.share();
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
         let needs_password = self.parts.shared.access.needs_password();
-        let Some(endpoint) = self.connections.get_mut(token) else { return (0, 0) };
+        let Some(endpoint) = self.connections.get_mut(token) else { return 0 };
         endpoint.is_queued = false;
         endpoint.connection.retry(&self.shard_budget);
         if self.shard_budget.is_exhausted() {
@@ -157,9 +158,10 @@ impl Shard {
         if let Some(hello) = endpoint.connection.decode(metrics, self.time, needs_password, &mut self.shard_budget)
             && self.handshake(token, &hello, now)
         {
-            return (1, 0);
+            self.account.spend_operations(1, 0);
+            return 1;
         }
-        let Some(connection) = self.connections.connection_mut(token) else { return (1, 0) };
+        let Some(connection) = self.connections.connection_mut(token) else { return 1 };
         connection.record_memory(&mut self.shard_budget);
         let is_waiting = connection.wants_submission();
         self.batch.push(Submission {
@@ -173,7 +175,8 @@ impl Shard {
         });
         // A connection without operations costs time too.
         let operations = if is_waiting { connection.submission_max(share) } else { 1 };
-        (operations, connection.take_work())
+        self.account.spend_operations(operations, connection.take_work());
+        operations
     }
 
     /// Returns true if the forwarded batches of other shards come before the connections in this turn.
@@ -223,6 +226,7 @@ impl Shard {
         let mut requests = std::mem::take(&mut self.requests).recycle();
         if inbox_is_first {
             submit_arrivals(arrivals.by_ref(), operations_max, &mut requests);
+            self.account.spend_operations(requests.len(), 0);
         }
         destinations.clear();
         let share = window.share();
@@ -283,10 +287,14 @@ impl Shard {
             }
         }
         if !inbox_is_first {
+            let before = requests.len();
             submit_arrivals(arrivals, operations_max, &mut requests);
+            self.account.spend_operations(requests.len() - before, 0);
         }
         if requests.len() > 0 {
-            self.executed = stores.execute(&requests, replies, now).operations;
+            let executed = stores.execute(&requests, replies, now);
+            self.executed = executed.operations;
+            self.account.spend(executed.bytes.max(size));
             metrics.operations.add(self.executed as u64);
             stores.publish(shared);
         }
@@ -314,7 +322,7 @@ impl Shard {
         let metrics = shared.metrics(usize::from(self.parts.index));
         let share = self.window.share();
         let turn = self.command_turn(now);
-        let (mut written, mut turn_room) = (0, TURN_SIZE_MAX);
+        let mut written = 0;
         let (mut postponed_again, mut returned_again) = (0, 0);
         let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
         // A visit may have begun that is not done.
@@ -342,9 +350,13 @@ impl Shard {
             // Replies of the server itself, such as to PING, rest on nothing.
             let rests_on_nothing = !connection.awaits_replies() && !connection.has_isolated();
             let read_at = connection.read_at();
-            let counters = (&mut self.calls, &mut self.monitor_lines);
-            let mut context =
-                turn.context(&self.parts, (connection.number, read_at), counters, (bounds.slow_room, turn_room));
+            let (counters, account) = ((&mut self.calls, &mut self.monitor_lines), &mut self.account);
+            let mut context = turn.context(
+                &self.parts,
+                (connection.number, read_at),
+                counters,
+                (bounds.slow_room, account, index == 0),
+            );
             let mut replied = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
             let mut isolation = Isolation::Over;
             if connection.has_isolated() {
@@ -368,7 +380,6 @@ impl Shard {
             {
                 connection.starve();
             }
-            turn_room = context.turn_room;
             bounds.slow_room = context.slow_room;
             let held_until = context.held_until;
             endpoint.activity.record(context.last_command, turn.served_at);

@@ -247,7 +247,7 @@ impl Shard {
             *shortage = Some(Shortage::Replies);
             return None;
         }
-        let (connection, rooms) = ((visit.number, visit.read_at), (bounds.slow_room, TURN_SIZE_MAX));
+        let (connection, rooms) = ((visit.number, visit.read_at), (bounds.slow_room, &mut self.account, true));
         let counters = (&mut self.calls, &mut self.monitor_lines);
         let mut context = turn.context(&self.parts, connection, counters, rooms);
         let (partition, own) = (&self.parts.partition, ShardSet::one(self.parts.index));

@@ -9,7 +9,7 @@ use skep_wire::resp::ReplyWriter;
 
 use super::Queue;
 use super::run::{Course, Environment, Step, count_error, keys, step, too_much};
-use crate::limits::{ISOLATED_REPLY_MAX, KEYSPACE_STEP_WORK, TRANSACTION_PART_MAX};
+use crate::limits::{ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, KEYSPACE_STEP_WORK, TRANSACTION_PART_MAX};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, CommandRequest, Operands, Progress, Session};
 use crate::spaces::Space;
@@ -200,10 +200,15 @@ fn keyspace(
         let CommandRequest::Keyspace(space, shard, operation) = request else { unreachable!("it is on all keys") };
         let room = ISOLATED_REPLY_MAX.saturating_sub(progress.capacity());
         let mut goes_on = true;
+        let account = &mut *environment.context.account;
+        let before = account.spent();
         let executed = environment.stores.execute_on_all_keys(space, shard, operation, environment.now, |bytes| {
             let response = Ok(Reply::Value(bytes));
-            goes_on = action.reply(arguments, *next, response, progress, room, (&mut *output, version));
+            goes_on =
+                action.reply(arguments, *next, response, progress, (room, &mut *account), (&mut *output, version));
         });
+        let work = environment.context.account.spent() - before;
+        environment.left = environment.left.saturating_sub(work / ISOLATED_WORK_SIZE);
         environment.executed += executed.operations;
         if executed.operations == 0 {
             *is_reply_begun |= output.len() > begin;
@@ -271,7 +276,8 @@ fn reply(
     environment: &mut Environment<'_, '_, '_>,
 ) {
     let mut progress = Progress::default();
-    action.reply(arguments, 0, response, &mut progress, 0, (&mut *output, session.version));
+    let account = &mut *environment.context.account;
+    action.reply(arguments, 0, response, &mut progress, (0, account), (&mut *output, session.version));
     action.finish(arguments, &progress, output, session, environment.context);
 }
 
