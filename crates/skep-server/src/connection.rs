@@ -141,11 +141,6 @@ impl Connection {
         self.readiness.on_event(event);
     }
 
-    /// Returns true if the client has closed its side.
-    pub(crate) fn is_peer_finished(&self) -> bool {
-        self.readiness.is_peer_finished
-    }
-
     /// Reads a last time, also bytes that no event has reported: the server stops.
     pub(crate) fn end_input(
         &mut self,

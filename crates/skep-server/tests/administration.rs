@@ -268,7 +268,7 @@ fn a_pause_of_writes_lets_reads_through() {
     }
 }
 
-/// A held connection gets the replies that were made before, and ends when its client leaves.
+/// A held connection gets the replies that were made before, and ends when its client resets it.
 #[test]
 fn clients_may_leave_during_a_pause_and_take_their_replies() {
     let server = server(2, SMALL);
@@ -295,6 +295,8 @@ fn clients_may_leave_during_a_pause_and_take_their_replies() {
             if index % 2 == 0 {
                 expect_silence(&mut resp);
             }
+            // A client that only closes its end may still read. This one resets the connection.
+            rustix::net::sockopt::set_socket_linger(&resp.0, Some(Duration::ZERO)).unwrap();
         }
         while count(&mut pauser) > 2 {
             std::thread::sleep(Duration::from_millis(1));
@@ -304,9 +306,46 @@ fn clients_may_leave_during_a_pause_and_take_their_replies() {
     let mut received = [0; 5];
     reader.0.read_exact(&mut received).unwrap();
     assert_eq!(&received, b"+OK\r\n");
-    // The reader's write was executed, and none of those whose clients have left.
+    // The reader's write was executed, and none of those whose clients have reset their connections.
     pauser.expect("DBSIZE\r\n", ":2\r\n");
     server.stop();
+}
+
+/// As `printf … | nc` does: the client sends all it has to say, and ends its side.
+#[test]
+fn a_client_that_only_ends_its_requests_gets_all_replies() {
+    for shards in [1, 3] {
+        let server = server(shards, SMALL);
+        let mut pauser = Resp::connect(&server);
+        for ends_first in [true, false] {
+            let end = |resp: &Resp, is_now| {
+                if is_now {
+                    resp.0.shutdown(std::net::Shutdown::Write).unwrap();
+                }
+            };
+            pauser.expect("CLIENT PAUSE 1000000 WRITE\r\n", "+OK\r\n");
+            let mut paused: Vec<Resp> = (0..6).map(|_| Resp::connect(&server)).collect();
+            for (index, resp) in paused.iter_mut().enumerate() {
+                let commands =
+                    format!("PING\r\nSET key{index} v\r\nMSET a 1 b 2 c 3\r\nDEBUG SLEEP 0.01\r\nGET key{index}\r\n");
+                resp.0.write_all(commands.as_bytes()).unwrap();
+                end(resp, ends_first);
+                resp.expect_bytes("+PONG\r\n");
+                end(resp, !ends_first);
+            }
+            let mut sleeper = Resp::connect(&server);
+            sleeper.0.write_all(b"PING\r\nDEBUG SLEEP 0.01\r\nPING\r\n").unwrap();
+            end(&sleeper, true);
+            sleeper.expect_bytes("+PONG\r\n+OK\r\n+PONG\r\n");
+            sleeper.expect_end();
+            pauser.expect("CLIENT UNPAUSE\r\n", "+OK\r\n");
+            for mut resp in paused {
+                resp.expect_bytes("+OK\r\n+OK\r\n+OK\r\n$1\r\nv\r\n");
+                resp.expect_end();
+            }
+        }
+        server.stop();
+    }
 }
 
 #[test]

@@ -3,8 +3,10 @@
 //! - `CLIENT PAUSE` holds connections whose next command must wait. All are released at its end.
 //! - `DEBUG SLEEP` holds its own connection.
 //!
-//! A held connection counts as queued, so that its events do not serve it. But it takes replies that were made before, and
-//! it is closed when its client leaves. A stopping server holds none.
+//! A held connection counts as queued, so that its events do not serve it. But it takes replies that were made before. A
+//! client that has only ended its requests (`printf … | nc`) gets all replies; one that has closed the connection looks the
+//! same until something is sent to it. So a connection is closed while it is held only if the transport reports an error,
+//! such as the reset that follows a reply or a keepalive probe. A stopping server holds none.
 
 use std::time::{Duration, Instant};
 
@@ -73,23 +75,18 @@ impl Shard {
         }
     }
 
-    /// Marks a connection as held. Closes it if its client has left, and returns false.
+    /// Marks a connection as held, unless it has ended: then returns false.
     fn hold(&mut self, token: Token) -> bool {
         let Some(endpoint) = self.connections.get_mut(token) else { return false };
-        if endpoint.connection.is_peer_finished() {
-            self.close(token);
-            return false;
-        }
         (endpoint.is_queued, endpoint.is_held) = (true, true);
         true
     }
 
-    /// Takes an event of a held connection: it is closed if its client has left, and writes what waits to be written.
+    /// Takes an event of a held connection: it is closed if the transport has ended, and writes what waits to be written.
     pub(super) fn on_event_of_held(&mut self, token: Token, event: Event, now: Instant) {
         let Some(endpoint) = self.connections.get_mut(token) else { return };
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-        let has_left = event.is_finished || event.is_over;
-        if has_left || endpoint.flush(metrics, now, &mut self.shard_budget) == Next::Close {
+        if event.is_over || endpoint.flush(metrics, now, &mut self.shard_budget) == Next::Close {
             self.close(token);
             // Its entry is removed with those of others, so that each costs little.
             self.held.left += 1;
