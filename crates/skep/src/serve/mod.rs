@@ -2,7 +2,9 @@
 //!
 //! SIGTERM and SIGINT stop the server in order, and the process exits with 0. A second SIGINT during the stop exits
 //! immediately with 1. Until the server accepts connections, a signal ends the process immediately with 0, even while
-//! it touches its memory. Under systemd (`Type=notify`) the program reports that it is ready and that it stops. The log
+//! it touches its memory. Signals that would end a process without a handler, and that a user, a terminal or a tool may send
+//! by mistake, are ignored with a line in the log: SIGHUP does not read the settings again. SIGQUIT and SIGABRT still end
+//! the process at once, with a core dump. Under systemd (`Type=notify`) the program reports that it is ready and that it stops. The log
 //! is written to standard error; it covers the control plane only.
 
 mod allocator;
@@ -16,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use skep::RegionError;
 use skep_server::{Server, ServerSettings, StartError};
@@ -92,8 +94,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     notify(NotifyState::Ready);
 
     // `SHUTDOWN` ends the wait without a signal.
-    let name = signals.forever().next().map_or(Some("SHUTDOWN"), signal_hook::low_level::signal_name);
-    tracing::info!("{}: stopping", name.unwrap_or("signal"));
+    let signal = signals.forever().find(|signal| {
+        let is_ignored = IGNORED.contains(signal);
+        if is_ignored {
+            tracing::warn!("{} is ignored: SIGTERM or SHUTDOWN stops the server", name_of(*signal));
+        }
+        !is_ignored
+    });
+    tracing::info!("{}: stopping", signal.map_or("SHUTDOWN", name_of));
     notify(NotifyState::Stopping);
     server.stop();
     Ok(())
@@ -224,11 +232,18 @@ fn flag_of(front_end: &str) -> &'static str {
     }
 }
 
+/// The signals that are ignored, and that would end the process without a handler.
+const IGNORED: [i32; 7] = [SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO];
+
+fn name_of(signal: i32) -> &'static str {
+    signal_hook::low_level::signal_name(signal).unwrap_or("signal")
+}
+
 /// The instruction if there is no file descriptor left for the signals.
 const RAISE_THE_LIMIT: &str = "raise the limit of open files (ulimit -n)";
 
-/// Returns the signals that stop the server. While `starting` is true, a signal ends the process with 0. Later a second
-/// SIGINT ends it with 1.
+/// Returns the signals that stop the server, and those that are ignored. While `starting` is true, one of the former ends the
+/// process with 0. Later a second SIGINT ends it with 1.
 fn stop_signals(starting: &Arc<AtomicBool>) -> io::Result<Signals> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 0, Arc::clone(starting))?;
@@ -240,7 +255,7 @@ fn stop_signals(starting: &Arc<AtomicBool>) -> io::Result<Signals> {
     signal_hook::flag::register(SIGTERM, stopping)?;
     // A write beyond the limit of file sizes (ulimit -f) then fails, and does not end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    Signals::new([SIGINT, SIGTERM])
+    Signals::new([SIGINT, SIGTERM].into_iter().chain(IGNORED))
 }
 
 /// Notifies systemd, if it started this process.

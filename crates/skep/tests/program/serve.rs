@@ -9,7 +9,9 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::data_directory::DataDirectory;
 use crate::process::{Server, assert_refusal, output, refusal, skep, text};
+use crate::wire::Connection;
 
 /// Returns the path of a file for one test.
 fn file(name: &str) -> PathBuf {
@@ -48,6 +50,26 @@ fn the_resp_port_can_be_off() {
         Server::start_command(&mut skep(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "64MiB"]));
     assert_eq!(server.resp, None);
     assert_eq!(server.cli(&["put", "k", "v"]).status.code(), Some(0));
+}
+
+/// A terminal that closes sends the first one, and `kill -USR1` rotates the log of other programs.
+#[test]
+fn signals_that_are_sent_by_mistake_do_not_end_it() {
+    let directory = DataDirectory::new("signals");
+    let mut server = directory.start(2, "second");
+    let mut connection = Connection::to_address(server.resp.as_ref().expect("the RESP port is on"));
+    let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+    for signal in ["HUP", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "IO", "PIPE", "XFSZ"] {
+        assert_eq!(connection.run(&[words(&format!("SET {signal} v"))]), [b"+OK\r\n"]);
+        server.signal(signal);
+        server.signal(signal);
+        assert_eq!(connection.run(&[words(&format!("EXISTS {signal}"))]), [b":1\r\n"]);
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    let server = directory.start(2, "second");
+    let mut connection = Connection::to_address(server.resp.as_ref().expect("the RESP port is on"));
+    assert_eq!(connection.run(&[words("DBSIZE")]), [b":9\r\n"]);
 }
 
 #[test]
