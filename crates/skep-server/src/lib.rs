@@ -99,6 +99,7 @@ use transport::datagram::{self, Datagrams};
 use transport::memcached_datagram::MemcachedSocket;
 #[cfg(feature = "rdma")]
 use transport::rdma::{self, RdmaShard};
+use unix_time::{SharedClock, read_clocks};
 
 /// A running server. It stops when it is dropped.
 #[derive(Debug)]
@@ -192,7 +193,8 @@ impl Server {
             let log = Log::new(settings.durability, recovered.reached, Patience::of(settings.delay_max));
             Arc::new(log.with_load_time(recovered.load_time))
         });
-        let shared = Arc::new(Shared::new(settings, ordered, log.clone(), partition_seed, random_number()));
+        let clock = SharedClock::new(read_clocks(), last_time);
+        let shared = Arc::new(Shared::new(settings, ordered, log.clone(), partition_seed, random_number(), clock));
         let mut listeners = Some(listeners);
         let mut threads = Threads::default();
         if let (Some(recovered), Some(log)) = (recovered, log) {
@@ -235,8 +237,7 @@ impl Server {
                 incoming,
                 handovers: handovers.clone(),
             };
-            let mut shard = Shard::new(parts, &processor.statistics(), Instant::now(), &mut steps)?;
-            shard.begin_after(last_time);
+            let shard = Shard::new(parts, &processor.statistics(), Instant::now(), &mut steps)?;
             let (shared, prepared) = (shared.clone(), prepared.clone());
             let work = move || {
                 // Before a data directory was read, all memory was touched.

@@ -45,6 +45,8 @@ pub(crate) struct MemcachedBatch {
     is_refused: bool,
     /// Operations whose replies are not in the output.
     operations_left: usize,
+    /// The time from which relative times of the commands count.
+    time: UnixTime,
 }
 
 impl MemcachedBatch {
@@ -63,6 +65,7 @@ impl MemcachedBatch {
             words_done: 0,
             is_refused: false,
             operations_left: 0,
+            time: UnixTime::default(),
         })
     }
 
@@ -75,6 +78,7 @@ impl MemcachedBatch {
         now: UnixTime,
         needs_password: bool,
     ) -> Decoded {
+        self.set_time(now);
         let is_locked = needs_password && !self.is_authenticated;
         self.parser.set_value_size_max(if is_locked { LOCKED_VALUE_MAX } else { self.value_size_max });
         let base = input.as_ptr();
@@ -115,6 +119,11 @@ impl MemcachedBatch {
         let exhausted = is_incomplete || self.ended;
         let (queue_size, request_count) = (self.queue_size(), self.request_count());
         Decoded::Requests { queue_size, request_count, exhausted, work: DECODE_WORK * self.commands.len() }
+    }
+
+    /// Sets the time at which the next operations are submitted, from which relative times count.
+    pub(crate) fn set_time(&mut self, now: UnixTime) {
+        self.time = now;
     }
 
     /// Returns true if the parsed batch has enough commands.
@@ -303,7 +312,11 @@ impl<'a> Iterator for Operations<'a> {
             let index = self.index;
             if index < command.operation_count {
                 self.index += 1;
-                return Some((index, command, command.operation(index, self.words.next(), self.input)));
+                return Some((
+                    index,
+                    command,
+                    command.operation(index, self.words.next(), self.input, self.parsed.time),
+                ));
             }
             self.command += 1;
             self.index = 0;
@@ -316,7 +329,6 @@ impl<'a> Iterator for Operations<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::SystemTime;
 
     /// A client that wants no reply would not learn that its command was refused.
     #[test]
@@ -330,7 +342,7 @@ mod tests {
             ("flush_all\r\n", false),
         ] {
             let mut parsed = MemcachedBatch::boxed(&ServerSettings::default());
-            parsed.decode(&mut command.as_bytes().to_vec(), usize::MAX, UnixTime::of(SystemTime::now()), false);
+            parsed.decode(&mut command.as_bytes().to_vec(), usize::MAX, UnixTime::default(), false);
             assert_eq!(parsed.may_be_refused(0, 1), expected, "{command:?}");
         }
     }

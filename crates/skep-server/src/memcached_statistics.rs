@@ -3,15 +3,12 @@
 //! The names are those of memcached, as far as a number of the server has their meaning. A cache has no slab classes: the
 //! statistics of items and slabs show one class, whose chunks are the units of the log.
 
-use std::time::SystemTime;
-
 use skep_wire::memcached::{ReplyWriter, Statistics};
 
 use crate::counter::Counter;
 use crate::memcached_batch::MEMCACHED_VERSION;
 use crate::metrics::CacheMetrics;
 use crate::shared::Shared;
-use crate::unix_time::UnixTime;
 
 /// Bytes of a unit of the log.
 const UNIT_SIZE: u64 = 32;
@@ -101,7 +98,7 @@ fn write_general(shared: &Shared, writer: &mut ReplyWriter<'_>) {
     lines! { writer
         "pid" std::process::id()
         "uptime" shared.started.elapsed().as_secs()
-        "time" UnixTime::of(SystemTime::now()).seconds_and_microseconds().0
+        "time" shared.clock.time_now().seconds_and_microseconds().0
         "version" MEMCACHED_VERSION
         "skep_version" env!("CARGO_PKG_VERSION")
         "pointer_size" usize::BITS

@@ -85,6 +85,17 @@ impl ParsedBatch {
         }
     }
 
+    /// Sets the time at which the next operations are submitted, from which their relative times count.
+    #[inline]
+    pub(crate) fn set_time(&mut self, now: UnixTime) {
+        match self {
+            // Native requests have no relative times.
+            ParsedBatch::Handshake | ParsedBatch::Away | ParsedBatch::Native(_) => {}
+            ParsedBatch::Resp(parsed) => parsed.set_time(now),
+            ParsedBatch::Memcached(parsed) => parsed.set_time(now),
+        }
+    }
+
     /// Returns true if all replies are in the output.
     pub(crate) fn is_finished(&self) -> bool {
         match self {

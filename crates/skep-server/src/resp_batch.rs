@@ -49,6 +49,10 @@ pub(crate) struct RespBatch {
     ended: bool,
     /// One of the commands is isolated.
     has_isolated: bool,
+    /// The time from which relative times of the commands count.
+    time: UnixTime,
+    /// A command has such a time.
+    counts_from_now: bool,
     /// Index of the command with the first reply that is not in the output.
     command: usize,
     /// Index of that reply's operation in the command.
@@ -114,6 +118,8 @@ impl RespBatch {
             size: 0,
             ended: false,
             has_isolated: false,
+            time: UnixTime::default(),
+            counts_from_now: false,
             command: 0,
             operation: 0,
             operations_left: 0,
@@ -137,6 +143,7 @@ impl RespBatch {
         now: UnixTime,
         needs_password: bool,
     ) -> Decoded {
+        self.set_time(now);
         let is_locked = needs_password && !self.session.is_authenticated;
         self.parser.restrict(is_locked);
         let mut after = After::Command;
@@ -157,6 +164,22 @@ impl RespBatch {
         let exhausted = after == After::Incomplete || self.ended;
         let (queue_size, request_count) = (self.queue_size(), self.request_count());
         Decoded::Requests { queue_size, request_count, exhausted, work: std::mem::take(&mut self.work) }
+    }
+
+    /// Sets the time at which the next operations are submitted. Relative times of commands that have not begun count from
+    /// it: a command may have waited since it was decoded.
+    pub(crate) fn set_time(&mut self, now: UnixTime) {
+        let milliseconds = now.milliseconds() - self.time.milliseconds();
+        if milliseconds <= 0 {
+            return;
+        }
+        self.time = now;
+        if self.counts_from_now {
+            let first = self.command + usize::from(self.run.is_some());
+            for command in self.commands.get_mut(first..).into_iter().flatten() {
+                command.action.postpone(milliseconds);
+            }
+        }
     }
 
     /// Returns true if the parsed batch has enough commands.
@@ -249,6 +272,7 @@ impl RespBatch {
         self.isolated_left += if action.is_isolated() { argument_count } else { 0 };
         let operation_count = action.operation_count(argument_count);
         self.operations_left += operation_count;
+        self.counts_from_now |= action.counts_from_now();
         self.ended |= action.is_last();
         let is_end = action.ends_batch() || action.is_barrier();
         let space = self.space;
@@ -355,7 +379,7 @@ impl RespBatch {
         self.operands.clear(PARSED_SIZE_MAX);
         self.message_bytes = 0;
         self.command = 0;
-        self.has_isolated = false;
+        (self.has_isolated, self.counts_from_now) = (false, false);
         std::mem::take(&mut self.size)
     }
 

@@ -40,7 +40,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 use skep_store::cache::Cache;
@@ -71,7 +71,7 @@ use crate::transport::poller::{Poller, Source};
 #[cfg(feature = "rdma")]
 use crate::transport::rdma::RdmaShard;
 use crate::transport::{Event, Transport};
-use crate::unix_time::UnixTime;
+use crate::unix_time::{UnixTime, read_clocks};
 use crate::window::Window;
 use forwarded::Arrival;
 use held::Held;
@@ -332,11 +332,6 @@ impl Shard {
         })
     }
 
-    /// Sets the time before which the shard executes nothing, in milliseconds since 1970: the log has operations of it.
-    pub(crate) fn begin_after(&mut self, time: u64) {
-        self.time = UnixTime::after(Duration::from_millis(time));
-    }
-
     /// Works until the server has stopped, on its stores and on the ordered store that all share.
     pub(crate) fn run(mut self, processor: Processor, cache: Option<Cache>) {
         self.has_clock = true;
@@ -347,7 +342,7 @@ impl Shard {
         while !self.is_over() {
             self.poll(now);
             self.tick(now);
-            let worked = self.work(&mut stores, now, UnixTime::of(SystemTime::now()));
+            let worked = self.work(&mut stores, now, shared.clock.time(now, read_clocks));
             self.send_packets(now);
             let begun = std::mem::replace(&mut now, Instant::now());
             if worked {
@@ -379,7 +374,7 @@ impl Shard {
 
     /// Makes a turn, after the events were taken. Returns true if there was something to do.
     fn work(&mut self, stores: &mut Stores<'_>, now: Instant, time: UnixTime) -> bool {
-        // A clock that is set back would let keys live longer in one shard than in another.
+        // Readings of other shards may have set the clock back by a little.
         self.time = time.max(self.time);
         self.release_replies(now);
         self.accept_handed_over(now);

@@ -27,6 +27,7 @@ use crate::slow_log::SlowLog;
 use crate::spaces::{OrderedWatches, Space, Spaces};
 use crate::totals::{Baseline, CommandTotals, Totals};
 use crate::transport::address::Address;
+use crate::unix_time::SharedClock;
 
 /// The state that all shards share.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) run_id: u64,
     /// When the server started.
     pub(crate) started: Instant,
+    /// The time of day.
+    pub(crate) clock: SharedClock,
     /// The server is to stop.
     pub(crate) stopping: AtomicBool,
     /// Shards that still have connections, while the server stops.
@@ -146,13 +149,14 @@ impl Activity {
 }
 
 impl Shared {
-    /// Creates the state at the start.
+    /// Creates the state at the start; `clock` has just begun.
     pub(crate) fn new(
         settings: ServerSettings,
         ordered: Option<OrderedStore>,
         log: Option<Arc<Log>>,
         partition_seed: u64,
         run_id: u64,
+        clock: SharedClock,
     ) -> Self {
         let shard_count = usize::from(settings.shards);
         let budget = usize::try_from(settings.connection_memory).unwrap_or(usize::MAX);
@@ -171,6 +175,7 @@ impl Shared {
             partition_seed,
             run_id,
             started: Instant::now(),
+            clock,
             stopping: AtomicBool::new(false),
             shards_busy: AtomicUsize::new(shard_count),
             connection_count: AtomicUsize::new(0),

@@ -124,6 +124,7 @@ impl DurableStore {
         let recovered = embedding::recover_store(directory.as_ref(), &mut store.processor, settings, log)?;
         // Recovery had all memory. From now on a part is held back, so that another layout of the same keys fits too.
         store.processor.hold_back(settings.memory / Processor::HELD_BACK_PART);
+        store.begin_clock();
         store.begin_batch(0);
         let log_size = recovered.log_bytes;
         let needs_snapshot = recovered.needs_snapshot || log_size >= LOG_SIZE.max(store.statistics().pair_bytes);

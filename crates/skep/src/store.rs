@@ -1,8 +1,10 @@
 //! The store for embedding: a processor, and the thread that merges its free slabs in the background.
 
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use skep_server::embedding::Clock;
 use skep_store::hash::Settings;
 use skep_store::memory::RegionError;
 use skep_store::processor::{Processor, Replies, Statistics};
@@ -25,7 +27,8 @@ const OPERATIONS_PER_RECLAIM: usize = 32;
 
 /// A store in this process: one shard, without a network.
 ///
-/// A key that has expired, by the machine's clock, is missing from the next batch on. Its memory is freed by later batches.
+/// A key that has expired is missing from the next batch on. Its memory is freed by later batches. The store's clock follows
+/// that of the machine, but not jumps that last less than a minute, and it never goes back.
 ///
 /// A store can be sent to another thread, but only one thread at a time can use it. A program that needs several cores
 /// opens several stores and divides its keys among them, as the server does.
@@ -33,6 +36,7 @@ pub struct Store {
     // This field must be dropped first: the daemon ends when the processor is dropped, and only then can its thread be
     // joined.
     pub(crate) processor: Processor,
+    clock: Clock,
     _merging: Merging,
 }
 
@@ -47,7 +51,8 @@ impl Store {
         let daemon = processor.merge_daemon();
         // If the thread cannot be started, slabs are merged when one is needed. That is slower and loses nothing.
         let thread = thread::Builder::new().name("skep-merge".to_owned()).spawn(move || daemon.run()).ok();
-        Ok(Store { processor, _merging: Merging(thread) })
+        let clock = clock_from(&processor);
+        Ok(Store { processor, clock, _merging: Merging(thread) })
     }
 
     /// Executes a batch. Afterwards `replies` holds a reply to each request, in order. Requests on one key take effect
@@ -66,11 +71,16 @@ impl Store {
         self.processor.execute(requests, replies);
     }
 
+    /// Begins at the time of the processor, or of the machine if that is later: after the processor has replayed a log.
+    pub(crate) fn begin_clock(&mut self) {
+        self.clock = clock_from(&self.processor);
+    }
+
     /// Sets the time, and frees memory of expired keys, before a batch of this many operations.
     pub(crate) fn begin_batch(&mut self, operations: usize) {
-        // This clock is a few milliseconds behind, and costs a few nanoseconds.
-        let time = clock_gettime(ClockId::RealtimeCoarse);
-        self.processor.set_now((time.tv_sec * 1000 + time.tv_nsec / 1_000_000).cast_unsigned());
+        let (monotonic, wall) = read_clocks();
+        self.clock.read(monotonic, wall);
+        self.processor.set_now(self.clock.time().as_millis() as u64);
         for _ in 0..=operations / OPERATIONS_PER_RECLAIM {
             if !self.processor.is_reclaim_due() {
                 return;
@@ -83,6 +93,21 @@ impl Store {
     pub fn statistics(&self) -> Statistics {
         self.processor.statistics()
     }
+}
+
+/// Returns a clock that begins at the time of the processor, or of the machine if that is later.
+fn clock_from(processor: &Processor) -> Clock {
+    let (monotonic, wall) = read_clocks();
+    Clock::new(monotonic, wall, Duration::from_millis(processor.now()))
+}
+
+/// Reads the monotonic clock and that of the machine. Both are a few milliseconds behind, and cost a few nanoseconds.
+fn read_clocks() -> (Duration, Duration) {
+    let read = |clock| {
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
+        Duration::new(tv_sec.max(0).cast_unsigned(), tv_nsec as u32)
+    };
+    (read(ClockId::MonotonicCoarse), read(ClockId::RealtimeCoarse))
 }
 
 impl Drop for Merging {

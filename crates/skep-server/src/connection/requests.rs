@@ -24,7 +24,7 @@ use crate::unix_time::UnixTime;
 
 impl Connection {
     /// Decodes the next parsed batch if the last one is finished, or the next part of a long request. Returns the hello
-    /// of a native connection.
+    /// of a native connection. Until the next call, operations are submitted at this time.
     pub(crate) fn decode(
         &mut self,
         metrics: &Metrics,
@@ -32,6 +32,7 @@ impl Connection {
         needs_password: bool,
         shard_budget: &mut ShardBudget,
     ) -> Option<Hello> {
+        self.parsed.set_time(time);
         let may_decode = self.parsed.is_finished() || self.parsed.is_decoding();
         if self.intake.is_exhausted || !may_decode || !self.has_room() || !self.life.takes_requests() {
             return None;

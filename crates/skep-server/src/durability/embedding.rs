@@ -15,6 +15,7 @@ use crate::settings::ServerSettings;
 
 pub use super::shard_log::record;
 pub use crate::random_number;
+pub use crate::unix_time::Clock;
 
 /// Reads a directory into a new store with these settings, and begins the next segment of its log.
 pub fn recover_store(

@@ -32,7 +32,7 @@ use super::ordered_recovery::OrderedReplay;
 use crate::connection::Reached;
 use crate::limits::REPLY_BUDGET;
 use crate::settings::ServerSettings;
-use crate::unix_time::UnixTime;
+use crate::unix_time::since_1970;
 
 /// Operations that a store executes together.
 const BATCH: usize = 1024;
@@ -366,7 +366,7 @@ pub(crate) fn recover(
     let stores = Stores::new(processors, Partition::new(seed, settings.shards), progress);
     let boundaries = read_snapshot(&directory, &stores)?;
     // A key that has expired now is missing at any later time.
-    let now = UnixTime::of(SystemTime::now()).milliseconds().cast_unsigned();
+    let now = since_1970(SystemTime::now()).as_millis() as u64;
     let mut replay = Replay {
         stores: &stores,
         contained: Contained::new(old.as_ref(), boundaries, seed),

@@ -182,9 +182,8 @@ impl Command {
         value_size_max: usize,
         now: UnixTime,
     ) -> Command {
-        // As in memcached, the clock of expiries counts whole seconds.
-        let (seconds, _) = now.seconds_and_microseconds();
-        let expiry = |exptime: Exptime| exptime.change(1000 * seconds);
+        // Relative times count from the execution.
+        let expiry = |exptime: Exptime| exptime.change(0);
         let text = |key: &[u8], cas, command, form, is_quiet| {
             let item = ItemRequest { key: &[], cas, command };
             Command::on_key(key, base, Action::Item(item, Form::Text(form, is_quiet)))
@@ -220,7 +219,10 @@ impl Command {
             Request::FlushAll { delay, is_quiet } => {
                 // As in memcached, the flush takes place a second early. memcached also loses what is stored in that
                 // second.
-                let time = expiry(delay).apply(None).map_or(0, |time| time.milliseconds().saturating_sub(1000));
+                let time = delay
+                    .change(milliseconds(now))
+                    .apply(None)
+                    .map_or(0, |time| time.milliseconds().saturating_sub(1000));
                 let command = Command::new(Action::Flush { time, is_quiet });
                 Command { operation_count: shard_count.into(), ..command }
             }
@@ -335,9 +337,24 @@ impl Command {
         self.words.of(input)
     }
 
-    /// Returns the operation at this index. The operation of a retrieval is on `word`.
+    /// Returns the operation at this index, for its execution now. The operation of a retrieval is on `word`.
     #[inline]
-    pub(super) fn operation<'a>(&self, index: usize, word: Option<&'a [u8]>, input: &'a [u8]) -> Operation<'a> {
+    pub(super) fn operation<'a>(
+        &self,
+        index: usize,
+        word: Option<&'a [u8]>,
+        input: &'a [u8],
+        now: UnixTime,
+    ) -> Operation<'a> {
+        let mut operation = self.operation_from(index, word, input);
+        if let Operation::Item(item) = &mut operation {
+            count_from(&mut item.command, milliseconds(now));
+        }
+        operation
+    }
+
+    /// Returns the operation at this index, with relative times.
+    fn operation_from<'a>(&self, index: usize, word: Option<&'a [u8]>, input: &'a [u8]) -> Operation<'a> {
         match &self.action {
             Action::Retrieve { get, .. } => {
                 let key = word.expect("a retrieval has as many keys as operations");
@@ -347,6 +364,33 @@ impl Command {
             Action::Flush { time, .. } => Operation::Flush(index as u16, KeyspaceOperation::FlushAt { time: *time }),
             _ => unreachable!("the command has no operations"),
         }
+    }
+}
+
+/// Returns the time from which relative times count. As in memcached, the clock of expiries counts whole seconds.
+pub(super) fn milliseconds(now: UnixTime) -> u64 {
+    1000 * now.seconds_and_microseconds().0
+}
+
+/// Lets the relative times of an item's command count from a time.
+fn count_from(command: &mut ItemCommand<'_>, now_ms: u64) {
+    let count = |expiry: &mut ExpiryChange| *expiry = Exptime::at(*expiry, now_ms);
+    match command {
+        ItemCommand::Get(ItemGet { expiry, create, recache_before, .. }) => {
+            count(expiry);
+            create.iter_mut().for_each(count);
+            if let Some(time) = recache_before.as_mut()
+                && let Some(change) = ExpiryChange::from_number(*time)
+            {
+                *time = Exptime::at(change, now_ms).to_number();
+            }
+        }
+        ItemCommand::Put(ItemPut { expiry, .. }) | ItemCommand::Invalidate { expiry } => count(expiry),
+        ItemCommand::Arithmetic(ItemArithmetic { create, expiry, .. }) => {
+            count(expiry);
+            create.iter_mut().for_each(|(_, expiry)| count(expiry));
+        }
+        ItemCommand::Delete => {}
     }
 }
 

@@ -3,11 +3,12 @@
 use skep_core::operation::{Expiry, ExpiryChange, OperationError, Reply};
 use skep_store::cache::ItemFields;
 use skep_wire::memcached::{
-    Direction, ErrorReply, MetaCode, MetaDebug, MetaItem, ReplyWriter, ReturnFlags, Statistics, Status, StoreMode,
+    Direction, ErrorReply, Exptime, MetaCode, MetaDebug, MetaItem, ReplyWriter, ReturnFlags, Statistics, Status,
+    StoreMode,
 };
 use skep_wire::native::{Response, WireError};
 
-use super::command::{Action, Command, Form, MEMCACHED_VERSION, MetaForm, MetaKind, TextForm};
+use super::command::{Action, Command, Form, MEMCACHED_VERSION, MetaForm, MetaKind, TextForm, milliseconds};
 use crate::limits::{OPERATION_WORK, TEXT_WORK};
 use crate::memcached_statistics::{self, Count};
 use crate::metrics::Metrics;
@@ -271,7 +272,7 @@ impl MetaForm {
         let expiry = match fields.is_created {
             true if self.is_ttl_before_create => None,
             true => fields.expiry,
-            false => self.expiry_after.apply(fields.expiry),
+            false => Exptime::at(self.expiry_after, milliseconds(context.time)).apply(fields.expiry),
         };
         expiry.map_or(-1, |expiry| seconds_until(expiry, context))
     }

@@ -123,6 +123,8 @@ impl RespBatch {
         partition: &Partition,
         now: Instant,
     ) -> Result<(), Step> {
+        // It may have waited for other shards.
+        self.set_time(context.time);
         let command = &self.commands[self.command];
         let Action::Isolated(name, isolated) = &command.action else { unreachable!("the command is isolated") };
         let run = self.run.get_or_insert_with(|| bounds.stores.spare_run.take().unwrap_or_default());

@@ -22,7 +22,7 @@ pub(super) fn expire(
     } else {
         StringOperation::Expire { expiry: ExpiryChange::set(expiry), condition, return_value: false }
     };
-    Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Flag)))
+    Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Flag).from_now(form.counts_from_now())))
 }
 
 fn condition(arguments: Arguments<'_>) -> Result<ExpiryCondition, String> {
@@ -58,14 +58,14 @@ pub(super) fn persist() -> KeyCommand {
 
 /// Decodes `TTL key` and `PTTL key`.
 pub(super) fn time_left(in_seconds: bool, now: UnixTime) -> KeyCommand {
-    expiry(in_seconds, now.milliseconds())
+    KeyCommand::String(expiry(in_seconds, now.milliseconds()).from_now(true))
 }
 
 /// Decodes `EXPIRETIME key` and `PEXPIRETIME key`.
 pub(super) fn time(in_seconds: bool) -> KeyCommand {
-    expiry(in_seconds, 0)
+    KeyCommand::String(expiry(in_seconds, 0))
 }
 
-fn expiry(in_seconds: bool, from: i64) -> KeyCommand {
-    KeyCommand::String(StringCommand::read(StringRead::Expiry, ReplyForm::Expiry { in_seconds, from }))
+fn expiry(in_seconds: bool, from: i64) -> StringCommand {
+    StringCommand::read(StringRead::Expiry, ReplyForm::Expiry { in_seconds, from })
 }

@@ -1,6 +1,6 @@
 //! Times in commands, which Redis has in seconds or milliseconds, from now or from 1970 on.
 
-use skep_core::operation::Expiry;
+use skep_core::operation::{Expiry, ExpiryChange};
 
 use super::Arguments;
 use crate::unix_time::UnixTime;
@@ -21,6 +21,11 @@ impl TimeForm {
     pub(super) const EXAT: TimeForm = TimeForm { in_seconds: true, from_now: false };
     /// Milliseconds since 1970.
     pub(super) const PXAT: TimeForm = TimeForm { in_seconds: false, from_now: false };
+
+    /// Returns true if times of this form count from now.
+    pub(super) fn counts_from_now(self) -> bool {
+        self.from_now
+    }
 
     /// Returns the form of an option with this name.
     pub(super) fn of_option(name: &[u8]) -> Option<TimeForm> {
@@ -44,6 +49,15 @@ impl TimeForm {
     pub(super) fn any(self, number: i64, command: &str, now: UnixTime) -> Result<Expiry, String> {
         self.milliseconds(number, now).and_then(Expiry::at).ok_or_else(|| invalid_time(command))
     }
+}
+
+/// Returns the change to an expiry that is this many milliseconds later, or the latest.
+pub(crate) fn later(change: ExpiryChange, milliseconds: i64) -> ExpiryChange {
+    // The change from no expiry has one only if it sets one.
+    change.apply(None).map_or(change, |expiry| {
+        let later = expiry.milliseconds().cast_signed().saturating_add(milliseconds);
+        ExpiryChange::set(Expiry::at(later).unwrap_or(Expiry::MAX))
+    })
 }
 
 /// Returns true if a key with this expiry is missing.

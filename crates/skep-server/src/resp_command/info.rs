@@ -2,7 +2,7 @@
 //! that we could not tell truthfully is left out.
 
 use std::fmt::Write;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::info_statistics::{command_stats, error_stats, latency_stats, stats};
 use super::table::COMMAND_COUNT;
@@ -15,7 +15,6 @@ use crate::limits::{INFO_WORK, LOOK_WORK, TICK};
 use crate::metrics::CacheMetrics;
 use crate::shared::Shared;
 use crate::spaces::Space;
-use crate::unix_time::UnixTime;
 
 /// A section: its name, true if it is in the reply to `INFO` without arguments, and its text.
 type Section = (&'static str, bool, fn(&mut String, &Shared));
@@ -74,7 +73,7 @@ pub(super) use fields;
 
 fn server(text: &mut String, shared: &Shared) {
     let uptime = shared.started.elapsed().as_secs();
-    let (seconds, microseconds) = UnixTime::of(SystemTime::now()).seconds_and_microseconds();
+    let (seconds, microseconds) = shared.clock.time_now().seconds_and_microseconds();
     fields! { text
         "redis_version" REDIS_VERSION
         "redis_git_sha1" "00000000"
@@ -91,6 +90,8 @@ fn server(text: &mut String, shared: &Shared) {
         "skep_shards" shared.settings.shards
         "uptime_in_seconds" uptime
         "server_time_usec" seconds * 1_000_000 + u64::from(microseconds)
+        "skep_clock_offset_ms" shared.clock.ahead()
+        "skep_clock_jumps" shared.clock.jumps()
         "uptime_in_days" uptime / 86_400
         "hz" 1000 / TICK.as_millis()
         "configured_hz" 1000 / TICK.as_millis()

@@ -26,6 +26,7 @@ pub(super) fn decode(
         count: arguments.count() / 2,
         condition,
         expiry: ExpiryChange::CLEAR,
+        counts_from_now: false,
         has_flag,
     };
     Ok(Some(match name {
@@ -84,6 +85,7 @@ fn set_expiring(arguments: Arguments<'_>, now: UnixTime) -> Result<SetMany, Stri
         }
         index += 1;
     }
+    let counts_from_now = expiry.counts_from_now();
     let expiry = match expiry {
         ExpiryOption::None => ExpiryChange::CLEAR,
         ExpiryOption::Word => ExpiryChange::KEEP,
@@ -91,7 +93,7 @@ fn set_expiring(arguments: Arguments<'_>, now: UnixTime) -> Result<SetMany, Stri
             ExpiryChange::set(form.positive(integer(arguments, index)?, "msetex", now)?)
         }
     };
-    Ok(SetMany { first: 2, count, condition, expiry, has_flag: true })
+    Ok(SetMany { first: 2, count, condition, expiry, counts_from_now, has_flag: true })
 }
 
 /// Decodes `COPY key new-key [DB space] [REPLACE]`.

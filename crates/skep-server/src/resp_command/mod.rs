@@ -32,6 +32,7 @@ mod keyspace_command;
 mod monitor_command;
 mod object_command;
 mod operands;
+mod relative_times;
 mod restore_command;
 mod save_command;
 mod scan_command;

@@ -53,5 +53,5 @@ pub(super) fn restore(arguments: Arguments<'_>, operands: &mut Operands, now: Un
             return_old: false,
         }
     };
-    Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Restored)))
+    Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Restored).from_now(form.counts_from_now())))
 }

@@ -18,6 +18,13 @@ pub(super) enum ExpiryOption {
     Time(TimeForm, usize),
 }
 
+impl ExpiryOption {
+    /// Returns true if it is a time that counts from now.
+    pub(super) fn counts_from_now(self) -> bool {
+        matches!(self, ExpiryOption::Time(form, _) if form.counts_from_now())
+    }
+}
+
 /// A condition and the argument of its operand.
 type ConditionOption = (ConditionKind, Option<usize>);
 
@@ -63,6 +70,7 @@ pub(super) fn set(arguments: Arguments<'_>, operands: &mut Operands, now: UnixTi
     {
         return Ok(KeyCommand::Set(put));
     }
+    let counts_from_now = expiry.counts_from_now();
     let expiry = match expiry {
         ExpiryOption::None => ExpiryChange::CLEAR,
         ExpiryOption::Word => ExpiryChange::KEEP,
@@ -71,7 +79,7 @@ pub(super) fn set(arguments: Arguments<'_>, operands: &mut Operands, now: UnixTi
     let operand = condition_operand(arguments, kind, operand, operands)?;
     let operation = StringOperation::Set { value: Bytes::Argument(2), condition: kind, operand, expiry, return_old };
     let form = if return_old { ReplyForm::Value } else { ReplyForm::Status };
-    Ok(KeyCommand::String(StringCommand::new(operation, form)))
+    Ok(KeyCommand::String(StringCommand::new(operation, form).from_now(counts_from_now)))
 }
 
 /// Decodes `SETEX key seconds value` and `PSETEX key milliseconds value`.
@@ -82,19 +90,18 @@ pub(super) fn set_expiring(
     now: UnixTime,
 ) -> Result<KeyCommand, String> {
     let expiry = ExpiryChange::set(form.positive(integer(arguments, 2)?, command, now)?);
-    Ok(stored(Bytes::Argument(3), expiry, false))
+    Ok(KeyCommand::String(stored(Bytes::Argument(3), expiry, false).from_now(form.counts_from_now())))
 }
 
 /// Decodes `GETSET key value`.
 pub(super) fn get_set() -> KeyCommand {
-    stored(Bytes::Argument(2), ExpiryChange::CLEAR, true)
+    KeyCommand::String(stored(Bytes::Argument(2), ExpiryChange::CLEAR, true))
 }
 
-fn stored(value: Bytes, expiry: ExpiryChange, return_old: bool) -> KeyCommand {
+fn stored(value: Bytes, expiry: ExpiryChange, return_old: bool) -> StringCommand {
     let condition = ConditionKind::Always;
     let operation = StringOperation::Set { value, condition, operand: Bytes::None, expiry, return_old };
-    let form = if return_old { ReplyForm::Value } else { ReplyForm::Status };
-    KeyCommand::String(StringCommand::new(operation, form))
+    StringCommand::new(operation, if return_old { ReplyForm::Value } else { ReplyForm::Status })
 }
 
 /// Decodes `GETDEL key`.
@@ -123,6 +130,7 @@ pub(super) fn get_and_expire(arguments: Arguments<'_>, now: UnixTime) -> Result<
         }
         index += 1;
     }
+    let counts_from_now = expiry.counts_from_now();
     let change = match expiry {
         ExpiryOption::None => return Ok(KeyCommand::Get),
         ExpiryOption::Word => ExpiryChange::CLEAR,
@@ -136,7 +144,7 @@ pub(super) fn get_and_expire(arguments: Arguments<'_>, now: UnixTime) -> Result<
     };
     let condition = ExpiryCondition::Always;
     let operation = StringOperation::Expire { expiry: change, condition, return_value: true };
-    Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Value)))
+    Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Value).from_now(counts_from_now)))
 }
 
 /// Decodes `DELEX key [IFEQ v | IFNE v | IFDEQ d | IFDNE d]`.

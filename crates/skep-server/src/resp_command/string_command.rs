@@ -16,6 +16,7 @@ use skep_core::operation::{
 };
 use skep_wire::resp::ReplyWriter;
 
+use super::expiry::later;
 use super::{Arguments, dump, store_error};
 
 /// A command on one string.
@@ -23,6 +24,8 @@ use super::{Arguments, dump, store_error};
 pub(crate) struct StringCommand {
     pub(super) operation: StringOperation,
     pub(super) form: ReplyForm,
+    /// Its times count from the execution: until then they are moved, see [`StringCommand::postpone`].
+    pub(super) counts_from_now: bool,
 }
 
 /// The operation of a command, without its bytes.
@@ -129,7 +132,25 @@ const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access 
 impl StringCommand {
     /// Returns a command.
     pub(super) fn new(operation: StringOperation, form: ReplyForm) -> Self {
-        StringCommand { operation, form }
+        StringCommand { operation, form, counts_from_now: false }
+    }
+
+    /// Lets the times of the command count from its execution, if they are of this form.
+    pub(super) fn from_now(self, counts_from_now: bool) -> Self {
+        StringCommand { counts_from_now, ..self }
+    }
+
+    /// Moves times that count from now: the command is executed this many milliseconds later than was expected.
+    pub(super) fn postpone(&mut self, milliseconds: i64) {
+        if !self.counts_from_now {
+            return;
+        }
+        if let StringOperation::Set { expiry, .. } | StringOperation::Expire { expiry, .. } = &mut self.operation {
+            *expiry = later(*expiry, milliseconds);
+        }
+        if let ReplyForm::Expiry { from, .. } = &mut self.form {
+            *from += milliseconds;
+        }
     }
 
     /// Returns a read that needs no bytes.

@@ -24,11 +24,13 @@ use crate::shared::Shared;
 use crate::start::Steps;
 use crate::transport::Transport;
 use crate::transport::tcp::Tcp;
+use crate::unix_time::{SharedClock, read_clocks};
 
 mod forwarded_batches;
 mod isolated_commands;
 mod memcached_datagrams;
 mod memory;
+mod relative_times;
 mod server_replies;
 mod visits;
 
@@ -50,7 +52,8 @@ impl Bench {
         let settings =
             ServerSettings { shards, ordered_memory: 0, memory: u64::from(shards) * (32 << 20), ..settings.clone() };
         // For the shards, which borrow from it: they live as long as the process of the test.
-        let shared: &'static Arc<Shared> = Box::leak(Box::new(Arc::new(Shared::new(settings, None, None, 1, 2))));
+        let shared: &'static Arc<Shared> =
+            Box::leak(Box::new(Arc::new(Shared::new(settings, None, None, 1, 2, SharedClock::new(read_clocks(), 0)))));
         let now = Instant::now();
         let shards = driven_shards(shared, now, &mut Steps::default()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -28,6 +28,7 @@ use crate::settings::ServerSettings;
 use crate::shard::driven::{Driven, driven_shards};
 use crate::shared::Shared;
 use crate::start::Steps;
+use crate::unix_time::{SharedClock, read_clocks};
 
 const STEPS_MAX: u64 = 4000;
 
@@ -105,7 +106,8 @@ fn crash(seed: u64, level: Durability, rule: Rule) -> Result<(usize, bool), Stri
     };
     let log = Arc::new(Log::new(level, Reached::default(), Patience::ENDLESS));
     let ordered = settings.ordered(seed).map(|settings| OrderedStore::new(&settings).expect("there is memory"));
-    let shared = Arc::new(Shared::new(settings, ordered, Some(log.clone()), seed, 1));
+    let shared =
+        Arc::new(Shared::new(settings, ordered, Some(log.clone()), seed, 1, SharedClock::new(read_clocks(), 0)));
     let mut now = Instant::now();
     let mut shards = driven_shards(&shared, now, &mut Steps::default()).expect("there is memory");
     let mut clients: Vec<Client> =

@@ -22,6 +22,7 @@ use crate::shard::driven::{Driven, driven_shards};
 use crate::shared::Shared;
 use crate::start::Steps;
 use crate::transport::Transport;
+use crate::unix_time::{SharedClock, read_clocks};
 
 /// A scan of all pairs.
 const WHOLE: Scan<'static> = Scan {
@@ -98,7 +99,7 @@ fn a_page_that_is_asked_for_too_late_is_refused() {
     let settings =
         ServerSettings { memory: 16 << 20, ordered_memory: 8 << 20, lease_time, ..ServerSettings::default() };
     let ordered = settings.ordered(1).map(|settings| OrderedStore::new(&settings).expect("there is memory"));
-    let shared = Arc::new(Shared::new(settings, ordered, None, 1, 2));
+    let shared = Arc::new(Shared::new(settings, ordered, None, 1, 2, SharedClock::new(read_clocks(), 0)));
     let mut scene = Scene::new(&shared);
     assert_eq!(scene.ask("SELECT 1"), "+OK\r\n");
     assert_eq!(scene.ask("MSET a 1 b 2 c 3"), "+OK\r\n");

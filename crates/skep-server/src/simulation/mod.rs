@@ -48,6 +48,7 @@ use crate::shard::driven::{Driven, driven_shards};
 use crate::shared::Shared;
 use crate::start::Steps;
 use crate::transport::Transport;
+use crate::unix_time::{SharedClock, read_clocks};
 use client::{Client, Protocol, State};
 use pipe::pipe;
 
@@ -246,7 +247,7 @@ fn simulate(seed: u64, is_broken: bool) -> Result<Outcome, String> {
     let settings = plan.settings.clone();
     let ordered = settings.ordered(seed).map(|settings| OrderedStore::new(&settings).expect("there is memory"));
     let log = plan.flush_ratio.map(|_| Arc::new(Log::new(Durability::Always, Reached::default(), Patience::ENDLESS)));
-    let shared = Arc::new(Shared::new(settings, ordered, log, seed, 1));
+    let shared = Arc::new(Shared::new(settings, ordered, log, seed, 1, SharedClock::new(read_clocks(), 0)));
     let mut world = World::new(&shared, plan, random);
     world.shards.iter_mut().for_each(|shard| shard.stores.swaps_replies = is_broken);
     world.run(seed)

@@ -27,6 +27,7 @@ use crate::shard::driven::{Driven, driven_shards};
 use crate::shared::Shared;
 use crate::start::Steps;
 use crate::transport::Transport;
+use crate::unix_time::{SharedClock, read_clocks};
 
 pub(super) const ACCOUNTS: usize = 12;
 pub(super) const BALANCE: i64 = 1000;
@@ -299,7 +300,7 @@ fn simulate(seed: u64, is_broken: bool) -> Result<Outcome, String> {
         ..ServerSettings::default()
     };
     let ordered = settings.ordered(seed).map(|settings| OrderedStore::new(&settings).expect("there is memory"));
-    let shared = Arc::new(Shared::new(settings, ordered, None, seed, 1));
+    let shared = Arc::new(Shared::new(settings, ordered, None, seed, 1, SharedClock::new(read_clocks(), 0)));
     let mut now = Instant::now();
     let mut shards = driven_shards(&shared, now, &mut Steps::default()).expect("there is memory");
     shards.iter_mut().for_each(|shard| shard.stores.is_broken = is_broken);

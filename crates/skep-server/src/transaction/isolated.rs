@@ -56,6 +56,8 @@ pub(crate) struct SetMany {
     /// The condition that all keys must fulfil.
     pub(crate) condition: ConditionKind,
     pub(crate) expiry: ExpiryChange,
+    /// The expiry counts from the execution.
+    pub(crate) counts_from_now: bool,
     /// The reply is 1 or 0, instead of `OK`.
     pub(crate) has_flag: bool,
 }

@@ -12,6 +12,7 @@ use skep_core::operation::{Expiry, ExpiryChange};
 
 /// Seconds of the longest relative time: 30 days.
 const RELATIVE_MAX: i64 = 30 * 24 * 60 * 60;
+const RELATIVE_MS_MAX: u64 = 1000 * RELATIVE_MAX as u64;
 
 /// A number of seconds that gives the expiry of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -32,6 +33,18 @@ impl Exptime {
         };
         let expiry = i64::try_from(milliseconds).ok().and_then(Expiry::at);
         ExpiryChange::set(expiry.unwrap_or(Expiry::MAX))
+    }
+
+    /// Returns the change of a command that was decoded at the time 0, for its execution at this time. No absolute time is as
+    /// small as a relative one.
+    pub fn at(change: ExpiryChange, now_ms: u64) -> ExpiryChange {
+        match change.apply(None).map(Expiry::milliseconds) {
+            Some(after @ 1..=RELATIVE_MS_MAX) => {
+                let expiry = i64::try_from(now_ms.saturating_add(after)).ok().and_then(Expiry::at);
+                ExpiryChange::set(expiry.unwrap_or(Expiry::MAX))
+            }
+            _ => change,
+        }
     }
 }
 
