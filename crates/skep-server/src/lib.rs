@@ -141,11 +141,14 @@ impl Server {
         }
         .into_iter();
         let cores = cores_for_shards(&settings, &mut steps)?;
-        let (mut stores, mut seeds) = (Vec::new(), Vec::new());
-        for _ in 0..settings.shards {
-            let store = settings.store(random_number());
-            seeds.push(store.seed);
-            let processor = steps.reserve(|| Processor::new(&store), StartError::HashMemory)?;
+        let opened = settings.data_dir.as_deref().map(recovery::Opened::new).transpose();
+        let opened = opened.map_err(StartError::DataDirectory)?;
+        let (mut stores, mut tables) = (Vec::new(), Vec::new());
+        for shard in 0..usize::from(settings.shards) {
+            let seed = opened.as_ref().and_then(|opened| opened.secret_seed(shard, settings.shards.into()));
+            let table = settings.store(seed.unwrap_or_else(random_number));
+            let processor = steps.reserve(|| Processor::new(&table), StartError::HashMemory)?;
+            tables.push(table);
             let cache = match settings.cache(random_number()) {
                 Some(settings) => Some(steps.reserve(|| Cache::new(&settings), StartError::CacheMemory)?),
                 None => None,
@@ -156,17 +159,16 @@ impl Server {
             Some(settings) => Some(steps.reserve(|| OrderedStore::new(&settings), StartError::OrderedMemory)?),
             None => None,
         };
-        let recovered = match &settings.data_dir {
-            Some(path) => {
+        let recovered = match settings.data_dir.as_deref().zip(opened) {
+            Some((path, opened)) => {
                 let progress = Progress::of(path);
                 let log = LogSettings { segment_size: recovery::segment_size(&settings), ..LogSettings::default() };
                 let load = || {
-                    let opened = recovery::Opened::new(path).map_err(StartError::DataDirectory)?;
                     if settings.prefault {
                         prefault_all(&mut stores, ordered.as_mut(), cores.as_deref())?;
                     }
                     let processors = stores.iter_mut().map(|(processor, _)| processor).collect();
-                    let processors = (processors, &seeds[..]);
+                    let processors = (processors, &tables[..]);
                     recovery::recover(opened, &settings, log, processors, ordered.as_mut(), random_number, &progress)
                         .map_err(StartError::DataDirectory)
                 };

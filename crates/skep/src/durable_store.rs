@@ -67,6 +67,7 @@ impl From<RecoveryError> for DirectoryError {
             RecoveryError::Log(LogError::LogIncomplete { what }) => DirectoryError::LogIncomplete(what),
             RecoveryError::Log(error) => DirectoryError::Directory(error),
             RecoveryError::Open(error) => DirectoryError::Open(error),
+            RecoveryError::Memory(error) => DirectoryError::Store(error.into()),
             RecoveryError::WithoutOrdered => DirectoryError::HasOrderedSpace,
             RecoveryError::DoesNotFit(error) => DirectoryError::DoesNotFit(error),
             RecoveryError::Diverged(error) => DirectoryError::Diverged(error),
@@ -116,12 +117,13 @@ pub struct DurableStore {
 impl DurableStore {
     /// Opens a store with the pairs of a data directory. Creates the directory if it does not exist, but not the
     /// directories above it. It is locked until the store is dropped. The settings may differ from those of the last
-    /// time. A directory of a server without an ordered space is accepted too. If the log is long, or a server with several
+    /// time; the secret seed of a directory stays what it was at first. A directory of a server without an ordered space is accepted too. If the log is long, or a server with several
     /// shards has written the directory, a snapshot is written first: that takes room for all pairs.
     pub fn open(directory: impl AsRef<Path>, settings: &Settings) -> Result<DurableStore, DirectoryError> {
-        let mut store = Store::open(settings)?;
+        settings.validate().map_err(OpenError::Settings)?;
         let log = LogSettings { segment_size: SEGMENT_SIZE, ..LogSettings::default() };
-        let recovered = embedding::recover_store(directory.as_ref(), &mut store.processor, settings, log)?;
+        let (processor, recovered) = embedding::recover_store(directory.as_ref(), settings, log)?;
+        let mut store = Store::of(processor);
         // Recovery had all memory. From now on a part is held back, so that another layout of the same keys fits too.
         store.processor.hold_back(settings.memory / Processor::HELD_BACK_PART);
         store.begin_clock();

@@ -47,12 +47,16 @@ impl Store {
     /// Opens a store and reserves its memory. Pages are touched as the store fills.
     pub fn open(settings: &Settings) -> Result<Store, OpenError> {
         settings.validate().map_err(OpenError::Settings)?;
-        let mut processor = Processor::new(settings)?;
+        Ok(Store::of(Processor::new(settings)?))
+    }
+
+    /// Returns the store of a processor, with a thread that merges.
+    pub(crate) fn of(mut processor: Processor) -> Store {
         let daemon = processor.merge_daemon();
         // If the thread cannot be started, slabs are merged when one is needed. That is slower and loses nothing.
         let thread = thread::Builder::new().name("skep-merge".to_owned()).spawn(move || daemon.run()).ok();
         let clock = clock_from(&processor);
-        Ok(Store { processor, clock, _merging: Merging(thread) })
+        Store { processor, clock, _merging: Merging(thread) }
     }
 
     /// Executes a batch. Afterwards `replies` holds a reply to each request, in order. Requests on one key take effect

@@ -17,13 +17,13 @@ pub use super::shard_log::record;
 pub use crate::random_number;
 pub use crate::unix_time::Clock;
 
-/// Reads a directory into a new store with these settings, and begins the next segment of its log.
+/// Reads a directory into a new store with these settings, and begins the next segment of its log. A directory that has a
+/// secret seed keeps it.
 pub fn recover_store(
     path: &Path,
-    processor: &mut Processor,
     settings: &Settings,
     log: LogSettings,
-) -> Result<Recovered, RecoveryError> {
+) -> Result<(Processor, Recovered), RecoveryError> {
     let server = ServerSettings {
         shards: 1,
         memory: settings.memory,
@@ -32,6 +32,10 @@ pub fn recover_store(
         durability: Durability::Always,
         ..ServerSettings::default()
     };
-    let stores = (vec![processor], &[settings.seed][..]);
-    recover(Opened::new(path)?, &server, log, stores, None, random_number, &Progress::default())
+    let opened = Opened::new(path)?;
+    let table = Settings { seed: opened.secret_seed(0, 1).unwrap_or(settings.seed), ..settings.clone() };
+    let mut processor = Processor::new(&table).map_err(RecoveryError::Memory)?;
+    let stores = (vec![&mut processor], &[table][..]);
+    let recovered = recover(opened, &server, log, stores, None, random_number, &Progress::default())?;
+    Ok((processor, recovered))
 }

@@ -20,7 +20,8 @@ use skep_log::{
     BlockView, Boundary, Chunk, Directory, Files, GroupWriter, LogEnd, LogError, LogSettings, Manifest, ManifestShard,
     SEGMENT_SIZE, Section, Segments, SnapshotFile,
 };
-use skep_store::hash::KeyPositions;
+use skep_store::hash::{KeyPositions, Settings};
+use skep_store::memory::RegionError;
 use skep_store::ordered::OrderedStore;
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::WireError;
@@ -73,6 +74,9 @@ pub enum RecoveryError {
     /// The directory cannot be used.
     #[error("{0}")]
     Log(#[from] LogError),
+    /// The memory of a store cannot be reserved.
+    #[error(transparent)]
+    Memory(RegionError),
     /// The directory has an ordered space, and the server has none.
     #[error("the data directory has an ordered space: start with one, by --ordered-memory; no file was changed")]
     WithoutOrdered,
@@ -347,14 +351,21 @@ impl Opened {
         let directory = Directory::open(Arc::clone(&disk))?;
         Ok(Opened { disk, directory })
     }
+
+    /// Returns the secret seed of a shard. If the directory was written by as many shards, it is the one that it states:
+    /// so the keys get the same home buckets as before, and chains that have fitted the memory fit it again.
+    pub(crate) fn secret_seed(&self, shard: usize, shard_count: usize) -> Option<u64> {
+        let shards = &self.directory.manifest()?.shards;
+        (shards.len() == shard_count).then(|| shards[shard].secret_seed)
+    }
 }
 
-/// Reads a directory into the stores, whose secret seeds are given, and begins the next segment of its log.
+/// Reads a directory into new stores with these settings, and begins the next segment of its log.
 pub(crate) fn recover(
     opened: Opened,
     settings: &ServerSettings,
     log: LogSettings,
-    (processors, seeds): (Vec<&mut Processor>, &[u64]),
+    (processors, tables): (Vec<&mut Processor>, &[Settings]),
     ordered: Option<&mut OrderedStore>,
     random: impl Fn() -> u64,
     progress: &Progress,
@@ -375,7 +386,7 @@ pub(crate) fn recover(
             .as_deref()
             .map(|store| OrderedReplay::new(store.session().expect("a new store has sessions"), now)),
         lacks_ordered: old.as_ref().is_some_and(|manifest| manifest.ordered != SnapshotFile::default()),
-        times: Times::new(old.as_ref().map_or(seeds.len(), |manifest| manifest.shards.len()), seeds.len()),
+        times: Times::new(old.as_ref().map_or(tables.len(), |manifest| manifest.shards.len()), tables.len()),
     };
     if let Some(ordered) = &mut replay.ordered {
         replay.lacks_ordered = false;
@@ -412,7 +423,7 @@ pub(crate) fn recover(
     if let Some(missing) = &end.missing {
         tracing::warn!("what follows in the log is dropped, by --accept-loss: {missing}");
     }
-    let shard = |&secret_seed: &u64| ManifestShard { secret_seed, ..ManifestShard::default() };
+    let shard = |table: &Settings| ManifestShard { secret_seed: table.seed, ..ManifestShard::default() };
     let manifest = Manifest {
         server_id: old.as_ref().map_or_else(
             || [random().to_le_bytes(), random().to_le_bytes()].concat().try_into().expect("16 bytes"),
@@ -421,14 +432,14 @@ pub(crate) fn recover(
         partition_seed: seed,
         memory: settings.memory,
         kv_size: settings.kv_size as u64,
-        shards: seeds.iter().map(shard).collect(),
+        shards: tables.iter().map(shard).collect(),
         ..Manifest::default()
     };
     let reached = Reached { block: end.next_block() - 1, version: end.floor().saturating_sub(1) };
     let loss = end.loss.is_some() || end.missing.is_some();
     let log_bytes = end.segment_bytes();
     let (groups, segments) = directory.begin(end, log, manifest.clone(), &random)?;
-    let has_changed = old.is_some_and(|manifest| manifest.shards.len() != seeds.len() || manifest.gap.is_some());
+    let has_changed = old.is_some_and(|manifest| manifest.shards.len() != tables.len() || manifest.gap.is_some());
     // After an accepted loss at the level `memory` too: until then, a start without the flag is refused.
     let needs_snapshot = loss || settings.durability != Durability::Memory && has_changed;
     Ok(Recovered {
