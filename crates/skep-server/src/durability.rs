@@ -31,6 +31,7 @@ mod ordered_recovery;
 mod queue;
 pub(crate) mod recovery;
 mod shard_log;
+mod sliced_recovery;
 mod snapshots;
 mod state;
 pub(crate) mod tasks;

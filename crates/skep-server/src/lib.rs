@@ -176,8 +176,6 @@ impl Server {
                     loading::answer_during(&listeners, settings.password.is_none(), &progress, &mut steps, load)?;
                 let recovered = recovered?;
                 // Recovery had all memory. From now on a part is held back, so that another layout of the same keys fits too.
-                let memory = settings.memory / u64::from(settings.shards);
-                stores.iter_mut().for_each(|(processor, _)| processor.hold_back(memory / Processor::HELD_BACK_PART));
                 if let Some(ordered) = &mut ordered {
                     ordered.hold_back(settings.ordered_memory / OrderedStore::HELD_BACK_PART);
                 }

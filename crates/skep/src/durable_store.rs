@@ -7,7 +7,7 @@ use skep_core::operation::OperationError;
 use skep_log::{Damage, LogError, LogSettings};
 use skep_server::{RecoveryError, embedding};
 use skep_store::hash::Settings;
-use skep_store::processor::{Processor, Replies, Statistics};
+use skep_store::processor::{Replies, Statistics};
 
 use crate::Request;
 use crate::durable_log::Log;
@@ -48,8 +48,13 @@ pub enum DirectoryError {
     #[error("the data directory has an ordered space, and a durable store has none: start a server with it")]
     HasOrderedSpace,
     /// The directory has more pairs than the memory can hold.
-    #[error("the data directory has more than fits the memory ({0}): open it with more memory")]
-    DoesNotFit(OperationError),
+    #[error("the keys of the data directory need {missing} bytes more than the store has: open it with {memory} bytes")]
+    DoesNotFit {
+        /// Bytes of slab memory that the store lacks.
+        missing: u64,
+        /// Bytes of memory with which the keys fit, about.
+        memory: u64,
+    },
     /// An operation of the log fails, although it had taken place.
     #[error(
         "an operation of the log fails, although it took place ({0}): the data directory is damaged; restore it from a backup"
@@ -69,8 +74,8 @@ impl From<RecoveryError> for DirectoryError {
             RecoveryError::Open(error) => DirectoryError::Open(error),
             RecoveryError::Memory(error) => DirectoryError::Store(error.into()),
             RecoveryError::WithoutOrdered => DirectoryError::HasOrderedSpace,
-            RecoveryError::DoesNotFit(error) => DirectoryError::DoesNotFit(error),
-            RecoveryError::Diverged(error) => DirectoryError::Diverged(error),
+            RecoveryError::HashSpaceDoesNotFit { missing, memory } => DirectoryError::DoesNotFit { missing, memory },
+            RecoveryError::DoesNotFit(error) | RecoveryError::Diverged(error) => DirectoryError::Diverged(error),
         }
     }
 }
@@ -107,8 +112,9 @@ pub enum DiskError {
 /// After a fault, the store has all operations before some point in the order of their execution, and none after it. This
 /// point is not before the last flush. A batch is not a transaction: the point may be inside it.
 ///
-/// The log grows until [`DurableStore::snapshot`] is called. One part in 32 of the memory is held back, so that a full store
-/// can be opened again with the same memory.
+/// The log grows until [`DurableStore::snapshot`] is called. A store that is full can be opened again with the same settings.
+/// If the log cannot be executed again in this memory, it is read several times, and up to a quarter more memory is taken
+/// while the store is opened.
 pub struct DurableStore {
     store: Store,
     log: Log,
@@ -124,9 +130,6 @@ impl DurableStore {
         let log = LogSettings { segment_size: SEGMENT_SIZE, ..LogSettings::default() };
         let (processor, recovered) = embedding::recover_store(directory.as_ref(), settings, log)?;
         let mut store = Store::of(processor);
-        // Recovery had all memory. From now on a part is held back, so that another layout of the same keys fits too.
-        store.processor.hold_back(settings.memory / Processor::HELD_BACK_PART);
-        store.begin_clock();
         store.begin_batch(0);
         let log_size = recovered.log_bytes;
         let needs_snapshot = recovered.needs_snapshot || log_size >= LOG_SIZE.max(store.statistics().pair_bytes);

@@ -75,11 +75,6 @@ impl Store {
         self.processor.execute(requests, replies);
     }
 
-    /// Begins at the time of the processor, or of the machine if that is later: after the processor has replayed a log.
-    pub(crate) fn begin_clock(&mut self) {
-        self.clock = clock_from(&self.processor);
-    }
-
     /// Sets the time, and frees memory of expired keys, before a batch of this many operations.
     pub(crate) fn begin_batch(&mut self, operations: usize) {
         let (monotonic, wall) = read_clocks();

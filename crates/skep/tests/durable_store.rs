@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skep::{
-    Condition, DirectoryError, DiskError, DurableStore, Expiry, ExpiryChange, LogError, Operation, OperationError,
-    PutCondition, Replies, Reply, Request, Server, ServerSettings, StoreSettings, StringWrite,
+    Condition, DirectoryError, DiskError, DurableStore, Expiry, ExpiryChange, LogError, Operation, PutCondition,
+    Replies, Reply, Request, Server, ServerSettings, StoreSettings, StringWrite,
 };
 use skep_store::naive::{Generator, GeneratorSettings, Harness, NaiveStore, OwnedRequest};
 
@@ -259,7 +259,9 @@ fn a_directory_with_more_than_the_memory_is_refused() {
     }
     drop(store);
     let refusal = DurableStore::open(&path, &StoreSettings::for_kv_size(1 << 20, 200, 7)).err();
-    assert!(matches!(refusal, Some(DirectoryError::DoesNotFit(OperationError::SlabFull))), "{refusal:?}");
+    let Some(DirectoryError::DoesNotFit { missing, memory }) = refusal else { panic!("{refusal:?}") };
+    assert!(missing > 1 << 20 && memory < 4 << 20, "{missing} bytes are missing, {memory} are enough");
+    assert!(DurableStore::open(&path, &StoreSettings::for_kv_size(memory, 200, 7)).is_ok());
     assert_eq!(open(&path).statistics().pairs, 2000);
 }
 

@@ -29,6 +29,8 @@ const MESSAGE: &str = "LOADING Skep is loading its data directory: send the comm
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Bytes of the directory's files, of which recovery may read fewer.
+    size: u64,
+    /// Bytes of all times that they are read.
     total: AtomicU64,
     /// Bytes of the snapshot and of the log that were read.
     bytes: AtomicU64,
@@ -44,8 +46,13 @@ impl Progress {
         let files = std::fs::read_dir(path).into_iter().flatten().flatten();
         let is_data = |name: &str| name.starts_with("snapshot-") || name.starts_with("log-");
         let size = |file: &std::fs::DirEntry| file.metadata().map_or(0, |file| file.len());
-        let total = files.filter(|file| file.file_name().to_str().is_some_and(is_data)).map(|file| size(&file)).sum();
-        Progress { total: AtomicU64::new(total), ..Progress::default() }
+        let size = files.filter(|file| file.file_name().to_str().is_some_and(is_data)).map(|file| size(&file)).sum();
+        Progress { size, total: AtomicU64::new(size), ..Progress::default() }
+    }
+
+    /// Notes that the files will be read again, this number of times.
+    pub(super) fn begin_again(&self, passes: u64) {
+        self.total.fetch_add(self.size * passes, Ordering::Relaxed);
     }
 
     /// Returns the pairs that were put, and the operations of the log that were executed.

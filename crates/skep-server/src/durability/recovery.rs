@@ -30,6 +30,7 @@ use skep_wire::partition::Partition;
 use super::Durability;
 use super::loading::Progress;
 use super::ordered_recovery::OrderedReplay;
+use super::sliced_recovery::{Slice, Source};
 use crate::connection::Reached;
 use crate::limits::REPLY_BUDGET;
 use crate::settings::ServerSettings;
@@ -85,6 +86,17 @@ pub enum RecoveryError {
         "the data directory has more than fits the memory ({0}): start with more, by --memory or --ordered-memory; no file was changed"
     )]
     DoesNotFit(OperationError),
+    /// The hash space has no room.
+    #[error(
+        "the keys of the hash space need at least {missing} bytes more than a shard has for them: start with --memory of \
+         {memory} bytes or more; no file was changed"
+    )]
+    HashSpaceDoesNotFit {
+        /// Bytes of slab memory that the shard lacks that lacks most.
+        missing: u64,
+        /// Bytes of memory with which the keys fit, about.
+        memory: u64,
+    },
     /// An operation of the log fails, although it had taken place.
     #[error(
         "an operation of the log fails, although it took place ({0}): the data directory is damaged; restore a backup; no file was changed"
@@ -108,36 +120,63 @@ impl From<OperationError> for RecoveryError {
 }
 
 /// A store that gets its keys back.
-struct Store<'s> {
-    processor: &'s mut Processor,
+pub(super) struct Store<'s> {
+    pub(super) processor: &'s mut Processor,
     replies: Replies,
-    failure: Option<OperationError>,
+    /// After it, nothing is executed.
+    pub(super) failure: Option<OperationError>,
+    /// Bytes of slab memory for pairs that did not fit.
+    pub(super) missing: u64,
 }
 
 impl Store<'_> {
     /// Executes operations of this time; no later ones are of a time before `all_after`. Afterwards the list is empty.
-    fn execute(&mut self, times: (u64, u64), requests: &mut Vec<Request<'_>>) {
-        if let Err(error) = self.processor.replay(times, requests, &mut self.replies) {
-            self.failure.get_or_insert(error);
+    pub(super) fn execute(&mut self, times: (u64, u64), requests: &mut Vec<Request<'_>>) {
+        if self.failure.is_some() {
+            requests.clear();
+        } else if let Err(error) = self.processor.replay(times, requests, &mut self.replies) {
+            self.failure = Some(error);
         }
     }
 }
 
 /// The stores, and how keys are assigned to them.
-struct Stores<'s> {
+pub(super) struct Stores<'s> {
     stores: Vec<Mutex<Store<'s>>>,
-    partition: Partition,
+    pub(super) partition: Partition,
     progress: &'s Progress,
+    /// The keys that are recovered; all keys if it is `None`.
+    slice: Option<&'s Slice>,
 }
 
 impl<'s> Stores<'s> {
     fn new(processors: Vec<&'s mut Processor>, partition: Partition, progress: &'s Progress) -> Self {
         let replies = || Replies::with_budget(REPLY_BUDGET);
-        let store = |processor| Mutex::new(Store { processor, replies: replies(), failure: None });
-        Stores { stores: processors.into_iter().map(store).collect(), partition, progress }
+        let store = |processor| Mutex::new(Store { processor, replies: replies(), failure: None, missing: 0 });
+        Stores { stores: processors.into_iter().map(store).collect(), partition, progress, slice: None }
     }
 
-    fn with<R>(&self, store: usize, f: impl FnOnce(&mut Store<'s>) -> R) -> R {
+    /// Returns stores for the keys of a slice.
+    pub(super) fn of_slice(
+        processors: Vec<&'s mut Processor>,
+        partition: Partition,
+        progress: &'s Progress,
+        slice: &'s Slice,
+    ) -> Self {
+        Stores { slice: Some(slice), ..Stores::new(processors, partition, progress) }
+    }
+
+    /// Returns true if the key of a store is recovered.
+    fn takes(&self, store: usize, key: &[u8]) -> bool {
+        self.slice.is_none_or(|slice| slice.contains(store, key))
+    }
+
+    /// Calls `f` with each store.
+    pub(super) fn each(&self, mut f: impl FnMut(&mut Store<'s>)) {
+        (0..self.stores.len()).for_each(|store| self.with(store, &mut f));
+    }
+
+    pub(super) fn with<R>(&self, store: usize, f: impl FnOnce(&mut Store<'s>) -> R) -> R {
         f(&mut self.stores[store].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -149,22 +188,26 @@ impl<'s> Stores<'s> {
         for request in chunk.requests() {
             let request = request?;
             let store = usize::from(self.partition.shard_of(request.key));
+            if !self.takes(store, request.key) {
+                continue;
+            }
             parts[store].push(request);
             if parts[store].len() == BATCH {
                 put(store, &mut parts[store]);
             }
         }
         parts.iter_mut().enumerate().for_each(|(store, part)| put(store, part));
-        self.progress.add_pairs(chunk.size as u64, chunk.pairs.into());
+        // In slices, each pair is read again.
+        self.progress.add_pairs(chunk.size as u64, if self.slice.is_none() { chunk.pairs.into() } else { 0 });
         Ok(())
     }
 
     /// Ends the replay at this time.
     fn end(&self, now: u64) {
-        (0..self.stores.len()).for_each(|store| self.with(store, |store| store.processor.end_replay(now)));
+        self.each(|store| store.processor.end_replay(now));
     }
 
-    fn failure(&self) -> Option<OperationError> {
+    pub(super) fn failure(&self) -> Option<OperationError> {
         (0..self.stores.len()).find_map(|store| self.with(store, |store| store.failure))
     }
 }
@@ -206,7 +249,7 @@ impl Contained {
 }
 
 /// The execution of the log.
-struct Replay<'s, 'a> {
+pub(super) struct Replay<'s, 'a> {
     stores: &'a Stores<'s>,
     contained: Contained,
     seed: u64,
@@ -248,9 +291,30 @@ impl Times {
     }
 }
 
-impl Replay<'_, '_> {
+impl<'s, 'a> Replay<'s, 'a> {
+    /// Returns the replay of a log after a snapshot was loaded, without an ordered space.
+    pub(super) fn new(
+        stores: &'a Stores<'s>,
+        manifest: Option<&Manifest>,
+        boundaries: Vec<Boundary>,
+        seed: u64,
+    ) -> Replay<'s, 'a> {
+        let store_count = stores.stores.len();
+        Replay {
+            stores,
+            contained: Contained::new(manifest, boundaries, seed),
+            seed,
+            ordered: None,
+            lacks_ordered: manifest.is_some_and(|manifest| manifest.ordered != SnapshotFile::default()),
+            times: Times::new(manifest.map_or(store_count, |manifest| manifest.shards.len()), store_count),
+        }
+    }
+
     /// Executes the blocks of a group.
-    fn group<'b>(&mut self, blocks: &mut dyn Iterator<Item = BlockView<'b>>) -> Result<(), (u64, WireError)> {
+    pub(super) fn group<'b>(
+        &mut self,
+        blocks: &mut dyn Iterator<Item = BlockView<'b>>,
+    ) -> Result<(), (u64, WireError)> {
         let count = self.stores.stores.len();
         let mut parts: Vec<Vec<Request<'b>>> = vec![Vec::new(); count];
         let mut now = 0;
@@ -261,7 +325,8 @@ impl Replay<'_, '_> {
             }
         };
         for block in blocks {
-            self.stores.progress.add_operations(block.size() as u64, block.count.into());
+            let count = if self.stores.slice.is_none() { block.count.into() } else { 0 };
+            self.stores.progress.add_operations(block.size() as u64, count);
             if let Some(ordered) = &mut self.ordered {
                 ordered.block(&block).map_err(|error| (block.number, error))?;
             }
@@ -277,7 +342,9 @@ impl Replay<'_, '_> {
                             let store = usize::from(self.stores.partition.shard_of(request.key));
                             let shard = if self.times.are_same { store } else { self.contained.shard_of(request.key) };
                             self.times.note(shard, now);
-                            if self.contained.contains(block.number, request.key) {
+                            if !self.stores.takes(store, request.key)
+                                || self.contained.contains(block.number, request.key)
+                            {
                                 continue;
                             }
                             parts[store].push(request);
@@ -302,12 +369,13 @@ impl Replay<'_, '_> {
         Ok(())
     }
 
-    /// Refuses a directory that the stores cannot have.
+    /// Refuses a directory that the stores cannot have. If there is no memory in the hash space, it is recovered in slices.
     fn check(&self) -> Result<(), RecoveryError> {
         if self.lacks_ordered {
             return Err(RecoveryError::WithoutOrdered);
         }
-        let failure = self.ordered.as_ref().and_then(|ordered| ordered.failure).or_else(|| self.stores.failure());
+        let of_stores = || self.stores.failure().filter(|failure| !failure.is_out_of_memory());
+        let failure = self.ordered.as_ref().and_then(|ordered| ordered.failure).or_else(of_stores);
         failure.map_or(Ok(()), |error| Err(error.into()))
     }
 
@@ -378,16 +446,9 @@ pub(crate) fn recover(
     let boundaries = read_snapshot(&directory, &stores)?;
     // A key that has expired now is missing at any later time.
     let now = since_1970(SystemTime::now()).as_millis() as u64;
-    let mut replay = Replay {
-        stores: &stores,
-        contained: Contained::new(old.as_ref(), boundaries, seed),
-        seed,
-        ordered: ordered
-            .as_deref()
-            .map(|store| OrderedReplay::new(store.session().expect("a new store has sessions"), now)),
-        lacks_ordered: old.as_ref().is_some_and(|manifest| manifest.ordered != SnapshotFile::default()),
-        times: Times::new(old.as_ref().map_or(tables.len(), |manifest| manifest.shards.len()), tables.len()),
-    };
+    let mut replay = Replay::new(&stores, old.as_ref(), boundaries, seed);
+    replay.ordered =
+        ordered.as_deref().map(|store| OrderedReplay::new(store.session().expect("a new store has sessions"), now));
     if let Some(ordered) = &mut replay.ordered {
         replay.lacks_ordered = false;
         let boundary = directory.read_ordered_snapshot(|chunk| {
@@ -402,6 +463,10 @@ pub(crate) fn recover(
     // Keys of the ordered space that had expired when it was read are gone.
     let last_time = replay.times.last.max(now);
     drop(replay);
+    if stores.failure().is_some() {
+        let (directory, accept_loss) = (&directory, settings.accept_loss);
+        Source { directory, tables, partition_seed: seed, accept_loss, time: last_time, progress }.recover(&stores)?;
+    }
     stores.end(last_time);
     if let Some(ordered) = ordered {
         ordered.begin_versions_after(end.floor());
@@ -462,7 +527,7 @@ pub(crate) fn segment_size(settings: &ServerSettings) -> u64 {
 }
 
 /// Reads all files of the snapshot. Returns the boundary of each.
-fn read_snapshot(directory: &Directory<Files>, stores: &Stores<'_>) -> Result<Vec<Boundary>, LogError> {
+pub(super) fn read_snapshot(directory: &Directory<Files>, stores: &Stores<'_>) -> Result<Vec<Boundary>, LogError> {
     let count = directory.manifest().map_or(0, |manifest| manifest.shards.len());
     thread::scope(|scope| {
         let read = |shard| {
@@ -475,70 +540,5 @@ fn read_snapshot(directory: &Directory<Files>, stores: &Stores<'_>) -> Result<Ve
     })
 }
 
-/// Recovery without files, for the simulation.
 #[cfg(test)]
-pub(crate) mod simulated {
-    use skep_log::{BlockView, Boundary, Chunk, Manifest, OrderedBoundary, SnapshotPart};
-    use skep_store::ordered::OrderedStore;
-    use skep_store::processor::Processor;
-    use skep_wire::partition::Partition;
-
-    use super::{Contained, OrderedReplay, Progress, Replay, Stores, Times};
-
-    /// Which blocks are applied to a snapshot.
-    #[derive(Clone, Copy, PartialEq)]
-    pub(crate) enum Rule {
-        /// Those that the boundary tells.
-        Boundary,
-        /// A control: all.
-        AllBlocks,
-    }
-
-    /// Stores that get their keys back.
-    pub(crate) struct Recovering<'s> {
-        stores: Stores<'s>,
-        ordered: OrderedReplay<'s>,
-        rule: Rule,
-    }
-
-    impl<'s> Recovering<'s> {
-        pub(crate) fn new(
-            processors: Vec<&'s mut Processor>,
-            ordered: &'s OrderedStore,
-            partition: Partition,
-            rule: Rule,
-        ) -> Recovering<'s> {
-            let progress = Box::leak(Box::<Progress>::default());
-            let stores = Stores::new(processors, partition, progress);
-            Recovering { stores, ordered: OrderedReplay::new(ordered.session().expect("it is new"), 0), rule }
-        }
-
-        pub(crate) fn load(&mut self, part: SnapshotPart, chunk: &Chunk<'_>) {
-            match part {
-                SnapshotPart::Shard(_) => self.stores.load(chunk),
-                SnapshotPart::Ordered => self.ordered.load(chunk),
-            }
-            .expect("the chunk is valid");
-        }
-
-        pub(crate) fn replay(
-            mut self,
-            before: &Manifest,
-            (mut boundaries, boundary): (Vec<Boundary>, OrderedBoundary),
-            blocks: &mut dyn Iterator<Item = BlockView<'_>>,
-        ) {
-            if self.rule == Rule::AllBlocks {
-                boundaries.fill(Boundary::default());
-            } else {
-                self.ordered.set_boundary(boundary);
-            }
-            let seed = before.partition_seed;
-            let contained = Contained::new(Some(before), boundaries, seed);
-            let (stores, ordered) = (&self.stores, Some(self.ordered));
-            let times = Times::new(before.shards.len(), stores.stores.len());
-            let mut replay = Replay { stores, contained, seed, ordered, lacks_ordered: false, times };
-            replay.group(blocks).expect("the blocks are valid");
-            assert!(replay.check().is_ok());
-        }
-    }
-}
+pub(crate) mod simulated;

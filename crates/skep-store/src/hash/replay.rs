@@ -18,17 +18,17 @@ impl<M: Memory> HashTable<M> {
     /// Sets the time of a replay, and the time from which on all later operations were executed.
     pub(crate) fn begin_replay(&self, now: u64, all_after: u64) {
         self.set_time(now);
-        self.set_replayed_until(Some(all_after));
+        self.replayed_until.set(Some(all_after));
     }
 
     /// Ends a replay, at this time.
     pub(crate) fn end_replay(&self, now: u64) {
-        self.set_replayed_until(None);
+        self.replayed_until.set(None);
         self.set_time(now);
     }
 
     /// Returns true in a replay if keys have expired that can be freed.
     pub(crate) fn may_free_for_replay(&self) -> bool {
-        self.replayed_until().is_some_and(|time| self.earliest_expiry() <= time)
+        self.replayed_until.get().is_some_and(|time| self.earliest_expiry() <= time)
     }
 }

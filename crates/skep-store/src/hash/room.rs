@@ -6,7 +6,7 @@ use super::table::{Access, HashTable, Home, Sought};
 use super::{bucket::slots_for, is_large, large_layout, object};
 use crate::apply::NewValue;
 use crate::memory::{Effect, Memory};
-use skep_core::operation::OperationError;
+use skep_core::operation::{Expiry, OperationError};
 
 /// The slabs that storing some pairs needs at most.
 #[derive(Clone, Debug, Default)]
@@ -68,9 +68,28 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
-    /// Holds back this much free slab memory from now on.
-    pub(crate) fn hold_back(&self, size: u64) {
-        self.slabs().hold_back(size);
+    /// Opens or closes the spare memory.
+    pub(crate) fn open_spare(&self, is_open: bool) {
+        self.slabs().open_spare(is_open);
+    }
+
+    /// Returns the bytes of spare memory that were taken.
+    pub(crate) fn debt(&self) -> u64 {
+        self.slabs().debt()
+    }
+
+    /// Returns the most bytes of slab memory that a pair takes: a bucket, and its slabs unless it is inline.
+    pub(crate) fn slab_size_max(&self, key_size: usize, value_size: usize, expiry: Option<Expiry>) -> u64 {
+        let expires = expiry.is_some();
+        let slabs = if self.is_inline(key_size, value_size, expiry) {
+            0
+        } else if is_large(key_size, value_size, expires) {
+            let root = object::class_for_root(key_size, large_layout::root_pointer_count(value_size), expires);
+            root.size() + large_layout::footprint(value_size)
+        } else {
+            object::class_for_pair(key_size, value_size, expires).expect("the value is not large").size()
+        };
+        (SlabClass::BUCKET.size() + slabs) as u64
     }
 
     /// Returns true if this number of slabs can be allocated for sure.

@@ -158,7 +158,7 @@ pub struct HashTable<M> {
     /// A write was refused for lack of memory: the next pass over expired keys shall not pause.
     wants_reclaim: Cell<bool>,
     /// While a log is replayed: see `replay.rs`.
-    replayed_until: Cell<Option<u64>>,
+    pub(super) replayed_until: Cell<Option<u64>>,
     /// At most the earliest expiry that was written since the last call of `forget_earliest_expiry`.
     earliest_expiry: Cell<u64>,
     /// The time, in milliseconds since 1970.
@@ -169,16 +169,23 @@ pub struct HashTable<M> {
 impl<M: Memory> HashTable<M> {
     /// Returns an empty table in a memory of zeros.
     pub fn new(memory: M, settings: &Settings) -> Result<Self, RegionError> {
+        let size = memory.size();
+        Self::with_spare(memory, settings, size)
+    }
+
+    /// Returns an empty table in a memory of zeros, after which there is spare memory up to `end`.
+    pub(crate) fn with_spare(memory: M, settings: &Settings, end: u64) -> Result<Self, RegionError> {
         let bucket_count = settings.bucket_count(memory.size())?;
         let slab_start = Pointer::to_line(u64::from(bucket_count));
         // The last line stays unused: the end of 64 GiB would have no pointer.
         let slab_end = Pointer::to_line(memory.size() / LINE_SIZE as u64 - 1);
+        let spare_end = Pointer::to_line(end / LINE_SIZE as u64 - 1);
         Ok(HashTable {
             bucket_count,
             inline_threshold: settings.inline_threshold.min(INLINE_SIZE_MAX),
             secrets: RapidSecrets::seed(settings.seed),
             search: Search::new(),
-            slabs: RefCell::new(SlabAllocator::new(slab_start, slab_end)),
+            slabs: RefCell::new(SlabAllocator::with_spare(slab_start, slab_end, spare_end)),
             pair_count: Cell::new(0),
             pair_size: Cell::new(0),
             expiring_count: Cell::new(0),
@@ -225,14 +232,6 @@ impl<M: Memory> HashTable<M> {
     /// Returns the time, in milliseconds since 1970.
     pub(crate) fn now(&self) -> u64 {
         self.now.get()
-    }
-
-    pub(super) fn replayed_until(&self) -> Option<u64> {
-        self.replayed_until.get()
-    }
-
-    pub(super) fn set_replayed_until(&self, time: Option<u64>) {
-        self.replayed_until.set(time);
     }
 
     /// Forgets all pairs and the memory that they take.

@@ -63,6 +63,8 @@ fn in_words(size: u64) -> String {
 #[derive(Debug)]
 pub struct LocalMemory {
     mapping: Mapping,
+    /// Bytes of the memory. What the mapping has after them is spare.
+    size: usize,
     /// The mapping's size, or zero while a closure has access to bytes. So one comparison checks the bounds and the
     /// exclusive access.
     accessible: Cell<usize>,
@@ -71,23 +73,35 @@ pub struct LocalMemory {
 impl LocalMemory {
     /// Reserves a region of `size` bytes, rounded up to whole lines. No page is touched.
     pub fn new(size: u64) -> Result<Self, RegionError> {
+        Self::with_spare(size, 0)
+    }
+
+    /// Reserves a region of `size` bytes, and `spare` bytes of address space after it, if pointers reach as far.
+    pub fn with_spare(size: u64, spare: u64) -> Result<Self, RegionError> {
         if size > MEMORY_SIZE_MAX {
             return Err(RegionError::TooLarge { size });
         }
-        let mapping = Mapping::new(size.next_multiple_of(LINE_SIZE as u64))?;
+        let size = size.next_multiple_of(LINE_SIZE as u64);
+        let all = (size + spare).min(MEMORY_SIZE_MAX).next_multiple_of(LINE_SIZE as u64);
+        let mapping = Mapping::new(all)?;
         let accessible = Cell::new(mapping.size());
-        Ok(LocalMemory { mapping, accessible })
+        Ok(LocalMemory { mapping, size: size as usize, accessible })
     }
 
-    /// Touches every page, so that no operation waits for one later.
+    /// Returns the bytes of the region and of its spare address space.
+    pub(crate) fn size_with_spare(&self) -> u64 {
+        self.mapping.size() as u64
+    }
+
+    /// Touches every page except spare ones, so that no operation waits for one later.
     ///
     /// # Panics
     /// If a closure with access to the memory calls it.
     pub fn prefault(&self) {
         assert!(self.accessible.get() == self.mapping.size(), "a closure with access to the memory used the memory");
-        if !self.mapping.populate() {
+        if !self.mapping.populate(self.size) {
             // Touch by hand.
-            for offset in (0..self.mapping.size()).step_by(4096) {
+            for offset in (0..self.size).step_by(4096) {
                 // SAFETY: the offset is within the region, and nothing else uses the region now (it is not Sync and, as
                 // was checked, no closure runs). Writing back the byte that was read changes nothing.
                 unsafe {
@@ -209,7 +223,7 @@ impl Memory for LocalMemory {
     type Resident<'a> = LocalLines<'a>;
 
     fn size(&self) -> u64 {
-        self.mapping.size() as u64
+        self.size as u64
     }
 
     #[inline]

@@ -62,11 +62,11 @@ impl Mapping {
         self.base
     }
 
-    /// Touches every page, so that no operation waits for one later. Returns true if the kernel could: Linux 5.14 and
+    /// Touches every page of the first `size` bytes, so that no operation waits for one later. Returns true if the kernel could: Linux 5.14 and
     /// newer can.
-    pub(crate) fn populate(&self) -> bool {
-        // SAFETY: the range is this mapping; populating does not change its content.
-        unsafe { madvise(self.base.as_ptr().cast(), self.size, Advice::LinuxPopulateWrite) }.is_ok()
+    pub(crate) fn populate(&self, size: usize) -> bool {
+        // SAFETY: the range is part of this mapping; populating does not change its content.
+        unsafe { madvise(self.base.as_ptr().cast(), size.min(self.size), Advice::LinuxPopulateWrite) }.is_ok()
     }
 
     /// Returns the bytes from there on.

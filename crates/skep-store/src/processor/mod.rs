@@ -114,21 +114,26 @@ pub struct Statistics {
 }
 
 impl Processor<LocalMemory> {
-    /// One in this many bytes is to be held back, so that a full store can be restored: see [`Processor::hold_back`]. At a
-    /// store of 1 MiB, 1/64 was too little for pairs of 10 bytes, whose chains depend on the seed.
-    pub const HELD_BACK_PART: u64 = 32;
+    /// The spare address space of a store, as a part of its memory: see [`Processor::begin_packing`].
+    pub const SPARE_PART: u64 = 16;
 
     /// Returns an empty store in a new region, which is reserved but not touched.
     pub fn new(settings: &Settings) -> Result<Self, RegionError> {
-        Self::with_memory(LocalMemory::new(settings.memory)?, settings)
+        let memory = LocalMemory::with_spare(settings.memory, settings.memory / Self::SPARE_PART)?;
+        let end = memory.size_with_spare();
+        Ok(Self::of(HashTable::with_spare(memory, settings, end)?))
     }
 }
 
 impl<M: Memory> Processor<M> {
     /// Returns an empty store in a memory of zeros.
     pub fn with_memory(memory: M, settings: &Settings) -> Result<Self, RegionError> {
-        Ok(Processor {
-            table: HashTable::new(memory, settings)?,
+        Ok(Self::of(HashTable::new(memory, settings)?))
+    }
+
+    fn of(table: HashTable<M>) -> Self {
+        Processor {
+            table,
             station: Station::new(),
             homes: Box::new([Home { hash: KeyHash(0), bucket: BucketIndex(0) }; IN_FLIGHT_MAX + 1]),
             stages: Stages::default(),
@@ -140,7 +145,7 @@ impl<M: Memory> Processor<M> {
             operations: 0,
             hits: 0,
             misses: 0,
-        })
+        }
     }
 
     /// Executes all requests. Requests on one key take effect in their order, others in any order. Overwrites
@@ -198,13 +203,6 @@ impl<M: Memory> Processor<M> {
             }
         }
         replies.touch_large(self.arena.work());
-    }
-
-    /// Holds back this many bytes of free memory from now on: operations are refused before they take them. A store that
-    /// was full so fits the same memory when it is restored in another layout. If less is free, what is released becomes
-    /// part of it.
-    pub fn hold_back(&mut self, size: u64) {
-        self.table.hold_back(size);
     }
 
     /// Adds the memory that some puts and sets need at most. The others of the requests need none.

@@ -1,6 +1,6 @@
 //! The replay of a log by a processor: see `hash/replay.rs`.
 
-use skep_core::operation::{OperationError, Reply, Request};
+use skep_core::operation::{Expiry, OperationError, Reply, Request};
 
 use super::{Processor, Replies};
 use crate::hash::Reclaim;
@@ -37,6 +37,26 @@ impl<M: Memory> Processor<M> {
             }
         }
         outcome
+    }
+
+    /// Removes all pairs at once. From now on, puts that find no memory take spare memory: a sixteenth of the memory, of which
+    /// no page is touched before. So pairs that have fitted this memory fit it in any order.
+    pub fn begin_packing(&mut self) {
+        self.flush();
+        while self.flush_step() {}
+        self.table.open_spare(true);
+    }
+
+    /// Ends what [`Processor::begin_packing`] has begun. Returns the bytes of spare memory that were taken. As much of the
+    /// memory is not given out until pairs with as many bytes are deleted.
+    pub fn end_packing(&mut self) -> u64 {
+        self.table.open_spare(false);
+        self.table.debt()
+    }
+
+    /// Returns the most bytes of slab memory that a pair takes.
+    pub fn slab_size_max(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> u64 {
+        self.table.slab_size_max(key.len(), value.len(), expiry)
     }
 
     /// Ends the replay of a log, and sets the time.

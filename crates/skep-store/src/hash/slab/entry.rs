@@ -41,6 +41,11 @@ impl SlabClass {
         UNIT_SIZE << self.0
     }
 
+    /// Returns the units of a slab.
+    pub(super) fn unit_count(self) -> u32 {
+        1 << self.0
+    }
+
     /// Returns the number of the class, from 0 for 32 bytes.
     #[inline]
     pub fn index(self) -> usize {

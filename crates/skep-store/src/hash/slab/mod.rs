@@ -26,6 +26,7 @@ mod merge;
 mod pool;
 mod reserve;
 mod search;
+mod spare;
 mod zone_set;
 
 pub use entry::SlabClass;
@@ -35,6 +36,7 @@ use self::entry::SlabEntry;
 use self::merge::{Merger, Pass};
 use self::pool::HostPools;
 use self::search::Search;
+use self::spare::Spare;
 use crate::memory::{LINE_SIZE, Pointer, UNIT_SIZE};
 
 /// Entries that a stack of the local cache and the host side exchange at once.
@@ -88,6 +90,7 @@ pub struct SlabAllocator {
     /// For each zone, the count of short entries that starts a pass.
     merge_watermarks: Vec<u32>,
     search: Search,
+    spare: Spare,
     /// Slabs that are allocated for the next operations: see [`SlabAllocator::reserve`].
     reserved: [Vec<Pointer>; SlabClass::COUNT],
     has_reserved: bool,
@@ -104,6 +107,11 @@ pub struct SlabAllocator {
 impl SlabAllocator {
     /// Returns an allocator of the memory between two pointers, all of it free.
     pub fn new(start: Pointer, end: Pointer) -> Self {
+        Self::with_spare(start, end, end)
+    }
+
+    /// Returns an allocator of the memory between two pointers, and of spare memory from there up to a third one.
+    pub fn with_spare(start: Pointer, end: Pointer, spare_end: Pointer) -> Self {
         let local_capacity = HIGH_WATERMARK + BATCH + Pointer::BITS as usize;
         let host = HostPools::new(start.unit(), end.unit());
         SlabAllocator {
@@ -112,6 +120,7 @@ impl SlabAllocator {
             host,
             merger: Merger::default(),
             search: Search::default(),
+            spare: Spare::new(end, spare_end),
             reserved: std::array::from_fn(|_| Vec::new()),
             has_reserved: false,
             merge_work: usize::MAX,
@@ -127,15 +136,9 @@ impl SlabAllocator {
         self.merger.daemon()
     }
 
-    /// Holds back this much free memory from now on, in slabs of the largest class. Less is free if less can be joined; what is
-    /// released later is held back first, when it was joined.
-    pub fn hold_back(&mut self, size: u64) {
-        self.host.hold_back(size);
-    }
-
     /// Returns the bytes that are free, in pieces of any size.
     pub fn free_size(&self) -> u64 {
-        self.free_size
+        self.free_size.saturating_sub(self.spare.debt())
     }
 
     /// Returns the bytes that the allocator takes besides the memory that it manages.
@@ -157,6 +160,9 @@ impl SlabAllocator {
         {
             return Some(pointer);
         }
+        if self.free_size < self.spare.debt() + class.size() as u64 {
+            return None;
+        }
         if self.local[class.index()].len() <= LOW_WATERMARK {
             self.refill(class);
         }
@@ -170,16 +176,16 @@ impl SlabAllocator {
 
     /// Takes back a slab that was allocated and not used, as if it had not been allocated.
     pub(crate) fn take_back_unused(&mut self, class: SlabClass, pointer: Pointer) {
-        self.local[class.index()].push(SlabEntry::slab(class, pointer));
         self.statistics.allocations -= 1;
-        self.free_size += class.size() as u64;
+        self.put_back(class, pointer);
     }
 
     /// Frees a slab.
     pub fn release(&mut self, class: SlabClass, pointer: Pointer) {
-        self.local[class.index()].push(SlabEntry::slab(class, pointer));
         self.statistics.releases += 1;
-        self.free_size += class.size() as u64;
+        if !self.put_back(class, pointer) {
+            return;
+        }
         self.changed_size += class.size() as u64;
         if self.local[class.index()].len() > HIGH_WATERMARK {
             self.spill(class, BATCH);
@@ -193,6 +199,7 @@ impl SlabAllocator {
         self.host.forget();
         self.merger.forget();
         self.search = Search::default();
+        self.spare.forget();
         self.free_size = self.size;
     }
 

@@ -30,8 +30,6 @@ const ZONE_GRAINS_MAX_LOG2: u32 = 15;
 const STACK_COUNT: usize = SlabClass::COUNT + 1;
 /// Stacks that a pass takes: those of entries shorter than the largest class.
 const SHORT_STACK_COUNT: usize = SlabClass::COUNT - 1;
-/// Units of a slab of the largest class.
-const LARGEST_UNITS: u64 = 1 << SHORT_STACK_COUNT;
 
 const _: () = assert!((1 << 31 >> ZONE_GRAINS_MAX_LOG2) <= ZONE_COUNT_MAX);
 
@@ -101,8 +99,6 @@ pub(super) struct HostPools {
     range: Range<u32>,
     /// The first zone whose entries were forgotten and not returned.
     next_forgotten: usize,
-    /// Units of entries of the largest class and longer that are not given out.
-    held_back: u64,
 }
 
 impl HostPools {
@@ -122,7 +118,6 @@ impl HostPools {
             zone_shift,
             range: start..end,
             next_forgotten: zone_count,
-            held_back: 0,
         };
         pools.push_range(start, end);
         pools
@@ -188,36 +183,14 @@ impl HostPools {
         self.units[stack] += u64::from(entry.unit_count());
     }
 
-    /// From now on entries of the largest class and longer are given out only while more than this is left in them.
-    pub(super) fn hold_back(&mut self, size: u64) {
-        self.held_back = size / SlabClass::LARGEST.size() as u64 * LARGEST_UNITS;
-    }
-
-    /// Returns the units of entries of the largest class and longer that may be given out: a multiple of the largest class.
-    fn spare_units(&self) -> u64 {
-        self.units[SHORT_STACK_COUNT..].iter().sum::<u64>().saturating_sub(self.held_back)
-    }
-
     /// Removes and returns an entry of exactly this class.
     pub(super) fn pop(&mut self, class: SlabClass) -> Option<SlabEntry> {
-        if class == SlabClass::LARGEST && self.spare_units() == 0 {
-            return None;
-        }
         self.pop_stack(class.index())
     }
 
     /// Removes and returns the shortest entry that is longer than the class, split to at most `unit_count_max` units.
     pub(super) fn pop_longer(&mut self, class: SlabClass, unit_count_max: u32) -> Option<SlabEntry> {
-        let short = (class.index() + 1..SHORT_STACK_COUNT).find_map(|stack| self.pop_stack(stack));
-        let spare = self.spare_units();
-        let mut entry = match short {
-            Some(entry) => entry,
-            None if spare == 0 => return None,
-            None => (SHORT_STACK_COUNT.max(class.index() + 1)..STACK_COUNT).find_map(|stack| self.pop_stack(stack))?,
-        };
-        // The rest of the last long entry that may be given out stays as long as it can.
-        let spare_max = spare.max(LARGEST_UNITS).checked_ilog2().map_or(u32::MAX, |log2| 1 << log2.min(31));
-        let unit_count_max = if short.is_some() { unit_count_max } else { unit_count_max.min(spare_max) };
+        let mut entry = (class.index() + 1..STACK_COUNT).find_map(|stack| self.pop_stack(stack))?;
         while entry.unit_count() > unit_count_max {
             let (lower, upper) = entry.halve();
             self.push(upper);
@@ -286,10 +259,10 @@ impl HostPools {
         })
     }
 
-    /// Returns the units of the entries of each class that may be given out. Longer stretches count for the largest.
+    /// Returns the units of the entries of each class. Longer stretches count for the largest.
     pub(super) fn units(&self) -> [u64; SlabClass::COUNT] {
         let mut units: [u64; SlabClass::COUNT] = std::array::from_fn(|class| self.units[class]);
-        units[SlabClass::COUNT - 1] = self.spare_units();
+        units[SlabClass::COUNT - 1] += self.units[SlabClass::COUNT];
         units
     }
 

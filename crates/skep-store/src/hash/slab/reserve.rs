@@ -21,7 +21,8 @@ impl SlabAllocator {
     /// of the largest class, and those that stacks of the local cache may be filled with.
     pub fn has_plenty(&self, slab_count: u64) -> bool {
         let class = SlabClass::LARGEST.index();
-        self.host.units()[class] >> class >= 4 * slab_count + 2 * (SlabClass::COUNT * BATCH) as u64
+        self.spare.debt() == 0
+            && self.host.units()[class] >> class >= 4 * slab_count + 2 * (SlabClass::COUNT * BATCH) as u64
     }
 
     /// Frees the slabs that were reserved and not used.

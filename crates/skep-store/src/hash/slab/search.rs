@@ -75,7 +75,7 @@ impl SlabAllocator {
     /// Begins a batch, in which the shard itself merges until it has had `merge_work` entries, and then at most the rest of
     /// a zone.
     pub fn begin_batch(&mut self, merge_work: usize) {
-        self.merge_work = merge_work;
+        self.merge_work = if self.spare.is_open() { usize::MAX } else { merge_work };
         if self.has_waiters() {
             let has_progress = self.take_back() || !self.merger.is_idle();
             self.search.stalled = if has_progress { 0 } else { self.search.stalled + 1 };
@@ -128,14 +128,24 @@ impl SlabAllocator {
 
     /// Allocates a slab of the class.
     pub fn take(&mut self, class: SlabClass) -> Result<Pointer, NoSlab> {
-        self.merging(|slabs| slabs.allocate(class).ok_or(class))
+        let taken = self.merging(|slabs| slabs.allocate(class).ok_or(class));
+        if taken.is_err() && self.spare.is_open() { self.take_with_spare(class) } else { taken }
     }
 
     /// Allocates all slabs that are needed, the largest first; or none.
     pub fn take_all(&mut self, needs: &SlabNeeds, mut give: impl FnMut(SlabClass, Pointer)) -> Result<(), NoSlab> {
+        let taken = self.take_all_of_memory(needs, &mut give);
+        if taken.is_err() && self.spare.is_open() { self.take_all_with_spare(needs, &mut give) } else { taken }
+    }
+
+    fn take_all_of_memory(
+        &mut self,
+        needs: &SlabNeeds,
+        give: &mut impl FnMut(SlabClass, Pointer),
+    ) -> Result<(), NoSlab> {
         let size = |class: SlabClass| u64::from(self.beyond_reserved(needs, class)) * class.size() as u64;
         let needed: u64 = SlabClass::all().map(size).sum();
-        if needed > self.free_size {
+        if needed > self.free_size() {
             return Err(NoSlab::Full);
         }
         self.merging(|slabs| slabs.lacking(needs).map_or(Ok(()), Err))?;
@@ -161,7 +171,7 @@ impl SlabAllocator {
                 Ok(taken) => return Ok(taken),
                 Err(class) => class,
             };
-            if lacking.size() as u64 > self.free_size {
+            if lacking.size() as u64 > self.free_size() {
                 return Err(NoSlab::Full);
             }
             match self.search() {
@@ -225,7 +235,7 @@ impl SlabAllocator {
             }
             self.merge_work = self.merge_work.saturating_sub(ZONE_WORK);
             let is_joinable = self.host.shorter_than(SlabClass::LARGEST, zone).1 >= 2 * UNIT_SIZE as u64;
-            let is_for_daemon = self.merger.has_daemon() && self.host.can_spare(zone, RESERVE);
+            let is_for_daemon = self.merger.has_daemon() && !self.spare.is_open() && self.host.can_spare(zone, RESERVE);
             if is_joinable && is_for_daemon && !self.merger.has_room() {
                 return Outcome::Later;
             }

@@ -62,7 +62,7 @@ impl Frames {
 
     /// Touches the pages of the region, if the kernel can.
     pub(crate) fn prefault(&self) {
-        self.region.populate();
+        self.region.populate(self.region.size());
     }
 
     /// Begins to write a frame.

@@ -1,0 +1,246 @@
+//! Recovery in slices, which needs no more memory than the final pairs.
+//!
+//! The log may have been executed in memory that a replay does not have: a replay puts pairs in another order, so free slabs
+//! are elsewhere and cannot be joined; and a snapshot that took a while has pairs that never existed at the same time. So if
+//! the replay finds no memory in the hash space, its pairs are dropped, and the directory is read again:
+//!
+//! ```text
+//! hash range   |  slice 0  |  slice 1  |  slice 2  | ...     the upper bits of the secret hash
+//!                            ▼ snapshot and log of its keys
+//!                          scratch store ── final pairs ──▶ store      then the scratch store is dropped
+//! ```
+//!
+//! **Why the pairs fit** the memory that they have fitted before, with the same settings:
+//! 1. They are those of the last moment. Pairs that were deleted or replaced, or have expired, are not put.
+//! 2. A pair takes the same slabs in each layout. Sizes of slabs are powers of two. The store only allocates, and an
+//!    allocation takes the shortest free stretch that is long enough, or stretches are joined until there is one. So what
+//!    is free stays in as few stretches as it can, and all of the memory can be allocated, in each order of the pairs.
+//! 3. The seed is kept, so a key has the same home bucket. The pairs of a chain are put in the order of the chain in the
+//!    scratch store. Each then fits a bucket that is not later than its own was. So the chain has no more buckets than there.
+//! 4. A chain of the scratch store may have a bucket more than it had when the server ran: the order of operations is the
+//!    same, but expired keys may have been removed at other times. Such buckets are in spare memory, which the store has for
+//!    this: `skep_store`, `hash/slab/spare.rs`. As much memory is not given out until keys are deleted. So the store takes
+//!    no more at the next start either.
+//!
+//! **What it costs.** The snapshot and the log are read once for each slice. A scratch store has a quarter of the memory of
+//! its store for slabs, about twice what the keys of a slice take. If they take more, because values are large or keys have
+//! many short-lived values, the slice is read again with more memory.
+
+use std::thread;
+
+use skep_core::operation::{
+    Condition, ConditionKind, Expiry, ExpiryChange, Operation, PutCondition, Request, StringWrite,
+};
+use skep_log::{Directory, Files, LogError};
+use skep_store::hash::{KeyPositions, Settings};
+use skep_store::memory::{LINE_SIZE, RegionError};
+use skep_store::processor::Processor;
+use skep_wire::partition::Partition;
+
+use super::loading::Progress;
+use super::recovery::{RecoveryError, Replay, Store, Stores, read_snapshot};
+
+/// Parts of the hash range. The directory is read once for each.
+const SLICES: u64 = 8;
+/// Slab memory of a scratch store, in quarters of the memory of its store: the first that is enough for the slice.
+const SCRATCH_QUARTERS: [u64; 3] = [1, 4, 16];
+
+/// The keys of a pass over the directory.
+pub(super) struct Slice {
+    /// Those of each store.
+    positions: Vec<KeyPositions>,
+    /// Home buckets of each store, of which those from `first` to before `end` are the slice.
+    bucket_count: u32,
+    first: u32,
+    end: u32,
+}
+
+impl Slice {
+    fn new(number: u64, tables: &[Settings], bucket_count: u32) -> Slice {
+        let bound = |number: u64| (number * u64::from(bucket_count) / SLICES) as u32;
+        let positions = tables.iter().map(|table| KeyPositions::new(table.seed)).collect();
+        Slice { positions, bucket_count, first: bound(number), end: bound(number + 1) }
+    }
+
+    /// Returns true if the key of a store is to be recovered in this pass.
+    pub(super) fn contains(&self, store: usize, key: &[u8]) -> bool {
+        let position = self.positions[store].of(key);
+        let bucket = (u128::from(position) * u128::from(self.bucket_count)) >> 64;
+        (self.first..self.end).contains(&(bucket as u32))
+    }
+}
+
+/// A directory whose hash space is recovered.
+pub(super) struct Source<'d> {
+    pub(super) directory: &'d Directory<Files>,
+    /// The settings of the stores.
+    pub(super) tables: &'d [Settings],
+    pub(super) partition_seed: u64,
+    pub(super) accept_loss: bool,
+    /// The time at which keys have expired.
+    pub(super) time: u64,
+    pub(super) progress: &'d Progress,
+}
+
+impl Source<'_> {
+    /// Recovers all pairs into stores that have found no memory for a replay.
+    pub(super) fn recover(&self, stores: &Stores<'_>) -> Result<(), RecoveryError> {
+        tracing::info!(
+            "the log needs more memory than its keys: it is read again in {SLICES} parts, with up to a quarter more memory"
+        );
+        self.progress.begin_again(SLICES);
+        stores.each(|store| {
+            store.failure = None;
+            store.processor.begin_packing();
+        });
+        (0..SLICES).try_for_each(|number| self.recover_slice(stores, number))?;
+        let (mut debt, mut missing) = (0, 0_u64);
+        stores.each(|store| {
+            debt += store.processor.end_packing();
+            missing = missing.max(store.missing);
+        });
+        if missing > 0 {
+            return Err(self.lacking(missing));
+        }
+        if debt > 0 {
+            tracing::info!(
+                "the keys take {debt} bytes beyond --memory: writes that need memory are refused until as much is deleted"
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns the error of a store that lacks these bytes for slabs.
+    fn lacking(&self, missing: u64) -> RecoveryError {
+        let memory: u64 = self.tables.iter().map(|table| table.memory).sum();
+        let slab_part = 1.0 - self.tables[0].hash_index_ratio;
+        let more = missing as f64 * self.tables.len() as f64 / slab_part.max(1.0 / 16.0);
+        RecoveryError::HashSpaceDoesNotFit { missing, memory: (memory + more as u64).next_multiple_of(1 << 20) }
+    }
+
+    fn recover_slice(&self, stores: &Stores<'_>, number: u64) -> Result<(), RecoveryError> {
+        let buckets = stores.with(0, |store| store.processor.home_bucket_count());
+        let slice = Slice::new(number, self.tables, buckets);
+        for quarters in SCRATCH_QUARTERS {
+            let scratch = self.tables.iter().map(|table| scratch_store(table, buckets, quarters));
+            let mut scratch: Vec<Processor> = match scratch.collect() {
+                Ok(scratch) => scratch,
+                // There is no such address space.
+                Err(_) if quarters > SCRATCH_QUARTERS[0] => break,
+                Err(error) => return Err(RecoveryError::Memory(error)),
+            };
+            match self.replay_slice(&mut scratch, stores.partition, &slice) {
+                Ok(()) => return self.move_slice(stores, scratch, &slice),
+                Err(RecoveryError::DoesNotFit(_)) => self.progress.begin_again(1),
+                error => return error,
+            }
+        }
+        // The keys of the slice alone take several times the memory.
+        Err(self.lacking(self.tables[0].memory * SLICES))
+    }
+
+    fn replay_slice(
+        &self,
+        scratch: &mut [Processor],
+        partition: Partition,
+        slice: &Slice,
+    ) -> Result<(), RecoveryError> {
+        let replayed = Stores::of_slice(scratch.iter_mut().collect(), partition, self.progress, slice);
+        let boundaries = read_snapshot(self.directory, &replayed)?;
+        let mut replay = Replay::new(&replayed, self.directory.manifest(), boundaries, self.partition_seed);
+        self.directory.read_log(self.accept_loss, |blocks| replay.group(blocks))?;
+        replayed.failure().map_or(Ok(()), |failure| Err(failure.into()))
+    }
+
+    fn move_slice(&self, stores: &Stores<'_>, scratch: Vec<Processor>, slice: &Slice) -> Result<(), RecoveryError> {
+        thread::scope(|scope| {
+            let move_pairs = |(store, mut scratch): (usize, Processor)| {
+                let moving = move || stores.with(store, |store| move_pairs(&mut scratch, slice, store, self.time));
+                thread::Builder::new().spawn_scoped(scope, moving).map(drop)
+            };
+            let no_thread = |source| LogError::Io { action: "read", name: "a snapshot by a thread".to_owned(), source };
+            scratch.into_iter().enumerate().try_for_each(move_pairs).map_err(no_thread)
+        })?;
+        Ok(())
+    }
+}
+
+/// Returns a store for the keys of a slice, with as many home buckets as the store for all keys.
+fn scratch_store(table: &Settings, buckets: u32, quarters: u64) -> Result<Processor, RegionError> {
+    let index = u64::from(buckets) * LINE_SIZE as u64;
+    // A store has at least a fifteenth of its index as slabs.
+    let memory = (index + (table.memory / 4 * quarters).max(index / 8)).next_multiple_of(LINE_SIZE as u64);
+    let hash_index_ratio = (f64::from(buckets) + 0.5) / (memory / LINE_SIZE as u64) as f64;
+    Processor::new(&Settings { memory, hash_index_ratio, ..table.clone() })
+}
+
+/// Puts the pairs of a slice into their store, except those that have expired.
+fn move_pairs(scratch: &mut Processor, slice: &Slice, store: &mut Store<'_>, time: u64) {
+    let mut pairs = Pairs::default();
+    let mut next = Some(slice.first);
+    while let Some(from) = next.filter(|from| *from < slice.end) {
+        next = scratch.walk_pairs(from, |key, value, expiry| {
+            if !expiry.is_some_and(|expiry| expiry.has_passed(time)) {
+                pairs.push(key, value, expiry);
+            }
+        });
+        pairs.put(store, time);
+        pairs.clear();
+    }
+}
+
+/// Pairs of a step of a walk.
+#[derive(Default)]
+struct Pairs {
+    bytes: Vec<u8>,
+    /// Sizes of the key and the value.
+    sizes: Vec<(usize, usize, Option<Expiry>)>,
+}
+
+impl Pairs {
+    fn push(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) {
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.sizes.push((key.len(), value.len(), expiry));
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.sizes.clear();
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], Option<Expiry>)> {
+        let mut rest = &self.bytes[..];
+        self.sizes.iter().map(move |&(key_size, value_size, expiry)| {
+            let (key, after) = rest.split_at(key_size);
+            let (value, after) = after.split_at(value_size);
+            rest = after;
+            (key, value, expiry)
+        })
+    }
+
+    /// Puts all pairs. If there is no memory for one, counts what it and later ones lack.
+    fn put(&self, store: &mut Store<'_>, time: u64) {
+        if store.failure.is_none() {
+            let mut requests = self.iter().map(|(key, value, expiry)| put(key, value, expiry)).collect();
+            store.execute((time, time), &mut requests);
+        }
+        if store.failure.is_some() {
+            let size = |(key, value, expiry)| store.processor.slab_size_max(key, value, expiry);
+            store.missing += self.iter().map(size).sum::<u64>();
+        }
+    }
+}
+
+fn put<'r>(key: &'r [u8], value: &'r [u8], expiry: Option<Expiry>) -> Request<'r> {
+    let operation = match expiry {
+        None => Operation::Put { value, condition: PutCondition::Always },
+        Some(expiry) => Operation::StringWrite(StringWrite::Set {
+            value,
+            condition: Condition { kind: ConditionKind::Always, operand: &[] },
+            expiry: ExpiryChange::set(expiry),
+            return_old: false,
+        }),
+    };
+    Request { key, operation }
+}

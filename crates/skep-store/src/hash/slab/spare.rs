@@ -1,0 +1,173 @@
+//! Spare memory: address space after the memory of an allocator, for recovery only.
+//!
+//! ```text
+//! memory ├──────────── size ────────────┤├ spare ┤
+//!                                         ▲ next: slabs are taken from here on, and are never given out again
+//! ```
+//!
+//! The same pairs may need slightly more memory in another layout, because chains of buckets depend on the order in which
+//! pairs were inserted. So while the spare memory is *open*, an allocation that finds no slab takes one of it.
+//!
+//! Afterwards the bytes that were taken are a **debt**: as much of the memory is not given out. So all slabs together never
+//! take more than the memory, once pairs were deleted, and a later recovery needs no more spare memory than this one. A
+//! slab that is released reduces the debt. When all are released, the spare memory is as new.
+
+use std::ops::Range;
+
+use super::entry::{SlabClass, SlabEntry};
+use super::{NoSlab, SlabAllocator, SlabNeeds};
+use crate::memory::{Pointer, UNIT_SIZE};
+
+/// The state of the spare memory.
+#[derive(Debug)]
+pub(super) struct Spare {
+    /// Its units.
+    range: Range<u32>,
+    /// The first unit that was not taken.
+    next: u32,
+    /// Bytes of the slabs that were taken and not released.
+    debt: u64,
+    is_open: bool,
+}
+
+impl Spare {
+    /// Returns spare memory between two pointers.
+    pub(super) fn new(start: Pointer, end: Pointer) -> Spare {
+        let range = start.unit().next_multiple_of(SlabClass::LARGEST.unit_count())..end.unit();
+        Spare { next: range.start, range, debt: 0, is_open: false }
+    }
+
+    /// Returns the bytes of the memory that are not given out.
+    #[inline]
+    pub(super) fn debt(&self) -> u64 {
+        if self.is_open { 0 } else { self.debt }
+    }
+
+    /// Returns true if allocations may take spare memory.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Returns true if a slab is part of it.
+    #[inline]
+    pub(super) fn contains(&self, pointer: Pointer) -> bool {
+        pointer.unit() >= self.range.start
+    }
+
+    /// Frees a slab.
+    #[cold]
+    pub(super) fn release(&mut self, class: SlabClass) {
+        self.debt -= class.size() as u64;
+        if self.debt == 0 {
+            self.forget();
+        }
+    }
+
+    /// Frees all slabs.
+    pub(super) fn forget(&mut self) {
+        (self.next, self.debt) = (self.range.start, 0);
+    }
+
+    fn has_room(&self, size: u64) -> bool {
+        size <= u64::from(self.range.end.saturating_sub(self.next)) * UNIT_SIZE as u64
+    }
+
+    fn take(&mut self, class: SlabClass) -> Option<Pointer> {
+        let unit = self.next.next_multiple_of(class.unit_count());
+        let end = unit.checked_add(class.unit_count()).filter(|end| *end <= self.range.end)?;
+        (self.next, self.debt) = (end, self.debt + class.size() as u64);
+        Some(Pointer::new(unit))
+    }
+}
+
+impl SlabAllocator {
+    /// Opens or closes the spare memory. While it is open, nothing is handed to the merge daemon.
+    pub fn open_spare(&mut self, is_open: bool) {
+        self.spare.is_open = is_open;
+    }
+
+    /// Returns the bytes of slabs in the spare memory.
+    pub fn debt(&self) -> u64 {
+        self.spare.debt
+    }
+
+    /// Allocates a slab of the memory or of the spare memory.
+    pub(super) fn take_with_spare(&mut self, class: SlabClass) -> Result<Pointer, NoSlab> {
+        self.spare.take(class).inspect(|_| self.statistics.allocations += 1).ok_or(NoSlab::Full)
+    }
+
+    /// Allocates all slabs that are needed, of the memory as far as it has them and then of the spare memory; or none.
+    pub(super) fn take_all_with_spare(
+        &mut self,
+        needs: &SlabNeeds,
+        give: &mut dyn FnMut(SlabClass, Pointer),
+    ) -> Result<(), NoSlab> {
+        let size = |class: SlabClass| u64::from(needs[class.index()]) * class.size() as u64;
+        let needed: u64 = SlabClass::all().map(size).sum();
+        if !self.spare.has_room(needed + SlabClass::LARGEST.size() as u64) {
+            return Err(NoSlab::Full);
+        }
+        for class in SlabClass::all().rev() {
+            for _ in 0..needs[class.index()] {
+                let taken = self.allocate(class).map_or_else(|| self.take_with_spare(class), Ok);
+                give(class, taken.expect("the spare memory has room for all"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a slab to the local cache, or reduces the debt.
+    #[inline]
+    pub(super) fn put_back(&mut self, class: SlabClass, pointer: Pointer) -> bool {
+        if self.spare.contains(pointer) {
+            self.spare.release(class);
+            return false;
+        }
+        self.local[class.index()].push(SlabEntry::slab(class, pointer));
+        self.free_size += class.size() as u64;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(size: usize) -> SlabClass {
+        SlabClass::for_size(size).unwrap()
+    }
+
+    #[test]
+    fn spare_memory_is_given_out_while_it_is_open_and_owed_afterwards() {
+        const UNITS: u32 = 128;
+        let mut slabs = SlabAllocator::with_spare(Pointer::new(0), Pointer::new(UNITS), Pointer::new(2 * UNITS));
+        let take = |slabs: &mut SlabAllocator| slabs.take(class(32)).ok();
+        let mut taken: Vec<Pointer> = std::iter::from_fn(|| take(&mut slabs)).collect();
+        assert_eq!((taken.len() as u32, slabs.debt()), (UNITS, 0));
+        slabs.open_spare(true);
+        let mut in_spare: Vec<Pointer> = (0..4).map(|_| slabs.take(class(32)).unwrap()).collect();
+        let mut needs = SlabNeeds::default();
+        needs[class(512).index()] = 1;
+        slabs.take_all(&needs, |_, pointer| assert_eq!(pointer.unit(), UNITS + 16)).unwrap();
+        slabs.open_spare(false);
+        assert_eq!((slabs.debt(), slabs.free_size()), (4 * 32 + 512, 0));
+        assert!(in_spare.iter().all(|pointer| pointer.unit() >= UNITS));
+        // As much as is owed is not given out.
+        for _ in 0..20 {
+            slabs.release(class(32), taken.pop().unwrap());
+            assert_eq!(
+                (slabs.take(class(32)), slabs.allocate(class(32)), slabs.free_size()),
+                (Err(NoSlab::Full), None, 0)
+            );
+        }
+        slabs.release(class(32), taken.pop().unwrap());
+        assert_eq!(slabs.free_size(), 32);
+        let last = slabs.take(class(32)).unwrap();
+        assert!(last.unit() < UNITS && slabs.take(class(32)).is_err());
+        slabs.release(class(32), in_spare.pop().unwrap());
+        assert!(slabs.take(class(32)).unwrap().unit() < UNITS);
+        slabs.release(class(512), Pointer::new(UNITS + 16));
+        in_spare.drain(..).for_each(|pointer| slabs.release(class(32), pointer));
+        assert_eq!((slabs.debt(), slabs.free_size()), (0, 19 * 32));
+    }
+}
