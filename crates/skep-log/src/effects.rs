@@ -131,9 +131,15 @@ impl Ord for Waiting {
 impl EffectOrder {
     /// Takes the effects of the next block of the log. Calls `apply` with the space, the version and the operation of
     /// each effect that is now complete.
-    pub fn read(
+    pub fn read(&mut self, block: &BlockView<'_>, apply: impl FnMut(u16, u64, &Request<'_>)) -> Result<(), WireError> {
+        self.read_wanted(block, |_| true, apply)
+    }
+
+    /// Does the same with the effects on some keys. The others are left out.
+    pub fn read_wanted(
         &mut self,
         block: &BlockView<'_>,
+        is_wanted: impl Fn(&[u8]) -> bool,
         mut apply: impl FnMut(u16, u64, &Request<'_>),
     ) -> Result<(), WireError> {
         if block.begins_run {
@@ -143,6 +149,9 @@ impl EffectOrder {
             let Section::Effects { space, effects } = section else { continue };
             for effect in effects {
                 let (version, Request { key, operation }) = effect?;
+                if !is_wanted(key) {
+                    continue;
+                }
                 let (value, expiry) = match operation {
                     Operation::Put { value, condition: PutCondition::Always } => {
                         (Some(value.into()), ExpiryChange::CLEAR)

@@ -175,10 +175,6 @@ impl Server {
                 let recovered =
                     loading::answer_during(&listeners, settings.password.is_none(), &progress, &mut steps, load)?;
                 let recovered = recovered?;
-                // Recovery had all memory. From now on a part is held back, so that another layout of the same keys fits too.
-                if let Some(ordered) = &mut ordered {
-                    ordered.hold_back(settings.ordered_memory / OrderedStore::HELD_BACK_PART);
-                }
                 Some(recovered)
             }
             None => None,

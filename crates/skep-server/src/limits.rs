@@ -27,6 +27,13 @@ pub(crate) const LEASE_TIME_MAX: Duration = Duration::from_secs(3600);
 /// File descriptors that are no connections: listeners, events and wakers of shards, files of the process.
 pub(crate) const OTHER_DESCRIPTORS: usize = 100;
 
+// The start from a data directory.
+
+/// Effects of the ordered space that recovery keeps until they are merged with the snapshot: one in this many bytes of the
+/// memory of that space, and at least this many, so that the log of a small one is read once.
+pub(crate) const EFFECTS_PART: u64 = 4;
+pub(crate) const EFFECTS_SIZE_MIN: u64 = 16 << 20;
+
 // Accepting connections, and their end.
 
 /// Connections that the kernel completes before the server accepts them.

@@ -73,7 +73,7 @@ impl From<RecoveryError> for DirectoryError {
             RecoveryError::Log(error) => DirectoryError::Directory(error),
             RecoveryError::Open(error) => DirectoryError::Open(error),
             RecoveryError::Memory(error) => DirectoryError::Store(error.into()),
-            RecoveryError::WithoutOrdered => DirectoryError::HasOrderedSpace,
+            RecoveryError::WithoutOrdered | RecoveryError::OrderedDoesNotFit(_) => DirectoryError::HasOrderedSpace,
             RecoveryError::HashSpaceDoesNotFit { missing, memory } => DirectoryError::DoesNotFit { missing, memory },
             RecoveryError::DoesNotFit(error) | RecoveryError::Diverged(error) => DirectoryError::Diverged(error),
         }

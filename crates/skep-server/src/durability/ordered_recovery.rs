@@ -1,36 +1,70 @@
-//! The recovery of the ordered space: pairs of a snapshot, and effects of the log in the order of their versions.
+//! The recovery of the ordered space: the newest effects of the log, merged with the pairs of the snapshot.
 //!
-//! An effect is the whole state of its key. So one that has expired when the recovery begins is a delete: it is missing at any
-//! later time. Otherwise the keys of a log of short lives, most of which the running server had freed, would not fit the
-//! memory.
+//! ```text
+//! log        ─▶ newest effect of each key ─┐ both in the order of keys
+//! snapshot   ─▶ pairs, step by step ───────┴─▶ effect, if it is newer than the step; otherwise the pair ─▶ bulk load
+//! ```
+//!
+//! 1. The log is read. Of each key the newest effect is kept. An effect is the whole state of its key, so earlier ones do
+//!    not matter, whether the snapshot contains them or not.
+//! 2. The pairs of the snapshot are merged with the effects: a pair that an effect replaces or deletes is never loaded. A
+//!    key that has expired when the recovery begins is missing at any later time, so it is not loaded either.
+//! 3. The pairs are loaded in the order of their keys ([`Load`]). So the store takes no more memory than before, for no
+//!    pair is loaded that it did not have at the end.
+//!
+//! The effects that are kept have a budget. If they exceed it, those on the greatest keys are dropped. When the merge comes
+//! to the first of these, the log is read again for the keys from there on.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use skep_core::operation::{Expiry, ExpiryChange, Operation, OperationError, Request, StringWrite};
-use skep_log::{BlockView, Chunk, EffectOrder, OrderedBoundary};
-use skep_store::ordered::{Effect, Session};
+use skep_log::{BlockView, Chunk, Directory, Disk, EffectOrder, LogError};
+use skep_store::ordered::{Load, Session};
 use skep_wire::native::WireError;
+
+use super::recovery::RecoveryError;
+
+/// The bytes of an effect that is kept, besides those of its key and its value.
+const EFFECT_SIZE: usize = 160;
+
+/// Reads the log again, and calls a function with its blocks.
+pub(super) type ReadAgain<'r> =
+    &'r dyn Fn(&mut dyn FnMut(&BlockView<'_>) -> Result<(), WireError>) -> Result<(), LogError>;
 
 /// The ordered space while it gets its keys back.
 pub(super) struct OrderedReplay<'s> {
-    session: Session<'s>,
+    load: Load<'s>,
     /// The time at which the recovery began, in milliseconds since 1970.
     now: u64,
-    boundary: OrderedBoundary,
     order: EffectOrder,
-    /// Effects that are complete and not in the snapshot. Empty between groups.
-    effects: Vec<OwnedEffect>,
-    pub(super) failure: Option<OperationError>,
+    newest: Newest,
+    /// The last key that was loaded.
+    last: Vec<u8>,
+    failure: Option<OperationError>,
+    /// The failure of another reading of the log.
+    log_failure: Option<LogError>,
 }
 
-struct OwnedEffect {
+/// The newest effects of the keys of a range.
+struct Newest {
+    effects: BTreeMap<Vec<u8>, Newer>,
+    /// The range. It has no end if there was memory for all effects.
+    from: Vec<u8>,
+    to: Option<Vec<u8>>,
+    size: usize,
+    size_max: usize,
+}
+
+/// An effect: the version, and the value that it leaves, unless it is a delete.
+struct Newer {
     version: u64,
-    key: Vec<u8>,
     value: Option<(Vec<u8>, Option<Expiry>)>,
 }
 
-impl OwnedEffect {
-    fn borrow(&self) -> Effect<'_> {
-        let value = self.value.as_ref().map(|(value, expiry)| (&value[..], *expiry));
-        Effect { version: self.version, key: &self.key, value }
+impl Newer {
+    fn size(&self, key: &[u8]) -> usize {
+        EFFECT_SIZE + key.len() + self.value.as_ref().map_or(0, |(value, _)| value.len())
     }
 }
 
@@ -50,62 +84,266 @@ fn state<'a>(request: &Request<'a>, now: u64) -> Result<State<'a>, WireError> {
     }
 }
 
+impl Newest {
+    fn new(size_max: usize) -> Newest {
+        Newest { effects: BTreeMap::new(), from: Vec::new(), to: None, size: 0, size_max }
+    }
+
+    /// Returns true if a key is in the range.
+    fn has(&self, key: &[u8]) -> bool {
+        key >= &self.from[..] && self.to.as_ref().is_none_or(|to| key < &to[..])
+    }
+
+    /// Keeps an effect on a key of the range, which is newer than all before it.
+    fn insert(&mut self, key: &[u8], effect: Newer) {
+        self.size += effect.size(key);
+        match self.effects.entry(key.to_vec()) {
+            Entry::Vacant(entry) => _ = entry.insert(effect),
+            Entry::Occupied(mut entry) => self.size -= entry.insert(effect).size(key),
+        }
+        while self.size > self.size_max
+            && self.effects.len() > 1
+            && let Some((key, effect)) = self.effects.pop_last()
+        {
+            self.size -= effect.size(&key);
+            self.to = Some(key);
+        }
+    }
+
+    /// Takes the effect on the lowest key, if it is below this one.
+    fn take_below(&mut self, end: Option<&[u8]>) -> Option<(Vec<u8>, Newer)> {
+        let first = self.effects.first_entry().filter(|first| end.is_none_or(|end| &first.key()[..] < end))?;
+        Some(first.remove_entry())
+    }
+}
+
 impl<'s> OrderedReplay<'s> {
-    pub(super) fn new(session: Session<'s>, now: u64) -> Self {
+    /// Begins the recovery of a new store. The effects that are kept take this many bytes at most.
+    pub(super) fn new(session: Session<'s>, now: u64, effects_size_max: usize) -> Self {
         OrderedReplay {
-            session,
+            load: Load::new(session),
             now,
-            boundary: OrderedBoundary::default(),
             order: EffectOrder::default(),
-            effects: Vec::new(),
+            newest: Newest::new(effects_size_max),
+            last: Vec::new(),
             failure: None,
-        }
-    }
-
-    /// Sets which effects the snapshot contains already.
-    pub(super) fn set_boundary(&mut self, boundary: OrderedBoundary) {
-        self.boundary = boundary;
-    }
-
-    /// Puts the pairs of a chunk.
-    pub(super) fn load(&mut self, chunk: &Chunk<'_>) -> Result<(), WireError> {
-        let mut effects = Vec::new();
-        for request in chunk.requests() {
-            let request = request?;
-            effects.push(Effect { version: 0, key: request.key, value: state(&request, self.now)? });
-        }
-        self.restore(&effects);
-        Ok(())
-    }
-
-    fn restore(&mut self, effects: &[Effect<'_>]) {
-        if let Err(error) = self.session.restore(effects) {
-            self.failure.get_or_insert(error);
+            log_failure: None,
         }
     }
 
     /// Takes the effects of the next block.
     pub(super) fn block(&mut self, block: &BlockView<'_>) -> Result<(), WireError> {
-        let OrderedReplay { boundary, order, effects, now, .. } = self;
+        let OrderedReplay { order, newest, now, .. } = self;
         let mut failure = None;
-        order.read(block, |_, version, request| {
-            if boundary.applies(version, request.key) {
-                match state(request, *now) {
-                    Ok(value) => {
-                        let value = value.map(|(value, expiry)| (value.to_vec(), expiry));
-                        effects.push(OwnedEffect { version, key: request.key.to_vec(), value });
-                    }
-                    Err(error) => failure = Some(error),
-                }
+        let (from, to) = (newest.from.clone(), newest.to.clone());
+        let is_wanted = |key: &[u8]| key >= &from[..] && to.as_ref().is_none_or(|to| key < &to[..]);
+        order.read_wanted(block, is_wanted, |_, version, request| match state(request, *now) {
+            // The end of the range may have changed since.
+            Ok(_) if !newest.has(request.key) => {}
+            Ok(value) => {
+                let value = value.map(|(value, expiry)| (value.to_vec(), expiry));
+                newest.insert(request.key, Newer { version, value });
             }
+            Err(error) => failure = Some(error),
         })?;
         failure.map_or(Ok(()), Err)
     }
 
-    /// Gives the keys the states of the effects that were taken.
-    pub(super) fn flush(&mut self) {
-        let owned = std::mem::take(&mut self.effects);
-        let effects: Vec<Effect<'_>> = owned.iter().map(OwnedEffect::borrow).collect();
-        self.restore(&effects);
+    /// Loads the pairs of the next chunk of the snapshot, and the effects on keys of its range.
+    pub(super) fn chunk(&mut self, chunk: &Chunk<'_>, read_again: ReadAgain<'_>) -> Result<(), WireError> {
+        let mut requests = chunk.requests();
+        for step in chunk.steps() {
+            let end = (!step.end.is_empty()).then_some(step.end);
+            for request in requests.by_ref().take(step.pairs as usize) {
+                let request = request?;
+                if request.key <= &self.last[..] || end.is_some_and(|end| request.key >= end) {
+                    return Err(WireError::UnknownOperation);
+                }
+                self.load_effects(Some(request.key), Some(step.mark), read_again)?;
+                let newer = self.newest.effects.remove(request.key).filter(|effect| effect.version > step.mark);
+                match newer {
+                    Some(Newer { value, .. }) => {
+                        self.push(request.key, value.as_ref().map(|(value, expiry)| (&value[..], *expiry)));
+                    }
+                    None => self.push(request.key, state(&request, self.now)?),
+                }
+            }
+            self.load_effects(end, Some(step.mark), read_again)?;
+        }
+        Ok(())
+    }
+
+    /// Loads the effects on all keys below this one. With a mark, those that are not newer are left out: the snapshot has
+    /// them.
+    fn load_effects(
+        &mut self,
+        end: Option<&[u8]>,
+        mark: Option<u64>,
+        read_again: ReadAgain<'_>,
+    ) -> Result<(), WireError> {
+        loop {
+            while let Some((key, Newer { version, value })) = self.newest.take_below(end) {
+                if mark.is_none_or(|mark| version > mark) {
+                    self.push(&key, value.as_ref().map(|(value, expiry)| (&value[..], *expiry)));
+                }
+            }
+            match self.newest.to.take_if(|to| end.is_none_or(|end| &to[..] <= end)) {
+                Some(from) => {
+                    self.newest = Newest { from, ..Newest::new(self.newest.size_max) };
+                    self.order = EffectOrder::default();
+                    if let Err(error) = read_again(&mut |block| self.block(block)) {
+                        self.log_failure = Some(error);
+                        return Err(WireError::UnknownOperation);
+                    }
+                }
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn push(&mut self, key: &[u8], state: State<'_>) {
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        if let Some((value, expiry)) = state
+            && let Err(error) = self.load.push(key, value, expiry)
+        {
+            self.failure.get_or_insert(error);
+        }
+    }
+
+    /// Loads the effects that are left, and publishes the pairs.
+    pub(super) fn finish(mut self, read_again: ReadAgain<'_>) -> Result<(), RecoveryError> {
+        // Without a snapshot, these are all.
+        let loaded = self.load_effects(None, None, read_again);
+        match (loaded, self.log_failure, self.failure) {
+            (_, Some(error), _) => Err(error.into()),
+            (_, None, Some(error)) => Err(error.into()),
+            (Err(_), None, None) => unreachable!("only another reading of the log fails"),
+            (Ok(()), None, None) => self.load.finish().map_err(RecoveryError::OrderedDoesNotFit),
+        }
+    }
+
+    /// Reads the snapshot of a directory whose log was read, and merges both.
+    pub(super) fn merge<D: Disk>(
+        mut self,
+        directory: &Directory<D>,
+        accept_loss: bool,
+        mut note: impl FnMut(&Chunk<'_>),
+    ) -> Result<(), RecoveryError> {
+        let read_again: ReadAgain<'_> = &|apply| {
+            let read = directory.read_log(accept_loss, |blocks| {
+                for block in blocks {
+                    apply(&block).map_err(|error| (block.number, error))?;
+                }
+                Ok(())
+            });
+            read.map(|_| ())
+        };
+        let read = directory.read_ordered_snapshot(|chunk| {
+            note(chunk);
+            self.chunk(chunk, read_again)
+        });
+        if let (Err(error), None) = (read, &self.log_failure) {
+            return Err(error.into());
+        }
+        self.finish(read_again)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use skep_core::operation::{Range, ScanEnd, Start};
+    use skep_log::{Block, BlockWriter, ChunkWriter, Pages, SnapshotPart};
+    use skep_store::naive::seeds;
+    use skep_store::ordered::{Effect, OrderedSettings, OrderedStore};
+    use skep_wire::native::ORDERED_SPACE;
+
+    use super::*;
+
+    type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    /// Returns blocks of random effects with the versions from 1 on, and the pairs after each version.
+    fn history(random: &mut Xoshiro256PlusPlus) -> (Vec<Block>, Vec<Pairs>) {
+        let (mut writer, mut blocks, mut states) = (BlockWriter::new(), Vec::new(), vec![Pairs::new()]);
+        for version in 1..400 {
+            let mut pairs = states.last().cloned().unwrap_or_default();
+            let key = format!("key {:03}", random.random_range(0..200)).into_bytes();
+            let value = random.random_bool(0.7).then(|| vec![version as u8; random.random_range(0..30)]);
+            let effect = Effect { version, key: &key, value: value.as_deref().map(|value| (value, None)) };
+            assert!(writer.append_effect(ORDERED_SPACE, version, &effect.request()));
+            if random.random_ratio(1, 8) {
+                blocks.push(writer.seal_floor(version + 1));
+            }
+            match value {
+                Some(value) => _ = pairs.insert(key, value),
+                None => _ = pairs.remove(&key),
+            }
+            states.push(pairs);
+        }
+        blocks.push(writer.seal_floor(400));
+        (blocks, states)
+    }
+
+    /// Returns the chunk of a snapshot whose steps have random versions, and the version at which it began.
+    fn snapshot(states: &[Pairs], random: &mut Xoshiro256PlusPlus) -> (Pages, u64) {
+        let (mut chunks, mut pages) = (ChunkWriter::new(1, SnapshotPart::Ordered), Pages::default());
+        let begun_at = random.random_range(0..states.len());
+        let last = states[begun_at].last_key_value().map(|(key, _)| [&key[..], &[0]].concat());
+        let (mut from, mut version) = (Vec::new(), begun_at);
+        while last.as_ref().is_some_and(|last| from < *last) {
+            version = random.random_range(version..=states.len().min(version + 40) - 1);
+            let end = format!("key {:03}", random.random_range(0..220)).into_bytes().max([&from[..], &[0]].concat());
+            let end = end.min(last.clone().unwrap_or_default());
+            let pairs = states[version].range(from..end.clone());
+            pairs.for_each(|(key, value)| chunks.push(key, value, None));
+            chunks.end_ordered_step(Some(&end), version as u64);
+            from = end;
+        }
+        chunks.end_ordered_step(None, begun_at as u64);
+        assert!(chunks.finish(&mut pages));
+        (pages, begun_at as u64)
+    }
+
+    /// The effects that are kept have a budget, however long the log is. A key that is in the snapshot and in the log is loaded
+    /// once, as its newest effect leaves it.
+    #[test]
+    fn the_newest_effects_are_merged_with_the_snapshot_within_a_budget() {
+        for seed in seeds(&(0..200).collect::<Vec<_>>()) {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let (blocks, states) = history(&mut random);
+            let snapshot = random.random_bool(0.8).then(|| snapshot(&states, &mut random));
+            let begun_at = snapshot.as_ref().map_or(0, |(_, version)| *version);
+            let view = |(number, block)| BlockView::decode(number, Block::bytes(block)).unwrap().0;
+            // Recovery does not need blocks from before the snapshot.
+            let views = || (1..).zip(&blocks).filter(|(_, block)| block.floor() > begun_at + 1).map(view);
+            let store = OrderedStore::new(&OrderedSettings::new(1 << 20)).unwrap();
+            let size_max = random.random_range(1000..40_000);
+            let mut replay = OrderedReplay::new(store.session().unwrap(), 0, size_max);
+            for block in views() {
+                replay.block(&block).unwrap();
+                assert!(replay.newest.size <= size_max, "seed {seed}");
+            }
+            let readings = Cell::new(1);
+            let read_again: ReadAgain<'_> = &|apply| {
+                readings.update(|readings| readings + 1);
+                views().for_each(|block| apply(&block).unwrap());
+                Ok(())
+            };
+            if let Some((pages, _)) = &snapshot {
+                replay.chunk(&Chunk::decode(pages.bytes()).unwrap(), read_again).unwrap();
+            }
+            replay.finish(read_again).unwrap();
+            let effects_size = 200 * (EFFECT_SIZE + 40);
+            assert!(readings.get() <= 1 + effects_size / (size_max - EFFECT_SIZE - 40), "seed {seed}: {readings:?}");
+            let (mut session, mut found) = (store.session().unwrap(), Pairs::new());
+            session.scan(Range::new(Start::First, ScanEnd::Last), |key, value| {
+                found.insert(key.to_vec(), value.to_vec()).is_none()
+            });
+            assert!(Some(&found) == states.last(), "seed {seed}: other pairs");
+        }
     }
 }

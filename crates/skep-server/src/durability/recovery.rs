@@ -22,7 +22,7 @@ use skep_log::{
 };
 use skep_store::hash::{KeyPositions, Settings};
 use skep_store::memory::RegionError;
-use skep_store::ordered::OrderedStore;
+use skep_store::ordered::{MissingMemory, OrderedStore};
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
@@ -32,7 +32,7 @@ use super::loading::Progress;
 use super::ordered_recovery::OrderedReplay;
 use super::sliced_recovery::{Slice, Source};
 use crate::connection::Reached;
-use crate::limits::REPLY_BUDGET;
+use crate::limits::{EFFECTS_PART, EFFECTS_SIZE_MIN, REPLY_BUDGET};
 use crate::settings::ServerSettings;
 use crate::unix_time::since_1970;
 
@@ -97,6 +97,13 @@ pub enum RecoveryError {
         /// Bytes of memory with which the keys fit, about.
         memory: u64,
     },
+    /// The ordered store has no room.
+    #[error(
+        "the data directory has more than fits the memory of the ordered space: {} bytes are missing, so start with more, \
+         by --ordered-memory; no file was changed",
+        .0.bytes
+    )]
+    OrderedDoesNotFit(MissingMemory),
     /// An operation of the log fails, although it had taken place.
     #[error(
         "an operation of the log fails, although it took place ({0}): the data directory is damaged; restore a backup; no file was changed"
@@ -363,9 +370,6 @@ impl<'s, 'a> Replay<'s, 'a> {
             }
         }
         flush(now, &self.times, &mut parts);
-        if let Some(ordered) = &mut self.ordered {
-            ordered.flush();
-        }
         Ok(())
     }
 
@@ -374,8 +378,7 @@ impl<'s, 'a> Replay<'s, 'a> {
         if self.lacks_ordered {
             return Err(RecoveryError::WithoutOrdered);
         }
-        let of_stores = || self.stores.failure().filter(|failure| !failure.is_out_of_memory());
-        let failure = self.ordered.as_ref().and_then(|ordered| ordered.failure).or_else(of_stores);
+        let failure = self.stores.failure().filter(|failure| !failure.is_out_of_memory());
         failure.map_or(Ok(()), |error| Err(error.into()))
     }
 
@@ -447,19 +450,19 @@ pub(crate) fn recover(
     // A key that has expired now is missing at any later time.
     let now = since_1970(SystemTime::now()).as_millis() as u64;
     let mut replay = Replay::new(&stores, old.as_ref(), boundaries, seed);
-    replay.ordered =
-        ordered.as_deref().map(|store| OrderedReplay::new(store.session().expect("a new store has sessions"), now));
-    if let Some(ordered) = &mut replay.ordered {
-        replay.lacks_ordered = false;
-        let boundary = directory.read_ordered_snapshot(|chunk| {
-            progress.add_pairs(chunk.size as u64, chunk.pairs.into());
-            ordered.load(chunk)
-        })?;
-        ordered.set_boundary(boundary);
-    }
+    replay.ordered = ordered.as_deref().map(|store| {
+        let session = store.session().expect("a new store has sessions");
+        let effects_size_max = EFFECTS_SIZE_MIN.max(settings.ordered_memory / EFFECTS_PART);
+        OrderedReplay::new(session, now, effects_size_max as usize)
+    });
+    replay.lacks_ordered &= replay.ordered.is_none();
     replay.check()?;
     let mut end: LogEnd = directory.read_log(settings.accept_loss, |blocks| replay.group(blocks))?;
     replay.check()?;
+    if let Some(replay) = replay.ordered.take() {
+        let note = |chunk: &Chunk<'_>| progress.add_pairs(chunk.size as u64, chunk.pairs.into());
+        replay.merge(&directory, settings.accept_loss, note)?;
+    }
     // Keys of the ordered space that had expired when it was read are gone.
     let last_time = replay.times.last.max(now);
     drop(replay);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{Operation, Reply, Request};
-use skep_log::{Block, BlockView, Boundary, Chunk, Manifest, ManifestShard, OrderedBoundary, Pages, SnapshotPart};
+use skep_log::{Block, BlockView, Boundary, Chunk, Manifest, ManifestShard, Pages, SnapshotPart};
 use skep_store::naive::seeds;
 use skep_store::ordered::OrderedStore;
 use skep_store::processor::{Processor, Replies};
@@ -180,25 +180,22 @@ impl Recovered {
         let partition = Partition::new(shared.partition_seed, shards);
         let mut recovering = Recovering::new(stores.iter_mut().collect(), &ordered, partition, rule);
         let mut boundaries = vec![Boundary::default(); usize::from(shards_before)];
-        let mut ordered_boundary = OrderedBoundary::default();
         let mut first_block = 1;
         if let Some(snapshot) = &disk.complete {
             first_block = snapshot.first_block;
             for (part, pages) in &snapshot.chunks {
                 let chunk = Chunk::decode(pages.bytes()).expect("it was just written");
-                match part {
-                    SnapshotPart::Shard(shard) => {
-                        let boundary = &mut boundaries[usize::from(*shard)];
-                        assert!(chunk.steps().all(|step| boundary.push(&step)), "steps end at positions");
-                    }
-                    SnapshotPart::Ordered => chunk.steps().for_each(|step| ordered_boundary.push(&step)),
+                if let SnapshotPart::Shard(shard) = part {
+                    let boundary = &mut boundaries[usize::from(*shard)];
+                    assert!(chunk.steps().all(|step| boundary.push(&step)), "steps end at positions");
                 }
-                recovering.load(*part, &chunk);
+                recovering.load(*part, chunk);
             }
         }
         let blocks = disk.blocks.iter().zip(1..).skip(first_block as usize - 1);
-        let mut views = blocks.map(|(block, number)| BlockView::decode(number, block.bytes()).expect("it is valid").0);
-        recovering.replay(&before, (boundaries, ordered_boundary), &mut views);
+        let views = blocks.map(|(block, number)| BlockView::decode(number, block.bytes()).expect("it is valid").0);
+        let views: Vec<BlockView<'_>> = views.collect();
+        recovering.replay(&before, boundaries, &views);
         Recovered { stores, ordered, partition, replies: Replies::with_budget(1 << 20) }
     }
 

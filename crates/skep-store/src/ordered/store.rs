@@ -145,6 +145,21 @@ impl OrderedStore {
         self.clock.advance_to(now);
     }
 
+    /// Returns a version that is not below any that operations have read or written until now.
+    pub fn read_version(&self) -> u64 {
+        self.versions.read()
+    }
+
+    /// Returns the newest version that a write was given.
+    pub fn newest_version(&self) -> u64 {
+        self.versions.newest()
+    }
+
+    /// Makes all later versions greater than this one. A store that continues a log begins above all versions of that log.
+    pub fn begin_versions_after(&mut self, version: u64) {
+        self.versions.begin_after(version);
+    }
+
     /// Returns the number of pairs, with those whose keys have expired and whose memory is not free yet. It is exact while
     /// there are no writers.
     pub fn pair_count(&self) -> u64 {

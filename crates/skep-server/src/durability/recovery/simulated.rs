@@ -1,11 +1,12 @@
 //! Recovery without files, for the simulation.
 
-use skep_log::{BlockView, Boundary, Chunk, Manifest, OrderedBoundary, SnapshotPart};
+use skep_log::{BlockView, Boundary, Chunk, Manifest, SnapshotPart};
 use skep_store::ordered::OrderedStore;
 use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
 
-use super::{Contained, OrderedReplay, Progress, Replay, Stores, Times};
+use super::super::ordered_recovery::ReadAgain;
+use super::{OrderedReplay, Progress, Replay, Stores};
 
 /// Which blocks are applied to a snapshot.
 #[derive(Clone, Copy, PartialEq)]
@@ -20,8 +21,13 @@ pub(crate) enum Rule {
 pub(crate) struct Recovering<'s> {
     stores: Stores<'s>,
     ordered: OrderedReplay<'s>,
+    /// The chunks of the ordered space, which are merged with the log.
+    chunks: Vec<Chunk<'s>>,
     rule: Rule,
 }
+
+/// So few effects are kept that the log is read again and again.
+const EFFECTS_SIZE_MAX: usize = 1000;
 
 impl<'s> Recovering<'s> {
     pub(crate) fn new(
@@ -32,34 +38,32 @@ impl<'s> Recovering<'s> {
     ) -> Recovering<'s> {
         let progress = Box::leak(Box::<Progress>::default());
         let stores = Stores::new(processors, partition, progress);
-        Recovering { stores, ordered: OrderedReplay::new(ordered.session().expect("it is new"), 0), rule }
+        let ordered = OrderedReplay::new(ordered.session().expect("it is new"), 0, EFFECTS_SIZE_MAX);
+        Recovering { stores, ordered, chunks: Vec::new(), rule }
     }
 
-    pub(crate) fn load(&mut self, part: SnapshotPart, chunk: &Chunk<'_>) {
+    pub(crate) fn load(&mut self, part: SnapshotPart, chunk: Chunk<'s>) {
         match part {
-            SnapshotPart::Shard(_) => self.stores.load(chunk),
-            SnapshotPart::Ordered => self.ordered.load(chunk),
+            SnapshotPart::Shard(_) => self.stores.load(&chunk).expect("the chunk is valid"),
+            SnapshotPart::Ordered => self.chunks.push(chunk),
         }
-        .expect("the chunk is valid");
     }
 
-    pub(crate) fn replay(
-        mut self,
-        before: &Manifest,
-        (mut boundaries, boundary): (Vec<Boundary>, OrderedBoundary),
-        blocks: &mut dyn Iterator<Item = BlockView<'_>>,
-    ) {
+    pub(crate) fn replay(self, before: &Manifest, mut boundaries: Vec<Boundary>, blocks: &[BlockView<'_>]) {
         if self.rule == Rule::AllBlocks {
             boundaries.fill(Boundary::default());
-        } else {
-            self.ordered.set_boundary(boundary);
         }
-        let seed = before.partition_seed;
-        let contained = Contained::new(Some(before), boundaries, seed);
-        let (stores, ordered) = (&self.stores, Some(self.ordered));
-        let times = Times::new(before.shards.len(), stores.stores.len());
-        let mut replay = Replay { stores, contained, seed, ordered, lacks_ordered: false, times };
-        replay.group(blocks).expect("the blocks are valid");
+        let mut replay = Replay::new(&self.stores, Some(before), boundaries, before.partition_seed);
+        replay.ordered = Some(self.ordered);
+        replay.group(&mut blocks.iter().copied()).expect("the blocks are valid");
+        replay.lacks_ordered = false;
         assert!(replay.check().is_ok());
+        let mut ordered = replay.ordered.take().expect("it has an ordered space");
+        let read_again: ReadAgain<'_> = &|apply| {
+            blocks.iter().try_for_each(apply).expect("the blocks are valid");
+            Ok(())
+        };
+        self.chunks.iter().for_each(|chunk| ordered.chunk(chunk, read_again).expect("the chunk is valid"));
+        assert!(ordered.finish(read_again).is_ok());
     }
 }

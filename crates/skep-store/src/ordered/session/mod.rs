@@ -8,7 +8,6 @@ mod flush;
 mod load;
 mod random_key;
 mod reclaim;
-mod restore;
 mod scans;
 mod shortage;
 mod snapshot;

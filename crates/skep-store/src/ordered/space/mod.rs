@@ -44,7 +44,6 @@ use std::ops::Range;
 
 mod cache;
 mod check;
-mod held_back;
 mod lists;
 mod unit_map;
 
@@ -181,7 +180,6 @@ pub(crate) struct Space {
     /// Free blocks of all chunks, untouched chunks included.
     free_blocks: u32,
     block_count: u32,
-    held_back: u32,
     /// Blocks that the largest value needed, since there was last no value.
     value_blocks_max: u32,
     /// The chunk whose frames are being moved, and the unit to continue with.
@@ -245,7 +243,6 @@ impl Space {
             cache: FrameCache::default(),
             free_blocks: block_count,
             block_count,
-            held_back: 0,
             value_blocks_max: 0,
             source: None,
             moved_units: 0,
@@ -454,7 +451,7 @@ impl Space {
     /// Returns the blocks that a claim has to leave.
     fn reserve_for(&self, claim: Claim) -> u32 {
         match claim {
-            Claim::Growth => self.reserve_for(Claim::Move) + BLOCKS_FOR_MOVES + self.chunk_count + self.held_back,
+            Claim::Growth => self.reserve_for(Claim::Move) + BLOCKS_FOR_MOVES + self.chunk_count,
             Claim::Move => BLOCKS_FOR_NODES + self.value_blocks_max,
             Claim::Overwrite => BLOCKS_FOR_DELETE,
             Claim::Upkeep => 0,
