@@ -217,8 +217,6 @@ pub(crate) const ISOLATED_REPLY_MAX: usize = 4 << 20;
 pub(crate) const SHORT_REPLIES_MAX: usize = 100;
 /// Operations of an isolated command that are executed at a time.
 pub(crate) const ISOLATED_PART_MAX: usize = 1 << 10;
-/// Operations for which a costly command of a transaction counts that the server executes itself, such as `CLIENT KILL`.
-pub(crate) const COSTLY_COMMAND_WORK: usize = 1 << 10;
 /// Commands of a transaction that are executed at a time.
 pub(crate) const TRANSACTION_PART_MAX: usize = 1 << 8;
 /// Operations of isolated commands that a turn executes: as many as the largest window has.
@@ -284,8 +282,8 @@ pub(crate) const MONITOR_ARGUMENT_SIZE_MAX: usize = 1 << 10;
 pub(crate) const PATTERN_SIZE_MAX: usize = 64;
 /// Patterns of a `CONFIG GET`: no client needs more.
 pub(crate) const PATTERNS_MAX: usize = 32;
-/// Commands that are described at a time: a description is far longer than a name.
-pub(crate) const COMMAND_NAMES_MAX: usize = 1000;
+/// Commands that are described at a time: a description is far longer than a name. There are fewer commands.
+pub(crate) const COMMAND_NAMES_MAX: usize = 256;
 
 // Operations on all keys.
 

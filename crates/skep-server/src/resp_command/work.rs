@@ -5,7 +5,7 @@
 
 use super::table::CommandName;
 use super::{Action, Arguments};
-use crate::limits::{COSTLY_COMMAND_WORK, SMALL_ARGUMENT_SIZE_MAX, TEXT_WORK};
+use crate::limits::{SMALL_ARGUMENT_SIZE_MAX, TEXT_WORK};
 
 impl Action {
     /// Returns true if the server makes a short reply, in about the time of an operation.
@@ -35,11 +35,6 @@ impl Action {
             ),
             _ => true,
         }
-    }
-
-    /// Returns the number of operations for which the command counts in a transaction, if the server executes it itself.
-    pub(crate) fn server_work(&self, arguments: Arguments<'_>) -> usize {
-        if self.is_small(arguments) { 1 } else { COSTLY_COMMAND_WORK }
     }
 }
 

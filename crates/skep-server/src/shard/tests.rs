@@ -32,6 +32,7 @@ mod memcached_datagrams;
 mod memory;
 mod relative_times;
 mod server_replies;
+mod turn_work;
 mod visits;
 
 const MICROSECOND: Duration = Duration::from_micros(1);

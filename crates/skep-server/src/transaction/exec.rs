@@ -136,9 +136,13 @@ impl Transaction {
             }
             action @ Action::Keyspace(_) => keyspace(action, course, arguments, (output, session), environment),
             action => {
-                environment.work(action.server_work(arguments))?;
+                environment.work(1)?;
                 environment.stores.publish(environment.context.shared);
-                finish(action, course, arguments, before, (output, session), environment)
+                let spent = environment.context.account.spent();
+                let done = finish(action, course, arguments, before, (output, session), environment);
+                let work = environment.context.account.spent() - spent;
+                environment.left = environment.left.saturating_sub(work / ISOLATED_WORK_SIZE);
+                done
             }
         };
         self.written += output.len() - before;

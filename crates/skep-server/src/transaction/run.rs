@@ -112,6 +112,7 @@ impl Environment<'_, '_, '_> {
         let bytes = executed.bytes.max(window.size() - before);
         self.left = self.left.saturating_sub(executed.operations + bytes / ISOLATED_WORK_SIZE);
         self.executed += executed.operations;
+        self.context.account.spend_operations(executed.operations, bytes);
         #[cfg(test)]
         if self.stores.is_broken && !window.is_complete() {
             return Err(Step::More);
