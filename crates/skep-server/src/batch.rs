@@ -349,6 +349,7 @@ mod tests {
             size_max: 9,
             may_be_stale: true,
             returns_fields: false,
+            has_base64_key: true,
         };
         let items = [
             ItemRequest { key: b"a", cas: Some(CasNumber(5)), command: ItemCommand::Put(put) },

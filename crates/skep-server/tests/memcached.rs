@@ -96,7 +96,7 @@ fn meta_commands() {
         ("ms a 2 T100 F7 Oxyz k\r\nhi\r\n", "HD Oxyz ka\r\n"),
         ("mg a s v t f k Oq h\r\n", "VA 2 s2 t100 f7 ka Oq h0\r\nhi\r\n"),
         ("mg a h\r\n", "HD h1\r\n"),
-        ("mg YQ== b k v\r\n", "VA 2 kYQ== b\r\nhi\r\n"),
+        ("mg YQ== b k v\r\n", "VA 2 ka\r\nhi\r\n"),
         ("ms a 2 q\r\nho\r\nmn\r\n", "MN\r\n"),
         ("ms a 1 ME\r\nx\r\n", "NS\r\n"),
         ("ms a 1 MA\r\nx\r\n", "HD\r\n"),
@@ -119,6 +119,57 @@ fn meta_commands() {
         ("mg a v v\r\n", "CLIENT_ERROR duplicate flag\r\n"),
     ] {
         client.expect(sent, expected);
+    }
+}
+
+/// As memcached 1.6.18: `mg` and `me` return the key as it was stored, the other commands as it was sent.
+#[test]
+fn a_key_is_returned_in_the_form_in_which_it_was_stored() {
+    let server = shards(2);
+    let mut client = client(&server);
+    for (sent, expected) in [
+        ("ms Zm9v 2 b\r\n11\r\n", "HD\r\n"),
+        ("mg foo v k\r\n", "VA 2 kZm9v b\r\n11\r\n"),
+        ("mg foo k\r\n", "HD kZm9v b\r\n"),
+        ("mg Zm9v b k\r\n", "HD kZm9v b\r\n"),
+        ("ma foo k v\r\n", "VA 2 kfoo\r\n12\r\n"),
+        ("get foo\r\n", "VALUE foo 0 2\r\n12\r\nEND\r\n"),
+        ("md foo k C5\r\n", "EX kfoo\r\n"),
+        ("set foo 0 0 1\r\nx\r\n", "STORED\r\n"),
+        ("mg Zm9v b k v Oq\r\n", "VA 1 kfoo Oq\r\nx\r\n"),
+        ("ms Zm9v 1 k b ME\r\n2\r\n", "NS kZm9v b\r\n"),
+        ("md Zm9v b k\r\n", "HD kZm9v b\r\n"),
+        ("mg Zm9v b k\r\n", "EN kZm9v b\r\n"),
+        ("mg Zm9v b k N0\r\n", "HD kfoo W\r\n"),
+    ] {
+        client.expect(sent, expected);
+    }
+    client.expect("ms Zm9v 2 b\r\n11\r\nme foo\r\n", "HD\r\n");
+    assert!(read_line(&mut client).starts_with("ME Zm9v exp=-1 "));
+}
+
+/// Clients whose library has no sign for the number send −1 as 4294967295. As memcached 1.6.18 replies.
+#[test]
+fn an_exptime_has_32_bits() {
+    let server = shards(2);
+    let mut client = client(&server);
+    for (exptime, is_kept) in [
+        ("4294967295", false),
+        ("2147483648", false),
+        ("4000000000", false),
+        ("9223372036854775807", false),
+        ("2147483647", true),
+        ("4294967296", true),
+    ] {
+        let found = if is_kept { "HD\r\n" } else { "EN\r\n" };
+        client.expect(format!("set k 0 {exptime} 1\r\n1\r\nmg k\r\n"), format!("STORED\r\n{found}"));
+        client.expect("set k 0 0 1\r\n1\r\n", "STORED\r\n");
+        client.expect(format!("touch k {exptime}\r\nmg k\r\n"), format!("TOUCHED\r\n{found}"));
+        client.expect(format!("ms k 1 T{exptime}\r\n1\r\nmg k\r\n"), format!("HD\r\n{found}"));
+        client.expect("set k 0 0 1\r\n1\r\n", "STORED\r\n");
+        client.expect(format!("gat {exptime} k\r\nmg k\r\n"), format!("VALUE k 0 1\r\n1\r\nEND\r\n{found}"));
+        client.expect("set k 0 0 1\r\n1\r\n", "STORED\r\n");
+        client.expect(format!("mg k T{exptime}\r\nmg k\r\n"), format!("HD\r\n{found}"));
     }
 }
 
@@ -165,7 +216,7 @@ fn requests_arrive_in_pieces_and_values_have_any_bytes() {
             thread::sleep(Duration::from_millis(1));
         }
     }
-    client.expect_bytes("STORED\r\nVALUE a 1 6\r\na\r\nb\0c\r\nEND\r\nVA 6 kYQ== b\r\na\r\nb\0c\r\n");
+    client.expect_bytes("STORED\r\nVALUE a 1 6\r\na\r\nb\0c\r\nEND\r\nVA 6 ka\r\na\r\nb\0c\r\n");
 }
 
 #[test]

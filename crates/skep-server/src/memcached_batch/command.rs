@@ -80,9 +80,7 @@ pub(super) enum Form {
     Text(TextForm, Quiet),
     Meta(MetaForm),
     /// The reply to `me`.
-    Debug {
-        is_base64: bool,
-    },
+    Debug,
 }
 
 /// True if the client wants no reply.
@@ -231,10 +229,10 @@ impl Command {
             Request::Verbosity { is_quiet } => Command::new(Action::Verbosity { is_quiet }),
             Request::Quit => Command::new(Action::Quit),
             Request::MetaNoOperation => Command::new(Action::NoOperation),
-            Request::MetaDebug { key, is_base64 } => {
+            Request::MetaDebug { key, .. } => {
                 let get = ItemGet { returns_value: false, is_access: false, ..ItemGet::PLAIN };
                 let item = ItemRequest { key: &[], cas: None, command: ItemCommand::Get(get) };
-                Command::on_key(key, base, Action::Item(item, Form::Debug { is_base64 }))
+                Command::on_key(key, base, Action::Item(item, Form::Debug))
             }
             Request::MetaGet { key, flags } => {
                 let get = ItemGet {
@@ -254,6 +252,7 @@ impl Command {
                     // As in memcached, 0 is not the number of an older item.
                     may_be_stale: flags.is_invalidation && flags.cas != Some(0),
                     returns_fields: flags.returned.iter().any(|flag| flag == ReturnFlag::Cas),
+                    has_base64_key: flags.is_base64,
                     ..put
                 };
                 let kind = MetaKind::Store { mode: store.mode, has_cas: cas.is_some() };
@@ -404,8 +403,16 @@ fn put(store: &Store<'_>, expiry: ExpiryChange, size_max: usize) -> (Option<CasN
         StoreMode::Append => (ItemPutMode::Append, store.cas.filter(|cas| *cas != 0)),
         StoreMode::Prepend => (ItemPutMode::Prepend, store.cas.filter(|cas| *cas != 0)),
     };
-    let put =
-        ItemPut { value: &[], mode, flags: store.flags, expiry, size_max, may_be_stale: false, returns_fields: false };
+    let put = ItemPut {
+        value: &[],
+        mode,
+        flags: store.flags,
+        expiry,
+        size_max,
+        may_be_stale: false,
+        returns_fields: false,
+        has_base64_key: false,
+    };
     (cas.map(CasNumber), put)
 }
 

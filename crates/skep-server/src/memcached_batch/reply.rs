@@ -74,7 +74,7 @@ impl Command {
                             context,
                         );
                     }
-                    Form::Debug { is_base64 } => write_debug(response, self.key.of(input), *is_base64, output, context),
+                    Form::Debug => write_debug(response, self.key.of(input), output, context),
                 }
             }
             _ => {}
@@ -197,6 +197,8 @@ impl MetaForm {
                 context.count_retrieval(touches, true);
                 context.count_if(fields.is_created, Count::Items);
                 item = MetaItem {
+                    // As in memcached, only this command returns the key in the form in which it was stored.
+                    is_base64: fields.has_base64_key,
                     size: Some(fields.size as usize),
                     time_to_live: Some(self.time_to_live(&fields, context)),
                     cas: Some(fields.cas.0),
@@ -302,7 +304,7 @@ fn write_unserved(error: WireError, output: &mut Vec<u8>) {
 }
 
 /// Writes the reply to `me`.
-fn write_debug(reply: Reply<'_>, key: &[u8], is_base64: bool, output: &mut Vec<u8>, context: &Context<'_>) {
+fn write_debug(reply: Reply<'_>, key: &[u8], output: &mut Vec<u8>, context: &Context<'_>) {
     context.count(Count::Metas);
     let mut writer = ReplyWriter::new(output);
     let Reply::Value(bytes) = reply else {
@@ -312,7 +314,7 @@ fn write_debug(reply: Reply<'_>, key: &[u8], is_base64: bool, output: &mut Vec<u
     let flags_size = if fields.flags == 0 { 0 } else { FLAGS_SIZE };
     writer.meta_debug(&MetaDebug {
         key,
-        is_base64,
+        is_base64: fields.has_base64_key,
         time_to_live: fields.expiry.map(|expiry| seconds_until(expiry, context).cast_unsigned()),
         idle: 0,
         cas: fields.cas.0,

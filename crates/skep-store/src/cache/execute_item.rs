@@ -11,7 +11,7 @@
 //! - A number that becomes shorter keeps its length: blanks fill it, as in memcached.
 //! - If an item gets its first expiry, or loses its expiry, its size changes. So it is appended with the change, and
 //!   has another cas number.
-//! - A new item has no marks.
+//! - A new item has no marks, except that of a key that was written as base64.
 
 use super::bucket::KeyHash;
 use super::execute::{Before, Execution, Find, Item, LARGE_SIZE_MIN, Progress, grant, item_bytes};
@@ -116,7 +116,7 @@ impl<L: ResidentLines> Execution<'_, L> {
             }
             ItemCommand::Invalidate { expiry } => {
                 let before = self.attributes(item);
-                let marks = Marks::STALE.with(Marks::FETCHED, before.marks.has(Marks::FETCHED));
+                let marks = before.marks.without(Marks::WON).with(Marks::STALE, true);
                 let after = Attributes { expiry: expiry.apply(before.expiry), marks, ..before };
                 if let Some(progress) = grant(index, item.header.value_size(), 0, replies) {
                     return progress;
@@ -209,6 +209,7 @@ impl<L: ResidentLines> Execution<'_, L> {
         let cas = header.cas(self.log.virtual_offset(item.offset));
         let fields = ItemFields {
             was_fetched: before.marks.has(Marks::FETCHED),
+            has_base64_key: before.marks.has(Marks::BASE64_KEY),
             is_stale,
             is_won_by_other,
             is_won,
@@ -245,7 +246,7 @@ impl<L: ResidentLines> Execution<'_, L> {
         if is_stale {
             let before = self.attributes(item);
             attributes.expiry = before.expiry;
-            attributes.marks = Marks::STALE.with(Marks::WON, before.marks.has(Marks::WON));
+            attributes.marks = attributes.marks.with(Marks::STALE, true).with(Marks::WON, before.marks.has(Marks::WON));
         }
         let mut cas = CasNumber::default();
         if self.has_passed(attributes.expiry) {
@@ -386,7 +387,8 @@ impl<L: ResidentLines> Execution<'_, L> {
 #[inline(always)]
 fn new_attributes(put: &ItemPut<'_>) -> Attributes {
     let expiry = if put.expiry == ExpiryChange::KEEP { None } else { put.expiry.apply(None) };
-    Attributes { expiry, flags: put.flags, marks: Marks::default() }
+    let marks = Marks::default().with(Marks::BASE64_KEY, put.has_base64_key);
+    Attributes { expiry, flags: put.flags, marks }
 }
 
 #[inline(always)]

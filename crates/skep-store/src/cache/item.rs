@@ -11,8 +11,8 @@
 //!         bit  30     has flags
 //!         bit  31     has an expiry: milliseconds since 1970
 //!         bits 32–47  changes in place since the item was appended
-//!         bits 48–50  marks of memcached's protocol
-//!         bits 51–63  zero
+//!         bits 48–51  marks of memcached's protocol
+//!         bits 52–63  zero
 //! ```
 //!
 //! A pair of 8 + 8 bytes takes one unit, also with an expiry. A pair of up to 56 bytes takes at most one line.
@@ -38,7 +38,7 @@ const HAS_EXPIRY: u64 = HAS_FLAGS << 1;
 const OPTIONAL_SHIFT: u32 = HAS_FLAGS.trailing_zeros() - FLAGS_SIZE.trailing_zeros();
 const CHANGES_SHIFT: u32 = KEY_SIZE_BITS + VALUE_SIZE_BITS + 2;
 const MARKS_SHIFT: u32 = CHANGES_SHIFT + CHANGES_BITS;
-const MARKS_BITS: u32 = 3;
+const MARKS_BITS: u32 = 4;
 
 const _: () = assert!(KEY_SIZE_MAX < 1 << KEY_SIZE_BITS && VALUE_SIZE_MAX < 1 << VALUE_SIZE_BITS);
 const _: () =
@@ -74,10 +74,17 @@ impl Marks {
     pub(super) const STALE: Marks = Marks(2);
     /// A client has won: it was told to store a new value.
     pub(super) const WON: Marks = Marks(4);
+    /// The client that stored the value wrote the key as base64.
+    pub(super) const BASE64_KEY: Marks = Marks(8);
 
     /// Returns true if one of these marks is set.
     pub(super) fn has(self, marks: Marks) -> bool {
         self.0 & marks.0 != 0
+    }
+
+    /// Returns the other marks.
+    pub(super) fn without(self, marks: Marks) -> Marks {
+        Marks(self.0 & !marks.0)
     }
 
     /// Returns these marks too, if the condition holds.

@@ -16,7 +16,7 @@
 //!      ├─────────┼─────────┼───────────────┼───────────────┼───────┼─────────┐
 //!      │ flags   │ size    │ cas number    │ expiry        │ marks │ value   │  numbers are little-endian
 //!      └─────────┴─────────┴───────────────┴───────────────┴───────┴─────────┘
-//!                                            2⁶⁴ − 1: none   bits 0–4: the fields that are true or false
+//!                                            2⁶⁴ − 1: none   bits 0–5: the fields that are true or false
 //! ```
 
 use super::bucket::KeyHash;
@@ -104,6 +104,8 @@ pub struct ItemPut<'a> {
     pub may_be_stale: bool,
     /// The reply has the fields of the new item.
     pub returns_fields: bool,
+    /// The client wrote the key as base64. A replaced item is marked so; append and prepend remove the mark.
+    pub has_base64_key: bool,
 }
 
 /// What an [`ItemPut`] stores, and when.
@@ -163,6 +165,8 @@ pub struct ItemFields {
     pub is_won: bool,
     /// The command has created the item.
     pub is_created: bool,
+    /// The client that stored the value wrote the key as base64.
+    pub has_base64_key: bool,
 }
 
 impl ItemFields {
@@ -187,6 +191,7 @@ impl ItemFields {
             is_won_by_other: has(2),
             is_won: has(3),
             is_created: has(4),
+            has_base64_key: has(5),
         };
         (fields, value)
     }
@@ -199,7 +204,8 @@ impl ItemFields {
         bytes[4..8].copy_from_slice(&self.size.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.cas.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.expiry.map_or(u64::MAX, Expiry::milliseconds).to_le_bytes());
-        let marks = [self.was_fetched, self.is_stale, self.is_won_by_other, self.is_won, self.is_created];
+        let Self { was_fetched, is_stale, is_won_by_other, is_won, is_created, has_base64_key, .. } = *self;
+        let marks = [was_fetched, is_stale, is_won_by_other, is_won, is_created, has_base64_key];
         bytes[24] = marks.iter().rev().fold(0, |bits, mark| bits << 1 | u8::from(*mark));
         bytes
     }
@@ -343,8 +349,9 @@ mod tests {
             is_won_by_other: bit == 2,
             is_won: bit == 3,
             is_created: bit == 4,
+            has_base64_key: bit == 5,
         };
-        for fields in (0..6).map(fields) {
+        for fields in (0..7).map(fields) {
             let mut reply = fields.encode().to_vec();
             reply.extend_from_slice(b"value");
             assert_eq!(ItemFields::decode(&reply), (fields, &b"value"[..]));

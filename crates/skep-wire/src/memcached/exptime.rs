@@ -7,6 +7,9 @@
 //!   above               at that time: seconds since 1970
 //!   below 0             at once
 //! ```
+//!
+//! As in memcached, the number is one of 32 bits with a sign, and higher bits are ignored. So 4294967295 is −1: clients that
+//! send a negative number without its sign mean that the pair has expired.
 
 use skep_core::operation::{Expiry, ExpiryChange};
 
@@ -23,12 +26,12 @@ impl Exptime {
     pub const NEVER: Exptime = Exptime(0);
 
     /// Returns the change that this makes to the expiry of a pair. `now_ms` is the time of day, in milliseconds since
-    /// 1970. A time too late for [`Expiry`] counts as its latest.
+    /// 1970.
     pub fn change(self, now_ms: u64) -> ExpiryChange {
-        let milliseconds = match self.0 {
+        let milliseconds = match i64::from(self.0 as i32) {
             0 => return ExpiryChange::CLEAR,
             ..0 => 0,
-            1..=RELATIVE_MAX => now_ms.saturating_add(1000 * self.0 as u64),
+            seconds @ 1..=RELATIVE_MAX => now_ms.saturating_add(1000 * seconds as u64),
             seconds => 1000_u64.saturating_mul(seconds as u64),
         };
         let expiry = i64::try_from(milliseconds).ok().and_then(Expiry::at);
@@ -65,10 +68,15 @@ mod tests {
             (2_592_000, at(NOW as i64 + 2_592_000_000)),
             (2_592_001, at(2_592_001_000)),
             (1_800_000_100, at(1_800_000_100_000)),
-            (5_000_000_000, at(5_000_000_000_000)),
+            (i32::MAX.into(), at(2_147_483_647_000)),
+            (1 << 31, at(0)),
+            (4_000_000_000, at(0)),
+            (u32::MAX.into(), at(0)),
+            (1 << 32, Some(ExpiryChange::CLEAR)),
+            ((1 << 32) + 1, at(NOW as i64 + 1000)),
             (-1, at(0)),
-            (i64::MIN, at(0)),
-            (i64::MAX, late),
+            (i64::MIN, Some(ExpiryChange::CLEAR)),
+            (i64::MAX, at(0)),
         ] {
             assert_eq!(Some(Exptime(exptime).change(NOW)), change, "{exptime}");
         }

@@ -7,10 +7,12 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::wire::CAS;
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d:1", "d:2"];
+/// The same keys as base64.
+const BASE64_KEYS: [&str; 5] = ["YQ==", "Yg==", "Yw==", "ZDox", "ZDoy"];
 /// No sum of these is 2⁶³ or more: of such a number, memcached reads bytes after its end.
 const NUMBERS: [&str; 7] = ["0", "1", "5", "100", "4294967296", "18446744073709551616", "x"];
-/// Never, at once (twice), in the future (twice).
-const EXPTIMES: [&str; 6] = ["0", "0", "-1", "2592001", "100", "1999999999"];
+/// Never, at once (twice), in the future (twice), at once as a number without its sign (twice), never.
+const EXPTIMES: [&str; 9] = ["0", "0", "-1", "2592001", "100", "1999999999", "4294967295", "2147483648", "4294967296"];
 const JUNK: [&str; 16] = [
     "get",
     "gets",
@@ -94,6 +96,17 @@ impl Commands {
         (0..count).map(|_| format!(" {}", self.key())).collect()
     }
 
+    /// Returns a key for a meta command, in either form, and the flag of the form.
+    fn key_and_form(&mut self) -> (&'static str, &'static str) {
+        let index = self.below(KEYS.len() as u64) as usize;
+        if self.chance(3) { (BASE64_KEYS[index], " b") } else { (KEYS[index], "") }
+    }
+
+    fn meta_key(&mut self) -> String {
+        let (key, form) = self.key_and_form();
+        format!("{key}{form}")
+    }
+
     fn noreply(&mut self) -> &'static str {
         if self.chance(5) { " noreply" } else { "" }
     }
@@ -132,14 +145,15 @@ impl Commands {
             }
             23..=24 => format!("delete {key}{noreply}"),
             25 => format!("touch {key} {}{noreply}", self.choose(&EXPTIMES)),
-            26..=27 => format!("mg {key}{}", self.flags("v t f h s k O N R q u")),
-            28..=29 => format!("mg {key}{}", self.flags("v t f h s k O T q u")),
+            26..=27 => format!("mg {}{}", self.meta_key(), self.flags("v t f h s k O N R q u")),
+            28..=29 => format!("mg {}{}", self.meta_key(), self.flags("v t f h s k O T q u")),
             30..=32 => {
                 let (flags, value) = (self.flags("k O T F M q"), self.value());
-                format!("ms {key} {}{flags}\r\n{value}", value.len())
+                let (name, form) = self.key_and_form();
+                format!("ms {name} {}{form}{flags}\r\n{value}", value.len())
             }
-            33..=34 => format!("md {key}{}", self.flags("k O q I T")),
-            35..=36 => format!("ma {key}{}", self.flags("k O q v t N D J M")),
+            33..=34 => format!("md {}{}", self.meta_key(), self.flags("k O q I T")),
+            35..=36 => format!("ma {}{}", self.meta_key(), self.flags("k O q v t N D J M")),
             37 => self.choose(&["mn", "verbosity 1", "version"]).to_owned(),
             38 if self.chance(8) => format!("flush_all{noreply}"),
             _ => self.choose(&JUNK).to_owned(),

@@ -126,6 +126,7 @@ fn a_full_log_refuses_no_pair() {
                 size_max: VALUE_SIZE_MAX,
                 may_be_stale: false,
                 returns_fields: false,
+                has_base64_key: false,
             };
             let request = ItemRequest { key: &key, cas: None, command: ItemCommand::Put(put) };
             tested.cache.execute_items(&[request], &mut tested.replies);

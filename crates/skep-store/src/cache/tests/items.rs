@@ -20,6 +20,7 @@ fn store(value: &[u8], mode: ItemPutMode) -> ItemPut<'_> {
         size_max: VALUE_SIZE_MAX,
         may_be_stale: false,
         returns_fields: true,
+        has_base64_key: false,
     }
 }
 
@@ -206,6 +207,37 @@ fn a_value_that_would_be_too_long_is_refused() {
     assert_eq!(run(&mut tested, set(&long)).0, "Failed(ValueTooLong)");
 }
 
+/// As memcached 1.6.18: changes in place keep the form of the key, a value that is stored anew has that of its command.
+#[test]
+fn an_item_keeps_the_form_in_which_its_key_was_stored() {
+    let mut tested = Tested::new(16, 1);
+    let tested = &mut tested;
+    let base64 = |mode| ItemCommand::Put(ItemPut { has_base64_key: true, ..store(b"5", mode) });
+    let touch = ItemCommand::Get(ItemGet { expiry: expiry(9000), ..ItemGet::PLAIN });
+    let create = ItemCommand::Get(ItemGet { create: Some(expiry(5000)), ..ItemGet::PLAIN });
+    let late = ItemPut { may_be_stale: true, has_base64_key: true, ..store(b"6", ItemPutMode::Always) };
+    for (before, command, expected) in [
+        (set(b"1"), base64(ItemPutMode::Always), true),
+        (set(b"1"), base64(ItemPutMode::IfPresent), true),
+        (set(b"1"), base64(ItemPutMode::Append), false),
+        (set(b"1"), ItemCommand::Put(late), true),
+        (ItemCommand::Delete, base64(ItemPutMode::IfAbsent), true),
+        (ItemCommand::Delete, create, false),
+        (base64(ItemPutMode::Always), set(b"1"), false),
+        (base64(ItemPutMode::Always), ItemCommand::Put(store(b"1", ItemPutMode::Prepend)), false),
+        (base64(ItemPutMode::Always), touch, true),
+        (base64(ItemPutMode::Always), ItemCommand::Invalidate { expiry: ExpiryChange::KEEP }, true),
+        (base64(ItemPutMode::Always), ItemCommand::Invalidate { expiry: expiry(9000) }, true),
+        (base64(ItemPutMode::Always), add(1), true),
+        (base64(ItemPutMode::Always), add(100), false),
+    ] {
+        run(tested, before);
+        run(tested, command);
+        let fields = run(tested, GET).1.unwrap();
+        assert_eq!(fields.has_base64_key, expected, "{before:?} {command:?}");
+    }
+}
+
 #[test]
 fn one_client_wins_and_stores_a_new_value() {
     let mut tested = Tested::new(16, 1);
@@ -339,6 +371,7 @@ fn compare_with_a_map(seed: u64) {
                     _ => ItemCommand::Put(ItemPut {
                         flags: random.within(0..=2) as u32,
                         returns_fields: false,
+                        has_base64_key: false,
                         ..store(value, mode)
                     }),
                 }
