@@ -12,9 +12,14 @@
 //! last of them. A key that exists from the first step to the last is above the position before one step and not above
 //! it after.
 //!
-//! **What it costs.** [`CURSOR_SCANS_MAX`] scans take at most about a mebibyte. If another one begins, the scan that was
-//! used least recently is forgotten. Its next request is refused, so the client begins again.
+//! **What it costs.** [`CURSOR_SCANS_MAX`] scans take at most about a mebibyte. If another one begins, one is forgotten: of
+//! the connection that has the most, and of this one if it has as many, the scan that was used least recently. So one
+//! connection cannot take the scans of others. The next request of a forgotten scan is refused, and its client begins again.
+//! A scan counts for the connection that used it last, since a client may have several, and those of all connections that
+//! have ended count as one connection's.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
@@ -24,6 +29,9 @@ const SCAN_BITS: u32 = CURSOR_SCANS_MAX.ilog2();
 const RANDOM_BITS: u32 = 53 - 1 - SCAN_BITS;
 
 const _: () = assert!(CURSOR_SCANS_MAX.is_power_of_two());
+
+/// In place of the numbers of connections that have ended.
+const ENDED: u64 = 0;
 
 /// The cursors of a server.
 #[derive(Debug, Default)]
@@ -39,8 +47,10 @@ struct Table {
 
 #[derive(Debug, Default)]
 struct Scan {
-    /// The clock when it was used last.
+    /// The clock when it was used last. 0: it has ended.
     used: u64,
+    /// The connection that used it last.
+    connection: u64,
     /// The last two cursors, the newer one last. 0: none.
     cursors: [(u64, Vec<u8>); 2],
 }
@@ -63,26 +73,27 @@ impl Cursors {
     }
 
     /// Returns the cursor of the step after the one that began with `cursor`, 0 for the first step, and has ended with
-    /// this key.
-    pub(crate) fn follow(&self, cursor: u64, key: &[u8]) -> u64 {
+    /// this key. `connection` has asked for it.
+    pub(crate) fn follow(&self, cursor: u64, key: &[u8], connection: u64) -> u64 {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.clock += 1;
         let clock = table.clock;
-        let index = if cursor == 0 { table.new_scan() } else { scan_of(cursor) };
+        let index = if cursor == 0 { table.new_scan(connection) } else { scan_of(cursor) };
         let number = table.random.hash_one(clock) >> (u64::BITS - RANDOM_BITS);
         let next = (number << SCAN_BITS | index as u64) << 1 | 1;
         let scan = &mut table.scans[index];
-        scan.used = clock;
+        let is_known = cursor == 0 || scan.cursors.iter().any(|(known, _)| *known == cursor);
+        if !is_known {
+            // The scan was forgotten meanwhile: its place belongs to another one.
+            drop(table);
+            return self.follow(0, key, connection);
+        }
+        (scan.used, scan.connection) = (clock, connection);
         match scan.cursors.iter().position(|(known, _)| *known == cursor && cursor != 0) {
             // The last request again. Its reply is usually the same.
             Some(0) if scan.cursors[1].1 == key => return scan.cursors[1].0,
             Some(0) => {}
             Some(_) => scan.cursors.swap(0, 1),
-            // The scan was forgotten meanwhile: its place belongs to another one.
-            None if cursor != 0 => {
-                drop(table);
-                return self.follow(0, key);
-            }
             None => scan.cursors[0] = (0, Vec::new()),
         }
         scan.cursors[1] = (next, key.to_vec());
@@ -98,18 +109,33 @@ impl Cursors {
             scan.used = 0;
         }
     }
+
+    /// Notes that a connection has ended. Another one of its client may continue its scans.
+    pub(crate) fn end_of_connection(&self, connection: u64) {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_connection = table.scans.iter_mut().filter(|scan| scan.connection == connection);
+        of_connection.for_each(|scan| scan.connection = ENDED);
+    }
 }
 
 impl Table {
-    /// Returns the index of a scan without cursors, in the place of the one that was used least recently if there are as
-    /// many as there may be.
-    fn new_scan(&mut self) -> usize {
+    /// Returns the index of a scan without cursors, in the place of another one if there are as many as there may be.
+    fn new_scan(&mut self, connection: u64) -> usize {
         if self.scans.len() < CURSOR_SCANS_MAX {
             self.scans.push(Scan::default());
             return self.scans.len() - 1;
         }
-        let oldest = self.scans.iter().enumerate().min_by_key(|(_, scan)| scan.used);
-        let index = oldest.map_or(0, |(index, _)| index);
+        let mut shares: HashMap<u64, usize> = HashMap::new();
+        for scan in &self.scans {
+            *shares.entry(scan.connection).or_default() += 1;
+        }
+        // As if the new one existed: of two with as many, the connection that begins another one loses one.
+        *shares.entry(connection).or_default() += 1;
+        let lost = self.scans.iter().enumerate().min_by_key(|(_, scan)| {
+            let share = if scan.used == 0 { usize::MAX } else { shares[&scan.connection] };
+            (Reverse(share), scan.used)
+        });
+        let index = lost.map_or(0, |(index, _)| index);
         self.scans[index] = Scan::default();
         index
     }
@@ -126,15 +152,15 @@ mod tests {
     #[test]
     fn a_cursor_names_a_key_until_two_steps_later() {
         let cursors = Cursors::default();
-        let first = cursors.follow(0, b"a");
+        let first = cursors.follow(0, b"a", 1);
         assert!(is_ordered(first) && first < 1 << 53);
         assert_eq!(cursors.find(first).unwrap(), b"a");
-        let second = cursors.follow(first, b"b");
+        let second = cursors.follow(first, b"b", 1);
         // The request is repeated: the same reply has the same cursor, another one a new cursor.
-        assert_eq!(cursors.follow(first, b"b"), second);
-        let changed = cursors.follow(first, b"bb");
+        assert_eq!(cursors.follow(first, b"b", 1), second);
+        let changed = cursors.follow(first, b"bb", 1);
         assert_eq!((cursors.find(second), cursors.find(changed).unwrap()), (None, b"bb".to_vec()));
-        let third = cursors.follow(changed, b"c");
+        let third = cursors.follow(changed, b"c", 1);
         assert_eq!((cursors.find(first), cursors.find(changed).unwrap()), (None, b"bb".to_vec()));
         assert_eq!(cursors.find(third).unwrap(), b"c");
         for unknown in [0, 1, 2, third ^ 1 << 40, u64::MAX] {
@@ -142,19 +168,44 @@ mod tests {
         }
     }
 
+    /// A connection that begins scans without end has as many as the others leave, and they keep theirs.
+    #[test]
+    fn one_connection_does_not_take_the_scans_of_others() {
+        let cursors = Cursors::default();
+        let of_others: Vec<u64> = (2..12).map(|connection| cursors.follow(0, b"mine", connection)).collect();
+        for _ in 0..3 * CURSOR_SCANS_MAX {
+            cursors.follow(0, b"many", 1);
+        }
+        assert!(of_others.iter().all(|cursor| cursors.find(*cursor).is_some()));
+        // A connection gets some although there are as many as there may be, and keeps them.
+        let late: Vec<u64> = (0..20).map(|_| cursors.follow(0, b"late", 12)).collect();
+        (0..CURSOR_SCANS_MAX).for_each(|_| _ = cursors.follow(0, b"many", 1));
+        assert!(of_others.iter().chain(&late).all(|cursor| cursors.find(*cursor).is_some()));
+        // Another connection of the client continues a scan: it counts for that one.
+        let next = cursors.follow(late[0], b"later", 13);
+        (0..CURSOR_SCANS_MAX).for_each(|_| _ = cursors.follow(0, b"many", 12));
+        assert!(cursors.find(next).is_some());
+        // One that connects anew for each scan takes no more.
+        for connection in 100..100 + 2 * CURSOR_SCANS_MAX as u64 {
+            cursors.follow(0, b"many", connection);
+            cursors.end_of_connection(connection);
+        }
+        assert!(of_others.iter().chain(&[next]).all(|cursor| cursors.find(*cursor).is_some()));
+    }
+
     #[test]
     fn the_scan_that_was_used_least_recently_is_forgotten() {
         let cursors = Cursors::default();
-        let scans: Vec<u64> = (0..CURSOR_SCANS_MAX).map(|number| cursors.follow(0, &number.to_le_bytes())).collect();
+        let scans: Vec<u64> = (0..CURSOR_SCANS_MAX).map(|number| cursors.follow(0, &number.to_le_bytes(), 1)).collect();
         assert!(cursors.find(scans[0]).is_some());
-        cursors.follow(0, b"another");
+        cursors.follow(0, b"another", 1);
         assert_eq!((cursors.find(scans[0]).is_some(), cursors.find(scans[1])), (true, None));
         // One that has ended goes first.
         cursors.end(scans[700]);
-        cursors.follow(0, b"one more");
+        cursors.follow(0, b"one more", 1);
         assert_eq!((cursors.find(scans[2]).is_some(), cursors.find(scans[700])), (true, None));
         // A step of a scan that was forgotten meanwhile begins another scan.
-        let next = cursors.follow(scans[1], b"later");
+        let next = cursors.follow(scans[1], b"later", 1);
         assert_eq!(cursors.find(next).unwrap(), b"later");
     }
 }

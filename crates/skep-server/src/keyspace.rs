@@ -10,7 +10,8 @@
 //! `next` is the position of the next step, or [`END`], or [`UNKNOWN`]. In the hash space, a position is a home
 //! bucket of the shard. In the ordered space, it is a cursor of [`Cursors`](crate::cursors::Cursors).
 //!
-//! A shard executes these operations after the others of its batch, when no operation is in flight. All steps of one batch
+//! A shard executes these operations after the others of its batch, when no operation is in flight. So a flush is the last
+//! operation of its batch: what other connections send later is executed in the next turn, after the flush. All steps of one batch
 //! together are bounded: the operations that exceed the bound are deferred.
 
 mod execution;
@@ -21,6 +22,7 @@ use skep_store::memory::LINE_SIZE;
 use skep_store::processor::Processor;
 
 use crate::limits::{COUNT_STEPS, KEYSPACE_PAGE_SIZE, KEYSPACE_WORK_MAX, SHARE_FOR_REPLIES};
+use crate::spaces::Space;
 
 /// The position after the last key.
 pub(crate) const END: u64 = u64::MAX;
@@ -60,6 +62,22 @@ pub(crate) enum KeyspaceOperation {
         /// The time, in milliseconds since 1970. One in the past means at once.
         time: u64,
     },
+}
+
+impl KeyspaceOperation {
+    /// Returns true if the operation removes all keys. It is the last one of its batch.
+    pub(crate) fn is_flush(&self) -> bool {
+        matches!(self, KeyspaceOperation::Flush { .. } | KeyspaceOperation::FlushAt { .. })
+    }
+}
+
+/// An operation on all keys of a space, or on those that a shard has of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyspaceRequest {
+    pub(crate) space: Space,
+    pub(crate) operation: KeyspaceOperation,
+    /// The connection that has sent it. The cursor of a step counts towards its share.
+    pub(crate) connection: u64,
 }
 
 /// The position at which a step of a walk begins.

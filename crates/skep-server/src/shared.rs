@@ -383,10 +383,11 @@ impl Shared {
         true
     }
 
-    /// Forgets a connection, and ends the leases that it has.
+    /// Forgets a connection, and ends the leases that it has. Its cursors stay, as those of a connection that has ended.
     pub(crate) fn leave(&self, number: u64) {
         if let Some(ordered) = &self.ordered {
             ordered.end_leases_of(number);
+            self.cursors.end_of_connection(number);
         }
         let client = self.clients().remove(&number);
         if client.as_ref().is_some_and(|client| matches!(client.address, Address::SharedMemory(_))) {

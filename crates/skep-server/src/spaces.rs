@@ -27,7 +27,7 @@ use self::held::{Route, record_ordered_writes};
 use crate::durability::ShardLog;
 use crate::durability::walk::Walk;
 use crate::echo::Echo;
-use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
+use crate::keyspace::{KeyspaceOperation, KeyspaceReplies, KeyspaceRequest};
 use crate::limits::REPLY_BUDGET;
 use crate::shared::Shared;
 use crate::transaction::{Run, WatchTable};
@@ -144,7 +144,7 @@ pub(crate) struct SpaceRequests<'a> {
     owners: Vec<OwnerRun>,
     /// The connection whose operations are being added.
     owner: u64,
-    keyspace: Vec<(Space, KeyspaceOperation)>,
+    keyspace: Vec<KeyspaceRequest>,
 }
 
 impl<'a> SpaceRequests<'a> {
@@ -172,8 +172,14 @@ impl<'a> SpaceRequests<'a> {
 
     /// Adds an operation on all keys of a space. Returns the index of its reply.
     pub(crate) fn push_keyspace(&mut self, space: Space, operation: KeyspaceOperation) -> ReplyIndex {
-        self.keyspace.push((space, operation));
+        self.keyspace.push(KeyspaceRequest { space, operation, connection: self.owner });
         ReplyIndex { list: List::Keyspace, index: (self.keyspace.len() - 1) as u32 }
+    }
+
+    /// Returns true if the batch has a flush. No operations are added then: they would be executed before the flush,
+    /// which was sent before them.
+    pub(crate) fn has_flush(&self) -> bool {
+        self.keyspace.last().is_some_and(|request| request.operation.is_flush())
     }
 
     /// Adds operations of one space. Returns the index of the first reply, and the number of operations.

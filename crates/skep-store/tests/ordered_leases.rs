@@ -11,7 +11,7 @@ use skep_core::operation::{
     Operation, OperationError, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
 };
 use skep_store::naive::seeds;
-use skep_store::ordered::{LEASE_COUNT_MAX, LEASE_TIME, OrderedSettings, OrderedStore, Session};
+use skep_store::ordered::{LEASE_COUNT_MAX, LEASE_TIME, OrderedSettings, OrderedStore, OwnerRun, Session};
 use skep_store::processor::Replies;
 
 #[path = "../src/ordered/tests/history.rs"]
@@ -28,6 +28,7 @@ struct Pages {
     end: Vec<u8>,
     replies: Replies,
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    owner: u64,
 }
 
 impl Pages {
@@ -41,14 +42,20 @@ impl Pages {
             answer: ScanAnswer::Pairs,
             lease: ScanLease::Open,
         };
-        Pages { key: Vec::new(), scan, end: Vec::new(), replies: Replies::with_budget(1 << 20), pairs: Vec::new() }
+        let replies = Replies::with_budget(1 << 20);
+        Pages { key: Vec::new(), scan, end: Vec::new(), replies, pairs: Vec::new(), owner: 0 }
+    }
+
+    /// Returns scans of an owner by leases, with one pair a page.
+    fn of(owner: u64, count: usize) -> Vec<Self> {
+        (0..count).map(|_| Pages { owner, ..Pages::new(false, 1) }).collect()
     }
 
     /// Reads the next page. Whether more follows.
     fn read(&mut self, session: &mut Session<'_>, now: Instant) -> Result<bool, OperationError> {
         let end = self.scan.end.with_bytes(&self.end);
         let request = Request { key: &self.key, operation: Operation::Scan(Scan { end, ..self.scan }) };
-        session.execute(&[request], &mut self.replies, now);
+        session.execute_for(&[OwnerRun { end: 1, owner: self.owner }], &[request], &mut self.replies, now);
         let page = match self.replies.get(0) {
             Reply::Value(page) => Page::decode(page).unwrap(),
             Reply::Failed(error) => return Err(error),
@@ -160,6 +167,26 @@ fn leases_are_few() {
     assert_eq!(store.statistics().leases.open, LEASE_COUNT_MAX as u64);
     assert_eq!(scans[0].read(&mut session, now), Err(OperationError::LeaseExpired), "the oldest");
     scans[1..].iter_mut().for_each(|pages| assert_eq!(pages.read(&mut session, now), Ok(true)));
+}
+
+/// An owner that opens leases without end has those that the others leave, and they keep theirs.
+#[test]
+fn one_owner_does_not_take_the_leases_of_others() {
+    let store = OrderedStore::new(&OrderedSettings::new(64 << 20)).unwrap();
+    let mut session = store.session().unwrap();
+    (0..100_u8).for_each(|key| put(&mut session, &[key], b"value"));
+    let now = Instant::now();
+    let mut read = |pages: &mut Pages| pages.read(&mut session, now);
+    let mut of_others: Vec<Pages> = (2..5).flat_map(|owner| Pages::of(owner, 2)).collect();
+    of_others.iter_mut().for_each(|pages| assert_eq!(read(pages), Ok(true)));
+    Pages::of(1, 3 * LEASE_COUNT_MAX).iter_mut().for_each(|pages| assert_eq!(read(pages), Ok(true)));
+    // They are all in use. Another owner gets some all the same, and keeps them.
+    let late = Pages::of(5, 4).into_iter();
+    of_others.extend(late);
+    of_others.iter_mut().for_each(|pages| assert_eq!(read(pages), Ok(true)));
+    Pages::of(1, 3 * LEASE_COUNT_MAX).iter_mut().for_each(|pages| assert_eq!(read(pages), Ok(true)));
+    of_others.iter_mut().for_each(|pages| assert_eq!(read(pages), Ok(true)));
+    assert_eq!(store.statistics().leases.open, LEASE_COUNT_MAX as u64);
 }
 
 #[test]

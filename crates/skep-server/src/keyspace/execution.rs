@@ -5,7 +5,7 @@ use std::time::Instant;
 use skep_core::operation::{Operation, Page, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 use skep_store::ordered::FlushStep;
 
-use super::{END, KeyspaceOperation, KeyspaceReplies, UNKNOWN, WalkStart};
+use super::{END, KeyspaceOperation, KeyspaceReplies, KeyspaceRequest, UNKNOWN, WalkStart};
 use crate::limits::{COUNT_STEPS, FLUSH_STEPS};
 use crate::spaces::{Executed, Space, Stores};
 use crate::transaction::WatchTable;
@@ -15,25 +15,25 @@ impl Stores<'_> {
     pub(crate) fn execute_keyspace(
         &mut self,
         shard: u16,
-        operations: &[(Space, KeyspaceOperation)],
+        requests: &[KeyspaceRequest],
         replies: &mut KeyspaceReplies,
         deferred: &mut usize,
         now: Instant,
     ) -> Executed {
-        if operations.is_empty() {
+        if requests.is_empty() {
             return Executed::default();
         }
         replies.begin();
-        for (space, operation) in operations {
+        for &KeyspaceRequest { space, operation, connection } in requests {
             if !replies.may_execute() {
                 continue;
             }
-            match (space, *operation) {
+            match (space, operation) {
                 (Space::Hash, KeyspaceOperation::Walk { from, key_count, size }) => {
                     replies.walk(&mut self.part(shard).processor, from, key_count, size);
                 }
                 (Space::Ordered, KeyspaceOperation::Walk { from, key_count, size }) => {
-                    self.walk_ordered(from, key_count, size, replies, now);
+                    self.walk_ordered(from, (key_count, size), connection, replies, now);
                 }
                 (Space::Cache, KeyspaceOperation::Walk { .. }) => unreachable!("a cache is not walked"),
                 (Space::Cache, KeyspaceOperation::Count) => {
@@ -44,7 +44,7 @@ impl Stores<'_> {
                     self.part(shard).cache().flush_at(time);
                     replies.flush(END);
                 }
-                (space, KeyspaceOperation::Flush { from }) => self.flush(*space, shard, from, replies),
+                (space, KeyspaceOperation::Flush { from }) => self.flush(space, shard, (from, connection), replies),
                 (Space::Hash, KeyspaceOperation::Count) => {
                     let processor = &mut self.part(shard).processor;
                     let is_exact = processor.reclaim_all(COUNT_STEPS);
@@ -60,12 +60,12 @@ impl Stores<'_> {
             }
         }
         *deferred = replies.deferred_count();
-        Executed { operations: operations.len() - *deferred, bytes: replies.bytes_touched() }
+        Executed { operations: requests.len() - *deferred, bytes: replies.bytes_touched() }
     }
 
     /// Removes all keys of a shard's part of the hash space or of the cache, or some keys of the ordered space from
     /// a position on. Sets the flags of connections that watch keys there.
-    fn flush(&mut self, space: Space, shard: u16, from: u64, replies: &mut KeyspaceReplies) {
+    fn flush(&mut self, space: Space, shard: u16, (from, connection): (u64, u64), replies: &mut KeyspaceReplies) {
         self.with_watches(space, shard, WatchTable::touch_all);
         match space {
             Space::Hash => {
@@ -100,15 +100,15 @@ impl Stores<'_> {
                 }
             }
         }
-        replies.flush(cursors.follow(from, &position));
+        replies.flush(cursors.follow(from, &position, connection));
     }
 
     /// Walks over the keys of the ordered space.
     fn walk_ordered(
         &mut self,
         from: WalkStart,
-        key_count: u32,
-        size: u32,
+        (key_count, size): (u32, u32),
+        connection: u64,
         replies: &mut KeyspaceReplies,
         now: Instant,
     ) {
@@ -139,7 +139,7 @@ impl Stores<'_> {
         let found = Page::decode(bytes).expect("the store returns a whole page");
         found.pairs().for_each(|(key, _)| replies.push_key(key));
         let next = if found.more() {
-            cursors.follow(cursor, found.last_key())
+            cursors.follow(cursor, found.last_key(), connection)
         } else {
             cursors.end(cursor);
             END

@@ -170,7 +170,7 @@ pub(super) fn submit_arrivals<'a>(
 ) {
     let mut operations = 0;
     for arrival in arrivals {
-        if operations >= operations_max {
+        if operations >= operations_max || requests.has_flush() {
             return;
         }
         let count = arrival.forwarded.len();

@@ -234,7 +234,7 @@ impl Shard {
         for (index, submission) in batch.iter_mut().enumerate().filter(|(_, submission)| submission.is_waiting) {
             let Some(connection) = connections.connection(submission.token) else { continue };
             let size_max = if index < *first_ready { TURN_SIZE_MAX / RESUMED_PART } else { TURN_SIZE_MAX };
-            if size >= size_max || connection.is_throttled(shard_budget) {
+            if size >= size_max || requests.has_flush() || connection.is_throttled(shard_budget) {
                 // It is queued before the connections that were served, or waits for memory.
                 continue;
             }

@@ -11,7 +11,7 @@ use skep_store::processor::{Processor, Replies, Statistics};
 use skep_wire::partition::Partition;
 
 use super::{Executed, List, Space, Stores, recycle};
-use crate::keyspace::{KeyspaceOperation, KeyspaceReplies};
+use crate::keyspace::{KeyspaceReplies, KeyspaceRequest};
 use crate::shared::Shared;
 use crate::transaction::{WatchTable, Window};
 
@@ -191,15 +191,14 @@ impl Stores<'_> {
     /// unless the store has deferred it.
     pub(crate) fn execute_on_all_keys(
         &mut self,
-        space: Space,
         shard: u16,
-        operation: KeyspaceOperation,
+        request: KeyspaceRequest,
         now: Instant,
         take: impl FnOnce(&[u8]),
     ) -> Executed {
         let mut replies = KeyspaceReplies::default();
         replies.set_room(usize::MAX);
-        let executed = self.execute_keyspace(shard, &[(space, operation)], &mut replies, &mut 0, now);
+        let executed = self.execute_keyspace(shard, &[request], &mut replies, &mut 0, now);
         self.bound_block();
         if let Some(bytes) = replies.get(0) {
             take(bytes);

@@ -9,6 +9,7 @@ use skep_wire::resp::ReplyWriter;
 
 use super::Queue;
 use super::run::{Course, Environment, Step, count_error, keys, step, too_much};
+use crate::keyspace::KeyspaceRequest;
 use crate::limits::{ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, KEYSPACE_STEP_WORK, TRANSACTION_PART_MAX};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, CommandRequest, Operands, Progress, Session};
@@ -204,9 +205,10 @@ fn keyspace(
         let CommandRequest::Keyspace(space, shard, operation) = request else { unreachable!("it is on all keys") };
         let room = ISOLATED_REPLY_MAX.saturating_sub(progress.capacity());
         let mut goes_on = true;
+        let request = KeyspaceRequest { space, operation, connection: environment.context.connection };
         let account = &mut *environment.context.account;
         let before = account.spent();
-        let executed = environment.stores.execute_on_all_keys(space, shard, operation, environment.now, |bytes| {
+        let executed = environment.stores.execute_on_all_keys(shard, request, environment.now, |bytes| {
             let response = Ok(Reply::Value(bytes));
             goes_on =
                 action.reply(arguments, *next, response, progress, (room, &mut *account), (&mut *output, version));

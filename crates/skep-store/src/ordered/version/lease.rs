@@ -12,7 +12,8 @@
 //! 1. No page was requested for five seconds, or for the time in the settings.
 //! 2. Garbage exceeds its budget, or a write finds no memory. Then those leases expire that the oldest garbage waits
 //!    for, the oldest first.
-//! 3. Another lease is opened and all are in use. Then the oldest that is not being read expires.
+//! 3. Another lease is opened and all are in use. Then one that is not being read expires: the oldest one of the owner that
+//!    has the most leases, or of the one that opens another if it has as many. So one owner cannot end the leases of others.
 //!
 //! While a page is read its lease stays: it expires after the page.
 //!
@@ -23,6 +24,7 @@
 //! Opening and resuming a lease take a lock for a moment, and so does a batch when a lease is due. Gets, and scans
 //! without a lease, do not.
 
+use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -115,7 +117,7 @@ impl Leases {
     ) -> Option<LeaseReading<'l>> {
         let mut table = self.table.lock();
         if table.leases.len() == LEASE_COUNT_MAX {
-            table.expire_oldest_unread(epochs);
+            table.expire_for(owner, epochs);
         }
         let pin = epochs.pin()?;
         self.origin.get_or_init(|| now);
@@ -224,9 +226,16 @@ impl Table {
         self.unpin(epochs);
     }
 
-    fn expire_oldest_unread(&mut self, epochs: &Epochs) {
-        if let Some(oldest) = self.leases.iter_mut().find(|lease| lease.readers == 0) {
-            oldest.is_over = true;
+    /// Ends a lease that is not being read, so that an owner can open another one.
+    fn expire_for(&mut self, owner: u64, epochs: &Epochs) {
+        let share = |of: u64| {
+            // As if the new one existed: of two with as many, the owner that opens another one loses one.
+            self.leases.iter().filter(|lease| lease.owner == of).count() + usize::from(of == owner)
+        };
+        let unread = self.leases.iter().enumerate().filter(|(_, lease)| lease.readers == 0);
+        let lost = unread.min_by_key(|(index, lease)| (Reverse(share(lease.owner)), *index));
+        if let Some((index, _)) = lost {
+            self.leases[index].is_over = true;
             self.expired += 1;
             self.unpin(epochs);
         }
