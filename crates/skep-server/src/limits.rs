@@ -47,6 +47,8 @@ pub(crate) const IDLE_LOOKS_MAX: usize = 1024;
 /// After `tcp-keepalive` seconds of silence, the kernel asks for the peer of a connection: a machine that was switched
 /// off does not close its connections. It asks again after this part of that time, as in Redis.
 pub(crate) const KEEPALIVE_INTERVAL_PART: u64 = 3;
+/// Seconds of silence, at most, that the kernel is given: Linux refuses more. A longer `tcp-keepalive` counts as this.
+pub(crate) const KEEPALIVE_MAX: u64 = 32_767;
 /// Questions without a reply after which the connection is closed.
 pub(crate) const KEEPALIVE_RETRIES: u32 = 3;
 /// The time for which nothing is accepted after the system refused, usually for lack of file descriptors.

@@ -6,18 +6,18 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::epoll::EventFlags;
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::front_end::FrontEnd;
-use crate::limits::{ACCEPT_PAUSE, ACCEPTED_IN_TURN_MAX, BACKLOG, KEEPALIVE_INTERVAL_PART, KEEPALIVE_RETRIES};
+use crate::limits::{ACCEPT_PAUSE, ACCEPTED_IN_TURN_MAX, BACKLOG};
 use crate::settings::StartError;
 use crate::start::Steps;
 use crate::transport::poller::{Poller, Source};
 use crate::transport::shared_memory::{SharedMemory, SharedMemoryListener};
-use crate::transport::tcp::Tcp;
+use crate::transport::tcp::{Tcp, prepare};
 
 /// The sockets that accept connections.
 #[derive(Debug)]
@@ -69,20 +69,12 @@ impl Listeners {
         mut f: impl FnMut(Tcp),
     ) {
         let Some((_, listener)) = self.front_ends().find(|(other, _)| *other == front_end) else { return };
-        let keepalive = keepalive_of(keepalive);
         for _ in 0..ACCEPTED_IN_TURN_MAX {
             match listener.accept() {
-                Ok((stream, _)) => {
-                    // A socket that refuses these is already closed by its peer.
-                    if stream.set_nonblocking(true).is_ok()
-                        && stream.set_nodelay(true).is_ok()
-                        && keepalive
-                            .as_ref()
-                            .is_none_or(|wanted| SockRef::from(&stream).set_tcp_keepalive(wanted).is_ok())
-                    {
-                        f(Tcp::new(stream));
-                    }
-                }
+                Ok((stream, _)) => match prepare(&stream, keepalive) {
+                    Ok(()) => f(Tcp::new(stream)),
+                    Err(error) => tracing::warn!(%error, "cannot serve a connection without blocking"),
+                },
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
                     self.pause(poller, &error, now);
@@ -149,14 +141,6 @@ impl Listeners {
     }
 }
 
-/// Returns the option of a socket for this number of seconds; 0: the kernel asks for no peers.
-pub(crate) fn keepalive_of(seconds: i64) -> Option<TcpKeepalive> {
-    let seconds = u64::try_from(seconds).ok().filter(|&seconds| seconds > 0)?;
-    let interval = Duration::from_secs((seconds / KEEPALIVE_INTERVAL_PART).max(1));
-    let time = Duration::from_secs(seconds);
-    Some(TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(KEEPALIVE_RETRIES))
-}
-
 /// Listens on an address, and sets it to the one that was bound.
 fn listen(front_end: &'static str, address: &mut SocketAddr, steps: &mut Steps) -> Result<TcpListener, StartError> {
     let wanted = *address;
@@ -195,6 +179,10 @@ mod tests {
         assert_eq!(accepted(300).tcp_keepalive_time().unwrap(), Duration::from_secs(300));
         assert_eq!(accepted(1).tcp_keepalive_interval().unwrap(), Duration::from_secs(1));
         assert!(!accepted(0).keepalive().unwrap());
+        // Linux refuses more. Each of these is accepted by `CONFIG SET`.
+        for seconds in [32_767, 32_768, 40_000, i32::MAX.into(), i64::MAX] {
+            assert_eq!(accepted(seconds).tcp_keepalive_time().unwrap(), Duration::from_secs(32_767), "{seconds}");
+        }
     }
 
     /// Returns a socket that was accepted with this number of seconds.

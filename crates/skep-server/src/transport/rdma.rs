@@ -20,16 +20,16 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 use skep_transport::datagram::{Control, Dropped, Packet, WINDOW_MAX, packets};
 use skep_transport::rdma::{PAYLOAD_SIZE_MAX, REQUEST_SIZE, RdmaEnd, RdmaPort, Refusal, Request};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::Event;
 use super::address::Address;
 use super::datagram::bind_shard_ports;
 use super::poller::{Poller, Source};
 use super::session::{SessionEnd, Sessions};
+use super::tcp::prepare;
 use crate::connections::Token;
 use crate::limits::{ACCEPT_PAUSE, BACKLOG, RDMA_CONNECTIONS_MAX, SESSION_HELLO_TIME};
-use crate::listen::keepalive_of;
 use crate::metrics::PacketMetrics;
 use crate::settings::StartError;
 use crate::start::Steps;
@@ -175,11 +175,7 @@ impl RdmaShard {
     pub(crate) fn accept(&mut self, poller: &Poller, number: u64, keepalive: i64, now: Instant) -> Option<Rdma> {
         let accepted = || {
             let (socket, peer) = self.listener.accept()?;
-            socket.set_nonblocking(true)?;
-            socket.set_nodelay(true)?;
-            if let Some(keepalive) = keepalive_of(keepalive) {
-                SockRef::from(&socket).set_tcp_keepalive(&keepalive)?;
-            }
+            prepare(&socket, keepalive)?;
             Result::Ok((socket.local_addr()?, peer, socket))
         };
         match accepted() {

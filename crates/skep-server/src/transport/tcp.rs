@@ -2,10 +2,40 @@
 
 use std::io::{Read, Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Once;
+use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
+use socket2::{SockRef, TcpKeepalive};
 
 use super::poller::{Poller, Source};
+use crate::limits::{KEEPALIVE_INTERVAL_PART, KEEPALIVE_MAX, KEEPALIVE_RETRIES};
+
+/// Prepares a socket that was accepted: it does not block, it sends at once, and after `keepalive` seconds of silence, unless
+/// that is 0, the kernel asks for the peer.
+///
+/// Fails only if the socket would block. A refused option drops no connection, because the connection works without it;
+/// the first refusal is logged.
+pub(crate) fn prepare(stream: &TcpStream, keepalive: i64) -> Result<()> {
+    static REFUSED: Once = Once::new();
+    stream.set_nonblocking(true)?;
+    let refused = stream.set_nodelay(true).and_then(|()| match keepalive_of(keepalive) {
+        Some(keepalive) => SockRef::from(stream).set_tcp_keepalive(&keepalive),
+        None => Ok(()),
+    });
+    if let Err(error) = refused {
+        REFUSED.call_once(|| tracing::warn!(%error, "a socket refuses an option; its connection is served without it"));
+    }
+    Ok(())
+}
+
+/// Returns the option of a socket for this number of seconds.
+fn keepalive_of(seconds: i64) -> Option<TcpKeepalive> {
+    let seconds = u64::try_from(seconds).ok().filter(|&seconds| seconds > 0)?.min(KEEPALIVE_MAX);
+    let interval = Duration::from_secs((seconds / KEEPALIVE_INTERVAL_PART).max(1));
+    let time = Duration::from_secs(seconds);
+    Some(TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(KEEPALIVE_RETRIES))
+}
 
 /// A TCP socket that does not block.
 #[derive(Debug)]
