@@ -46,13 +46,26 @@ fn a_transaction_with_a_wrong_command_changes_nothing() {
     let server = server(2, MEMORY);
     let mut resp = Resp::connect(&server);
     let aborted = "-EXECABORT Transaction discarded because of previous errors.\r\n";
-    for wrong in ["NOSUCH\r\n", "GET\r\n", "OBJECT NOSUCH a\r\n", "OBJECT FREQ\r\n"] {
+    for wrong in [
+        "NOSUCH\r\n",
+        "GET\r\n",
+        "OBJECT NOSUCH a\r\n",
+        "OBJECT FREQ\r\n",
+        "CLIENT REPLY OFF\r\n",
+        "client reply skip\r\n",
+    ] {
         resp.0.write_all(format!("MULTI\r\nSET a 1\r\n{wrong}SET b 1\r\nEXEC\r\nEXISTS a b\r\n").as_bytes()).unwrap();
         let mut reader = BufReader::new(resp.0.try_clone().unwrap());
         let replies: Vec<String> = (0..6).map(|_| reply(&mut reader).join("\r\n") + "\r\n").collect();
         assert!(replies[2].starts_with("-ERR "), "{replies:?}");
         assert_eq!((&replies[3][..], &replies[4][..], &replies[5][..]), ("+QUEUED\r\n", aborted, ":0\r\n"));
     }
+    // Before a transaction, it applies to all of it.
+    resp.expect("CLIENT REPLY OFF\r\nMULTI\r\nSET r 1\r\nEXEC\r\nCLIENT REPLY ON\r\nGET r\r\n", "+OK\r\n$1\r\n1\r\n");
+    resp.expect("MULTI\r\nCLIENT REPLY SKIP\r\nPING\r\nEXEC\r\nECHO 1\r\n", {
+        "+OK\r\n-ERR Command not allowed inside a transaction\r\n+QUEUED\r\n\
+         -EXECABORT Transaction discarded because of previous errors.\r\n$1\r\n1\r\n"
+    });
     resp.expect("EXEC\r\nDISCARD\r\nUNWATCH\r\n", "-ERR EXEC without MULTI\r\n-ERR DISCARD without MULTI\r\n+OK\r\n");
     resp.expect("MULTI\r\nMULTI\r\nWATCH a\r\nSET a 1\r\nEXEC\r\n", {
         "+OK\r\n-ERR MULTI calls can not be nested\r\n-ERR WATCH inside MULTI is not allowed\r\n+QUEUED\r\n*1\r\n+OK\r\n"

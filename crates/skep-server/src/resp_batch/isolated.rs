@@ -190,7 +190,8 @@ pub(super) fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument], is_l
             Action::Server(name)
         }
         CommandName::Quit | CommandName::Reset => Action::Server(name),
-        _ if name.is_never_queued() => {
+        // The array of EXEC would have another number of replies than it says.
+        _ if name.is_never_queued() || name == CommandName::Client && arguments.is(1, "reply") => {
             multi.abort();
             Action::Refuse(format!("ERR {NOT_IN_TRANSACTION}"))
         }

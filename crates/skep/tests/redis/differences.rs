@@ -62,6 +62,10 @@ pub(crate) const RARE_DIFFERENCES: &[(&str, &str)] = &[
         "`MSET` and others",
         "In the ordered space they are refused with `OOM` before it is full: each pair could split a leaf.",
     ),
+    (
+        "`CLIENT REPLY`",
+        "It is refused in a transaction, as in Valkey 9. In Redis 7.0 the array of `EXEC` then lacks replies.",
+    ),
     ("`LOLWUT`", "It returns the name and the version."),
 ];
 
