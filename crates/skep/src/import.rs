@@ -1,14 +1,14 @@
 //! `skep import`: puts the strings of a file of Redis or Valkey (RDB), with their expiries, into a running server.
 //!
-//! The file is read twice. The first time only checks it, so a damaged file changes nothing. The second time sends its
-//! strings in batches. The number of a database is that of a space, as for `SELECT`.
+//! A file is read twice. The first time only checks it, so a damaged file changes nothing. The second time sends its
+//! strings in batches. A pipe, such as the standard input, can be read only once: what is sent before a fault is found stays. The number of a database is that of a space, as for `SELECT`.
 //!
 //! What is not a string, and keys that have expired, are left out and counted. Strings that Skep cannot have are left out
 //! too, but then the program fails at the end.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -29,8 +29,12 @@ use crate::password::{Login, PasswordSource};
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// The file, such as dump.rdb.
+    /// The file, such as dump.rdb, or a pipe; `-` is the standard input.
     file: PathBuf,
+    /// If the file has a record of a type that is not known, import what is before it. Nothing tells where such a record ends,
+    /// so what follows it is left out, the checksum is not checked, and the exit code is 1.
+    #[arg(long)]
+    skip_unknown: bool,
     /// Native address of the server: HOST:PORT, udp:HOST:PORT, rdma:HOST:PORT, or shm:PATH for shared memory.
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, value_parser = native_address)]
     addr: String,
@@ -43,7 +47,8 @@ pub(crate) struct Arguments {
 
 const AFTER_HELP: &str = "The strings of database 0 are put into the hash space, those of 1 into the ordered space, and those of 2 into the \
      cache space. Keys that exist are replaced. Lists, sets, sorted sets, hashes, streams, values of modules, functions, \
-     and keys that have expired are left out and counted.";
+     and keys that have expired are left out and counted. A file is checked before anything is imported. A pipe is \
+     imported while it is read: if it is damaged, what was before the damage stays.";
 
 /// The spaces, by the number of their database.
 const SPACES: [(u16, &str); 3] = [(HASH_SPACE, "hash"), (ORDERED_SPACE, "ordered"), (CACHE_SPACE, "cache")];
@@ -66,54 +71,86 @@ struct Contents {
     /// Number of strings that Skep cannot have, and a description of the first one.
     out_of_bounds: u64,
     first_out_of_bounds: String,
+    /// The record of an unknown type that ended the import.
+    unknown: Option<RdbError>,
 }
 
 /// Imports the file.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = &arguments.file;
-    let unreadable = |error: &io::Error| Failure::Usage(format!("cannot read {}: {}", path.display(), reason(error)));
-    let mut file = File::open(path).map_err(|error| unreadable(&error))?;
-    let metadata = file.metadata().map_err(|error| unreadable(&error))?;
-    if !metadata.is_file() {
-        let refusal = format!("{} is not a file: name one that Redis or Valkey has saved", path.display());
-        return Err(Failure::Usage(refusal));
-    }
     let mut login = Login::new(&arguments.addr, &arguments.password)?;
     if let Some(timeout) = arguments.timeout {
         (login.settings.connect_timeout, login.settings.reply_timeout) = (timeout, timeout);
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as i64);
+    if path.as_os_str() == "-" {
+        return run_pipe(io::stdin().lock(), Path::new("the standard input"), arguments, &login);
+    }
+    let unreadable = |error: &io::Error| Failure::Usage(format!("cannot read {}: {}", path.display(), reason(error)));
+    let file = File::open(path).map_err(|error| unreadable(&error))?;
+    let metadata = file.metadata().map_err(|error| unreadable(&error))?;
+    if metadata.is_dir() {
+        let refusal = format!("{} is not a file: name one that Redis or Valkey has saved", path.display());
+        return Err(Failure::Usage(refusal));
+    }
+    match metadata.is_file() {
+        true => run_file(file, metadata.len(), arguments, &login),
+        false => run_pipe(file, path, arguments, &login),
+    }
+}
 
-    let progress = progress("checking", metadata.len());
-    let contents = read(&file, now, &progress, |_, _, _, _| Ok(())).map_err(|stop| stop.failure(path))?;
-    progress.finish_and_clear();
-    let mut client = connect(&login).map_err(Failure::Runtime)?;
+/// Checks a file, and then imports it.
+fn run_file(mut file: File, size: u64, arguments: &Arguments, login: &Login) -> Result<(), Failure> {
+    let path = &arguments.file;
+    let bar = progress("checking", Some(size));
+    let contents = read(&file, arguments, &bar, |_, _, _, _| Ok(())).map_err(|stop| stop.failure(path))?;
+    bar.finish_and_clear();
+    let mut client = connect(login).map_err(Failure::Runtime)?;
     for ((space, name), (count, _)) in SPACES.into_iter().zip(contents.strings) {
         if count > 0 {
             has_space(&mut client, space).map_err(|error| Failure::Runtime(format!("{name} space: {error}")))?;
         }
     }
+    file.rewind()
+        .map_err(|error| Failure::Usage(format!("cannot read {} again: {}", path.display(), reason(&error))))?;
+    import(&file, Some(size), path, arguments, client)
+}
 
-    file.rewind().map_err(|error| unreadable(&error))?;
-    let progress = self::progress("importing", metadata.len());
+/// Imports what arrives from a pipe, which `name` describes.
+fn run_pipe(input: impl Read, name: &Path, arguments: &Arguments, login: &Login) -> Result<(), Failure> {
+    let client = connect(login).map_err(Failure::Runtime)?;
+    import(input, None, name, arguments, client)
+}
+
+/// Sends the strings to the server.
+fn import(
+    input: impl Read,
+    size: Option<u64>,
+    name: &Path,
+    arguments: &Arguments,
+    client: Client,
+) -> Result<(), Failure> {
+    let bar = progress("importing", size);
     let mut batch = Batch::new(client);
-    let outcome = read(&file, now, &progress, |space, key, value, expiry| batch.push(space, key, value, expiry));
+    let outcome = read(input, arguments, &bar, |space, key, value, expiry| batch.push(space, key, value, expiry));
     let outcome = outcome.and_then(|contents| batch.send().map_err(Stop::Server).map(|()| contents));
-    progress.finish_and_clear();
+    bar.finish_and_clear();
     match outcome {
         Ok(contents) => report(&contents),
         Err(stop) => {
-            let failure = stop.failure(path);
+            let failure = stop.failure(name);
             let message = failure.message().unwrap_or_default();
             Err(Failure::Runtime(format!("{message}: at least {} were imported before", keys(batch.sent))))
         }
     }
 }
 
-/// Returns a progress bar on standard error; nothing is shown if that is not a terminal.
-fn progress(name: &'static str, size: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}");
-    ProgressBar::new(size).with_style(style.expect("the template is valid")).with_prefix(name)
+/// Returns a progress bar on standard error; nothing is shown if that is not a terminal. The size of a pipe is not known.
+fn progress(name: &'static str, size: Option<u64>) -> ProgressBar {
+    let (bar, template) = match size {
+        Some(size) => (ProgressBar::new(size), "{prefix} {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}"),
+        None => (ProgressBar::no_length(), "{prefix} {binary_bytes}"),
+    };
+    bar.with_style(ProgressStyle::with_template(template).expect("the template is valid")).with_prefix(name)
 }
 
 /// The reason why an import ends early.
@@ -128,6 +165,9 @@ impl Stop {
     fn failure(self, path: &Path) -> Failure {
         let path = path.display();
         Failure::Runtime(match self {
+            Stop::File(error @ RdbError::UnknownType { .. }) => {
+                format!("{path}: {}; --skip-unknown imports what is before it", reason(&error))
+            }
             Stop::File(error) => format!("{path}: {}", reason(&error)),
             Stop::Database(number) => format!(
                 "{path} has strings in database {number}, and Skep has the spaces 0 (hash), 1 (ordered) and 2 (cache): \
@@ -140,15 +180,25 @@ impl Stop {
 
 /// Reads the file, and gives each string that has not expired to `put`, with the number of its space.
 fn read(
-    file: &File,
-    now: i64,
+    input: impl Read,
+    arguments: &Arguments,
     progress: &ProgressBar,
     mut put: impl FnMut(u16, &[u8], &[u8], Option<i64>) -> Result<(), String>,
 ) -> Result<Contents, Stop> {
-    let mut reader = RdbReader::new(file).map_err(Stop::File)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as i64);
+    let mut reader = RdbReader::new(input).map_err(Stop::File)?;
     let mut contents = Contents::default();
     let mut count = 0_u64;
-    while let Some(entry) = reader.next_entry().map_err(Stop::File)? {
+    loop {
+        let entry = match reader.next_entry() {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Ok(contents),
+            Err(error @ RdbError::UnknownType { .. }) if arguments.skip_unknown => {
+                contents.unknown = Some(error);
+                return Ok(contents);
+            }
+            Err(error) => return Err(Stop::File(error)),
+        };
         match entry {
             Entry::String { expiry: Some(expiry), .. } | Entry::OutOfBounds { expiry: Some(expiry), .. }
                 if expiry <= now =>
@@ -177,7 +227,6 @@ fn read(
             progress.set_position(reader.offset());
         }
     }
-    Ok(contents)
 }
 
 /// Checks that the server has a space.
@@ -293,15 +342,20 @@ fn report(contents: &Contents) -> Result<(), Failure> {
         writeln!(out, "left out {}", counted(*kind, *count))?;
     }
     out.flush()?;
-    match contents.out_of_bounds {
-        0 => Ok(()),
-        count => Err(Failure::Runtime(format!(
+    let mut faults = Vec::new();
+    if let Some(error) = &contents.unknown {
+        faults
+            .push(format!("the rest of the file was left out: {}; nothing tells where the record ends", reason(error)));
+    }
+    if contents.out_of_bounds > 0 {
+        faults.push(format!(
             "{} with strings were not imported, because Skep has keys of 1 to 460 bytes and values up to 1 MiB; the \
              first: {}",
-            keys(count),
+            keys(contents.out_of_bounds),
             contents.first_out_of_bounds
-        ))),
+        ));
     }
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Runtime(faults.join("; "))) }
 }
 
 fn keys(count: u64) -> String {

@@ -129,19 +129,19 @@ fn describe(info: &CommandInfo, writer: &mut ReplyWriter<'_>) {
     writer.array(10);
     writer.bulk(info.name.as_bytes());
     writer.integer(info.arity);
-    writer.array(info.flags.len());
+    writer.set(info.flags.len());
     info.flags.iter().for_each(|flag| writer.simple(flag));
     let (first, last, step) = info.keys;
     for position in [first, last, step] {
         writer.integer(position);
     }
     let categories: Vec<String> = info.categories().map(|category| format!("@{category}")).collect();
-    writer.array(categories.len());
+    writer.set(categories.len());
     categories.iter().for_each(|category| writer.simple(category));
-    writer.array(0);
-    writer.array(0);
+    writer.set(0);
+    writer.set(0);
     let subcommands: Vec<&Subcommand> = Subcommand::all_of(info.name).collect();
-    writer.array(subcommands.len());
+    writer.set(subcommands.len());
     subcommands.iter().for_each(|subcommand| describe_subcommand(subcommand, writer));
 }
 
@@ -150,12 +150,12 @@ fn describe_subcommand(subcommand: &Subcommand, writer: &mut ReplyWriter<'_>) {
     writer.array(10);
     writer.bulk(subcommand.full_name().as_bytes());
     writer.integer(subcommand.arity);
-    writer.array(0);
+    writer.set(0);
     for _ in 0..3 {
         writer.integer(0);
     }
     for _ in 0..4 {
-        writer.array(0);
+        writer.set(0);
     }
 }
 

@@ -19,7 +19,6 @@ mod decode;
 mod decode_tests;
 #[cfg(test)]
 mod documented;
-mod dump;
 mod elements;
 mod expire_command;
 mod expiry;
@@ -55,7 +54,8 @@ pub(crate) use session::Session;
 
 use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE, Response, WireError};
-use skep_wire::resp::{Argument, ReplyWriter, Version};
+use skep_wire::rdb::payload;
+use skep_wire::resp::{Argument, ReplyWriter, Version, error_text};
 
 use crate::account::{Account, operations_work};
 use crate::keyspace::KeyspaceOperation;
@@ -106,7 +106,7 @@ impl<'a> Arguments<'a> {
 
     /// Returns the argument as text for an error message.
     pub(crate) fn text(self, index: usize) -> std::borrow::Cow<'a, str> {
-        String::from_utf8_lossy(self.get(index))
+        error_text(self.get(index))
     }
 
     /// Returns true if the argument is this word, in small or capital letters.
@@ -126,7 +126,7 @@ impl<'a> Arguments<'a> {
         match name.len() {
             // Commands of vectors are those that Redis does not have.
             5.. if name[..5].eq_ignore_ascii_case(b"SKEP.") => self.count() * ELEMENT_SIZE_MAX,
-            7 if is(b"RESTORE") && self.count() > 3 => dump::value_size(self.get(3)),
+            7 if is(b"RESTORE") && self.count() > 3 => payload::value_size(self.get(3)),
             8 | 11 if is(b"BITFIELD") || is(b"BITFIELD_RO") => self.count() * BIT_FIELD_ARGUMENT_SIZE,
             _ => 0,
         }
@@ -568,7 +568,7 @@ fn wrong_argument_count(command: &str) -> String {
 }
 
 fn unknown_subcommand(arguments: Arguments<'_>) -> String {
-    let name = String::from_utf8_lossy(arguments.get(0)).to_ascii_uppercase();
+    let name = error_text(arguments.get(0)).to_ascii_uppercase();
     format!("ERR unknown subcommand '{}'. Try {name} HELP.", excerpt(arguments.get(1), 128))
 }
 
@@ -585,5 +585,5 @@ fn unknown_command(arguments: Arguments<'_>) -> String {
 
 /// Returns the first bytes of an argument, for an error message.
 fn excerpt(argument: &[u8], size_max: usize) -> std::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(&argument[..argument.len().min(size_max)])
+    error_text(&argument[..argument.len().min(size_max)])
 }

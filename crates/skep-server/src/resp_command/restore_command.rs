@@ -1,11 +1,12 @@
 //! `RESTORE`: stores the value in a payload of `DUMP`.
 
-use skep_core::operation::{ConditionKind, ExpiryChange};
+use skep_core::operation::{ConditionKind, ExpiryChange, OperationError};
+use skep_wire::rdb::payload::{self, PayloadError};
 
 use super::expiry::{TimeForm, has_passed, integer};
 use super::key_command::KeyCommand;
 use super::string_command::{Bytes, ReplyForm, StringCommand, StringOperation};
-use super::{Arguments, Operands, dump};
+use super::{Arguments, Operands, store_error};
 use crate::unix_time::UnixTime;
 
 /// Decodes `RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ count]`. The last two change nothing.
@@ -39,7 +40,7 @@ pub(super) fn restore(arguments: Arguments<'_>, operands: &mut Operands, now: Un
     if time < 0 {
         return Err("ERR Invalid TTL value, must be >= 0".to_owned());
     }
-    let value = operands.try_append(|bytes| dump::decode(arguments.get(3), bytes))?;
+    let value = operands.try_append(|bytes| payload::decode(arguments.get(3), bytes).map_err(message))?;
     let form = if is_absolute { TimeForm::PXAT } else { TimeForm::PX };
     let expiry = if time == 0 { None } else { Some(form.positive(time, "restore", now)?) };
     let operation = if replaces && expiry.is_some_and(|expiry| has_passed(expiry, now)) {
@@ -54,4 +55,13 @@ pub(super) fn restore(arguments: Arguments<'_>, operands: &mut Operands, now: Un
         }
     };
     Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Restored).from_now(form.counts_from_now())))
+}
+
+/// Returns the message about a payload that is refused.
+fn message(error: PayloadError) -> String {
+    match error {
+        PayloadError::Checksum => "ERR DUMP payload version or checksum are wrong".to_owned(),
+        PayloadError::Format => "ERR Bad data format".to_owned(),
+        PayloadError::TooLong => store_error(OperationError::ValueTooLong),
+    }
 }

@@ -14,10 +14,11 @@ use skep_core::operation::{
     Condition, ConditionKind, ExpiryChange, ExpiryCondition, Operation, OperationError, Reply, Request, StringRead,
     StringWrite,
 };
+use skep_wire::rdb::payload;
 use skep_wire::resp::ReplyWriter;
 
 use super::expiry::later;
-use super::{Arguments, dump, store_error};
+use super::{Arguments, store_error};
 
 /// A command on one string.
 #[derive(Clone, Debug, PartialEq)]
@@ -211,7 +212,7 @@ impl StringCommand {
             (ReplyForm::Restored, _) => writer.error("BUSYKEY Target key name already exists."),
             (ReplyForm::Value | ReplyForm::ValueOrEmpty, Reply::Value(value)) => writer.bulk(value),
             (ReplyForm::ValueOrEmpty, _) => writer.bulk(b""),
-            (ReplyForm::Dump, Reply::Value(value)) => writer.bulk(&dump::encode(value)),
+            (ReplyForm::Dump, Reply::Value(value)) => writer.bulk(&payload::encode(value)),
             (ReplyForm::Flag, reply) => writer.integer(i64::from(reply == Reply::Done)),
             (ReplyForm::Number { .. }, Reply::Value(bytes)) => writer.integer(number(bytes)),
             (ReplyForm::Number { missing }, _) => writer.integer(missing),

@@ -19,7 +19,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crc::{CRC_32_ISCSI, Crc, Table};
+use crc_fast::{CrcAlgorithm, checksum};
 
 use crate::datagram::{DATA_HEADER_SIZE, Dropped, WINDOW_MAX};
 
@@ -40,10 +40,8 @@ const POLLED: usize = 2;
 
 const _: () = assert!(PACKET_SIZE_MAX.is_multiple_of(WORD_SIZE) && PACKET_SIZE_MAX < 1 << 16);
 
-const CHECKSUM: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
-
 fn trailer_of(packet: &[u8]) -> u64 {
-    packet.len() as u64 | u64::from(CHECKSUM.checksum(packet)) << 32
+    packet.len() as u64 | checksum(CrcAlgorithm::Crc32Iscsi, packet) << u32::BITS
 }
 
 /// Completes a packet to the bytes of its WRITE, which end with its slot.

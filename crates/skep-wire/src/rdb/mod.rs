@@ -20,8 +20,12 @@
 //!   of a version below 5 ends without it.
 //! - The reader keeps one key, one value and one compressed string of the longest sizes that a store has, and a buffer.
 //!   Longer strings are passed over. So a wrong size costs no memory.
+//! - What follows a checksum is ignored, as Redis does: `redis-cli --rdb - > FILE` adds the mark of its transfer, and others
+//!   pad to whole blocks.
+//! - A newer version is read as long as its records are known, because a string was never encoded otherwise.
 //! - Every loop consumes at least a byte of the file in each turn, so a wrong count ends with the file.
 
+pub mod payload;
 mod skip;
 mod source;
 mod string;
@@ -32,17 +36,21 @@ use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 
 use source::Source;
 
-/// The newest version of the format that Redis writes and this reader knows.
-const REDIS_VERSION_MAX: u32 = 12;
-/// The version of the format that Valkey 9 writes. Valkey 7 and 8 write version 11 of Redis.
-const VALKEY_VERSION: u32 = 80;
+/// The newest versions of the format whose records this reader knows: that of Redis 8.10, and that of Valkey 9.2.
+const REDIS_VERSION: u32 = 15;
+const VALKEY_VERSION: u32 = 81;
 /// The oldest version with a checksum.
 const CHECKSUM_VERSION_MIN: u32 = 5;
 
 mod opcode {
+    /// Of Valkey.
     pub(super) const SLOT_IMPORT: u8 = 243;
+    /// Of Redis: what modules keep beside the next key.
+    pub(super) const KEY_METADATA: u8 = 243;
     pub(super) const SLOT_INFO: u8 = 244;
     pub(super) const FUNCTIONS: u8 = 245;
+    /// Of the release candidates of Redis 7.0.
+    pub(super) const OLD_FUNCTIONS: u8 = 246;
     pub(super) const MODULE_AUXILIARY: u8 = 247;
     pub(super) const IDLE_TIME: u8 = 248;
     pub(super) const FREQUENCY: u8 = 249;
@@ -53,6 +61,9 @@ mod opcode {
     pub(super) const DATABASE: u8 = 254;
     pub(super) const END: u8 = 255;
 }
+
+/// The least number of an opcode. Those below are types of pairs.
+const OPCODE_MIN: u8 = 240;
 
 /// The type of a pair whose value is a string.
 const STRING: u8 = 0;
@@ -74,17 +85,6 @@ pub enum RdbError {
          dump.rdb"
     )]
     NotRdb,
-    /// The reader does not know the version.
-    #[error(
-        "it has version {version} of the RDB format of {program}; known are the versions 1 to {REDIS_VERSION_MAX} of \
-         Redis and {VALKEY_VERSION} of Valkey"
-    )]
-    Version {
-        /// Redis or Valkey.
-        program: &'static str,
-        /// The version.
-        version: u32,
-    },
     /// The file ends too early.
     #[error("it is cut off: it ends at byte {offset}, within a record")]
     Truncated {
@@ -99,13 +99,22 @@ pub enum RdbError {
         /// The fault.
         fault: &'static str,
     },
-    /// A record has a type or opcode that this version of the format does not have.
-    #[error("it has a record of the unknown type {number} at byte {offset}")]
+    /// A record has a type or opcode that the reader does not know. Nothing tells where it ends.
+    #[error(
+        "the record at byte {offset}{key} has the unknown type {number}: the file has version {version} of the format of \
+         {program}; the records of Redis are known up to version {REDIS_VERSION}, and those of Valkey up to {VALKEY_VERSION}"
+    )]
     UnknownType {
         /// The type or opcode.
         number: u8,
         /// Where it is.
         offset: u64,
+        /// The key of the record with the words before it; empty if it has none.
+        key: String,
+        /// Redis or Valkey.
+        program: &'static str,
+        /// The version of the file.
+        version: u32,
     },
     /// The checksum is that of other bytes.
     #[error("it is damaged: its checksum is {stored:#018x}, that of its bytes is {computed:#018x}")]
@@ -114,15 +123,6 @@ pub enum RdbError {
         stored: u64,
         /// That of its bytes.
         computed: u64,
-    },
-    /// The file goes on after its end.
-    #[error(
-        "it goes on after the end of the RDB data, at byte {offset}: it may be an append-only file: run `redis-cli SAVE`, and \
-         import dump.rdb"
-    )]
-    TrailingBytes {
-        /// The end of the RDB data.
-        offset: u64,
     },
 }
 
@@ -207,10 +207,6 @@ impl<R: Read> RdbReader<R> {
             return Err(RdbError::NotRdb);
         }
         let version = digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0'));
-        let is_known = if is_valkey { version == VALKEY_VERSION } else { (1..=REDIS_VERSION_MAX).contains(&version) };
-        if !is_known {
-            return Err(RdbError::Version { program: if is_valkey { "Valkey" } else { "Redis" }, version });
-        }
         Ok(RdbReader {
             source,
             is_valkey,
@@ -228,7 +224,7 @@ impl<R: Read> RdbReader<R> {
         self.source.offset()
     }
 
-    /// Reads the next entry. Returns nothing after the last one, if the checksum is right and the file ends there.
+    /// Reads the next entry. Returns nothing after the last one, if the checksum is right.
     pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>, RdbError> {
         let mut expiry = None;
         while !self.is_at_end {
@@ -241,6 +237,10 @@ impl<R: Read> RdbReader<R> {
                 }
                 opcode::FUNCTIONS => {
                     self.skip_string()?;
+                    return Ok(Some(Entry::Other(Kind::Functions)));
+                }
+                opcode::OLD_FUNCTIONS => {
+                    self.skip_old_functions()?;
                     return Ok(Some(Entry::Other(Kind::Functions)));
                 }
                 number if self.skip_opcode(number)? => {}
@@ -276,7 +276,7 @@ impl<R: Read> RdbReader<R> {
         Ok(Entry::String { database, key: &self.key, value: &self.value, expiry })
     }
 
-    /// Checks the end of the file.
+    /// Checks the checksum.
     fn end(&mut self) -> Result<(), RdbError> {
         if self.version >= CHECKSUM_VERSION_MIN {
             let computed = self.source.checksum();
@@ -285,11 +285,26 @@ impl<R: Read> RdbReader<R> {
                 return Err(RdbError::Checksum { stored, computed });
             }
         }
-        if !self.source.is_at_end()? {
-            return Err(RdbError::TrailingBytes { offset: self.source.offset() });
+        if self.version < CHECKSUM_VERSION_MIN && !self.source.is_at_end()? {
+            // No checksum tells that these bytes are not records.
+            return Err(self.source.damaged("bytes follow its end, and a file of its version has no checksum"));
         }
         self.is_at_end = true;
         Ok(())
+    }
+
+    /// Returns the error about a record of an unknown type, just after its type. A type below the opcodes has a key.
+    fn unknown_type(&mut self, number: u8) -> RdbError {
+        let offset = self.source.offset() - 1;
+        let has_key = number < OPCODE_MIN;
+        let size = has_key.then(|| string::read(&mut self.source, &mut self.key, &mut self.compressed, KEY_SIZE_MAX));
+        let key = match size {
+            Some(Ok(size)) if size <= KEY_SIZE_MAX as u64 => format!(" of key `{}`", self.key.escape_ascii()),
+            Some(Ok(size)) => format!(" of a key of {size} B"),
+            _ => String::new(),
+        };
+        let program = if self.is_valkey { "Valkey" } else { "Redis" };
+        RdbError::UnknownType { number, offset, key, program, version: self.version }
     }
 
     fn length(&mut self) -> Result<u64, RdbError> {

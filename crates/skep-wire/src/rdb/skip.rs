@@ -27,6 +27,9 @@ mod pair_type {
     pub(super) const STREAM_3: u8 = 21;
     /// Valkey only: a hash whose fields expire.
     pub(super) const VALKEY_HASH_2: u8 = 22;
+    /// Of the release candidates of Redis 7.4: hashes whose fields expire.
+    pub(super) const REDIS_HASH_EXPIRING_OLD: u8 = 22;
+    pub(super) const REDIS_HASH_LISTPACK_EXPIRING_OLD: u8 = 23;
     /// Redis only: hashes whose fields expire.
     pub(super) const REDIS_HASH_EXPIRING: u8 = 24;
     pub(super) const REDIS_HASH_LISTPACK_EXPIRING: u8 = 25;
@@ -58,17 +61,24 @@ impl<R: Read> RdbReader<R> {
                     self.skip_lengths(2)?;
                 }
             }
+            opcode::KEY_METADATA if !self.is_valkey => {
+                for _ in 0..self.length()? {
+                    self.source.skip(4)?;
+                    self.skip_module_fields()?;
+                }
+            }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
     /// Returns the kind of a pair by its type.
-    pub(super) fn kind(&self, number: u8) -> Result<Kind, RdbError> {
+    pub(super) fn kind(&mut self, number: u8) -> Result<Kind, RdbError> {
         use pair_type::{
             HASH, HASH_LISTPACK, HASH_ZIPLIST, HASH_ZIPMAP, LIST, LIST_QUICKLIST, LIST_QUICKLIST_2, LIST_ZIPLIST,
-            MODULE_2, REDIS_HASH_EXPIRING, REDIS_HASH_LISTPACK_EXPIRING, SET, SET_INTEGERS, SET_LISTPACK, SORTED_SET,
-            SORTED_SET_2, SORTED_SET_LISTPACK, SORTED_SET_ZIPLIST, STREAM, STREAM_2, STREAM_3, VALKEY_HASH_2,
+            MODULE_2, REDIS_HASH_EXPIRING, REDIS_HASH_EXPIRING_OLD, REDIS_HASH_LISTPACK_EXPIRING,
+            REDIS_HASH_LISTPACK_EXPIRING_OLD, SET, SET_INTEGERS, SET_LISTPACK, SORTED_SET, SORTED_SET_2,
+            SORTED_SET_LISTPACK, SORTED_SET_ZIPLIST, STREAM, STREAM_2, STREAM_3, VALKEY_HASH_2,
         };
         Ok(match number {
             LIST | LIST_ZIPLIST | LIST_QUICKLIST | LIST_QUICKLIST_2 => Kind::List,
@@ -77,9 +87,10 @@ impl<R: Read> RdbReader<R> {
             HASH | HASH_ZIPMAP | HASH_ZIPLIST | HASH_LISTPACK => Kind::Hash,
             VALKEY_HASH_2 if self.is_valkey => Kind::Hash,
             REDIS_HASH_EXPIRING | REDIS_HASH_LISTPACK_EXPIRING if !self.is_valkey => Kind::Hash,
+            REDIS_HASH_EXPIRING_OLD | REDIS_HASH_LISTPACK_EXPIRING_OLD if !self.is_valkey => Kind::Hash,
             STREAM | STREAM_2 | STREAM_3 => Kind::Stream,
             MODULE_2 => Kind::Module,
-            number => return Err(RdbError::UnknownType { number, offset: self.source.offset() - 1 }),
+            number => return Err(self.unknown_type(number)),
         })
     }
 
@@ -103,7 +114,7 @@ impl<R: Read> RdbReader<R> {
                 reader.skip_lengths(1)?;
                 reader.skip_string()
             }),
-            pair_type::VALKEY_HASH_2 => self.skip_each(|reader| {
+            pair_type::VALKEY_HASH_2 if self.is_valkey => self.skip_each(|reader| {
                 reader.skip_string()?;
                 reader.skip_string()?;
                 reader.source.skip(8)
@@ -116,6 +127,11 @@ impl<R: Read> RdbReader<R> {
                     reader.skip_string()
                 })
             }
+            pair_type::REDIS_HASH_EXPIRING_OLD => self.skip_each(|reader| {
+                reader.skip_lengths(1)?;
+                reader.skip_string()?;
+                reader.skip_string()
+            }),
             pair_type::REDIS_HASH_LISTPACK_EXPIRING => {
                 self.source.skip(8)?;
                 self.skip_string()
@@ -155,6 +171,21 @@ impl<R: Read> RdbReader<R> {
     /// Passes over a value of a module, or what a module keeps beside its values.
     fn skip_module(&mut self) -> Result<(), RdbError> {
         self.skip_lengths(1)?;
+        self.skip_module_fields()
+    }
+
+    /// Passes over the functions of a library: name, engine, description if there is one, code.
+    pub(super) fn skip_old_functions(&mut self) -> Result<(), RdbError> {
+        self.skip_string()?;
+        self.skip_string()?;
+        if self.length()? != 0 {
+            self.skip_string()?;
+        }
+        self.skip_string()
+    }
+
+    /// Passes over fields that a module has written, up to their end.
+    fn skip_module_fields(&mut self) -> Result<(), RdbError> {
         loop {
             match self.length()? {
                 module_tag::END => return Ok(()),

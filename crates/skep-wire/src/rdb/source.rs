@@ -69,13 +69,19 @@ impl<R: Read> Source<R> {
             return Ok(*bytes);
         }
         let mut bytes = [0; N];
+        self.take(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Fills `bytes` with the next bytes.
+    pub(super) fn take(&mut self, bytes: &mut [u8]) -> Result<(), RdbError> {
         let mut filled = 0;
-        while filled < N {
-            let part = self.part((N - filled) as u64)?;
+        while filled < bytes.len() {
+            let part = self.part((bytes.len() - filled) as u64)?;
             bytes[filled..filled + part.len()].copy_from_slice(part);
             filled += part.len();
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// Reads bytes and appends them. Memory is allocated only for bytes that the file has.

@@ -1,40 +1,60 @@
-//! Lengths and strings: plain, as a number, or compressed.
+//! Lengths and strings: plain, as a number, or compressed. They are read from a file, whose bytes arrive in parts, and from a
+//! payload of `DUMP`, which is whole.
 
-use std::io::{Read, Write};
+use std::io::Read;
+
+use skep_core::function::DecimalText;
 
 use super::RdbError;
 use super::source::Source;
 
-/// The first of the two bytes, or of the five or nine, that a length or string begins with.
-enum Prefix {
+/// What a length or a string begins with.
+pub(super) enum Prefix {
+    /// A length, or the size of a string.
     Length(u64),
-    /// The encoding of a string that has no length.
-    Encoding(u8),
+    /// A string that is the decimal digits of this number.
+    Number(i32),
+    /// A compressed string: its compressed size and its size follow, as lengths.
+    Compressed,
+    /// No length or string begins with this byte.
+    Invalid,
 }
 
-const INTEGER_8: u8 = 0;
-const INTEGER_16: u8 = 1;
-const INTEGER_32: u8 = 2;
-const COMPRESSED: u8 = 3;
-
-fn prefix<R: Read>(source: &mut Source<R>) -> Result<Prefix, RdbError> {
-    let first = source.byte()?;
-    let low = first & 0x3f;
-    Ok(match first >> 6 {
-        0 => Prefix::Length(u64::from(low)),
-        1 => Prefix::Length(u64::from(low) << 8 | u64::from(source.byte()?)),
-        2 if low == 0 => Prefix::Length(u64::from(u32::from_be_bytes(source.array()?))),
-        2 if low == 1 => Prefix::Length(u64::from_be_bytes(source.array()?)),
-        3 if low <= COMPRESSED => Prefix::Encoding(low),
-        _ => return Err(source.damaged("no length begins with this byte")),
+/// Reads a prefix. `take` fills a buffer with the next bytes.
+pub(super) fn prefix<E>(mut take: impl FnMut(&mut [u8]) -> Result<(), E>) -> Result<Prefix, E> {
+    let mut bytes = [0; size_of::<u64>()];
+    let mut next = |size: usize| take(&mut bytes[..size]).map(|()| bytes);
+    let first = next(1)?[0];
+    Ok(match first {
+        0x00..0x40 => Prefix::Length(first.into()),
+        0x40..0x80 => Prefix::Length(u64::from(first & 0x3f) << 8 | u64::from(next(1)?[0])),
+        0x80 => Prefix::Length(u64::from_be_bytes(next(4)?) >> u32::BITS),
+        0x81 => Prefix::Length(u64::from_be_bytes(next(8)?)),
+        0xc0 => Prefix::Number(next(1)?[0].cast_signed().into()),
+        0xc1 => Prefix::Number(i16::from_le_bytes(prefix_of(next(2)?)).into()),
+        0xc2 => Prefix::Number(i32::from_le_bytes(prefix_of(next(4)?))),
+        0xc3 => Prefix::Compressed,
+        _ => Prefix::Invalid,
     })
+}
+
+/// Returns the first bytes.
+fn prefix_of<const SIZE: usize>(bytes: [u8; size_of::<u64>()]) -> [u8; SIZE] {
+    *bytes.first_chunk().expect("a number has at most eight bytes")
+}
+
+fn prefix_in<R: Read>(source: &mut Source<R>) -> Result<Prefix, RdbError> {
+    match prefix(|bytes| source.take(bytes))? {
+        Prefix::Invalid => Err(source.damaged("no length begins with this byte")),
+        prefix => Ok(prefix),
+    }
 }
 
 /// Reads a length.
 pub(super) fn length<R: Read>(source: &mut Source<R>) -> Result<u64, RdbError> {
-    match prefix(source)? {
+    match prefix_in(source)? {
         Prefix::Length(length) => Ok(length),
-        Prefix::Encoding(_) => Err(source.damaged("a string is where a length must be")),
+        _ => Err(source.damaged("a string is where a length must be")),
     }
 }
 
@@ -46,15 +66,19 @@ pub(super) fn read<R: Read>(
     size_max: usize,
 ) -> Result<u64, RdbError> {
     bytes.clear();
-    let number = match prefix(source)? {
+    match prefix_in(source)? {
         Prefix::Length(size) => {
             match usize::try_from(size) {
                 Ok(size) if size <= size_max => source.append(size, bytes)?,
                 _ => source.skip(size)?,
             }
-            return Ok(size);
+            Ok(size)
         }
-        Prefix::Encoding(COMPRESSED) => {
+        Prefix::Number(number) => {
+            bytes.extend_from_slice(DecimalText::new(number.into()).as_bytes());
+            Ok(bytes.len() as u64)
+        }
+        _ => {
             let (compressed_size, size) = compressed_sizes(source)?;
             match usize::try_from(size) {
                 Ok(plain_size) if plain_size <= size_max => {
@@ -65,24 +89,17 @@ pub(super) fn read<R: Read>(
                 }
                 _ => source.skip(compressed_size)?,
             }
-            return Ok(size);
+            Ok(size)
         }
-        Prefix::Encoding(INTEGER_8) => i32::from(i8::from_le_bytes(source.array()?)),
-        Prefix::Encoding(INTEGER_16) => i32::from(i16::from_le_bytes(source.array()?)),
-        Prefix::Encoding(_) => i32::from_le_bytes(source.array()?),
-    };
-    write!(bytes, "{number}").expect("a Vec takes every byte");
-    Ok(bytes.len() as u64)
+    }
 }
 
 /// Passes over a string.
 pub(super) fn skip<R: Read>(source: &mut Source<R>) -> Result<(), RdbError> {
-    let size = match prefix(source)? {
+    let size = match prefix_in(source)? {
         Prefix::Length(size) => size,
-        Prefix::Encoding(INTEGER_8) => 1,
-        Prefix::Encoding(INTEGER_16) => 2,
-        Prefix::Encoding(INTEGER_32) => 4,
-        Prefix::Encoding(_) => compressed_sizes(source)?.0,
+        Prefix::Number(_) => return Ok(()),
+        _ => compressed_sizes(source)?.0,
     };
     source.skip(size)
 }
@@ -97,14 +114,17 @@ fn compressed_sizes<R: Read>(source: &mut Source<R>) -> Result<(u64, u64), RdbEr
     Ok((compressed_size, size))
 }
 
-/// Decompresses a string of this size (LZF). Returns nothing if the bytes are not one.
+/// Appends a string of this size that was compressed by LZF. Returns nothing if the bytes are not one; a part of them may be
+/// appended.
 ///
 /// ```text
 /// 000nnnnn                     n + 1 bytes follow
 /// nnnddddd     1 B             n + 2 bytes, from d + 1 bytes before; n is 1 to 6; d has 13 bits, big-endian
 /// 111ddddd  m  1 B             m + 9 bytes
 /// ```
-fn decompress(input: &[u8], size: usize, output: &mut Vec<u8>) -> Option<()> {
+pub(super) fn decompress(input: &[u8], size: usize, output: &mut Vec<u8>) -> Option<()> {
+    let start = output.len();
+    let end = start + size;
     let mut input = input;
     while let Some((&control, rest)) = input.split_first() {
         if control < 32 {
@@ -121,7 +141,10 @@ fn decompress(input: &[u8], size: usize, output: &mut Vec<u8>) -> Option<()> {
             }
             let (&low, rest) = rest.split_first()?;
             let distance = (usize::from(control & 0x1f) << 8 | usize::from(low)) + 1;
-            let begin = output.len().checked_sub(distance)?;
+            let begin = output.len().checked_sub(distance).filter(|&begin| begin >= start)?;
+            if count > end - output.len() {
+                return None;
+            }
             if count <= distance {
                 output.extend_from_within(begin..begin + count);
             } else {
@@ -130,11 +153,11 @@ fn decompress(input: &[u8], size: usize, output: &mut Vec<u8>) -> Option<()> {
             }
             input = rest;
         }
-        if output.len() > size {
+        if output.len() > end {
             return None;
         }
     }
-    (output.len() == size).then_some(())
+    (output.len() == end).then_some(())
 }
 
 #[cfg(test)]
@@ -142,8 +165,8 @@ mod tests {
     use super::decompress;
 
     fn plain(input: &[u8], size: usize) -> Option<Vec<u8>> {
-        let mut output = Vec::new();
-        decompress(input, size, &mut output).map(|()| output)
+        let mut output = b"before".to_vec();
+        decompress(input, size, &mut output).map(|()| output.split_off(6))
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod reply;
 mod request;
 mod whole;
 
-pub use reply::{ReplyWriter, Version};
+pub use reply::{ReplyWriter, Version, error_text};
 pub use request::{Argument, Parsed, RequestError, RequestParser};
 
 use skep_core::operation::VALUE_SIZE_MAX;

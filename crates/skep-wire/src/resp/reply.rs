@@ -4,6 +4,8 @@
 //! of `n`, the caller writes `n` parts. The caller chooses the most specific type. The writer maps it to a type of
 //! version 2 if necessary.
 
+use std::borrow::Cow;
+
 use skep_core::function::DecimalText;
 
 /// The version of the protocol on a connection. A connection begins with version 2, and `HELLO` changes it.
@@ -14,6 +16,38 @@ pub enum Version {
     Two,
     /// Version 3, which has maps, numbers and its own null.
     Three,
+}
+
+/// The character that stands for the byte 0x80; the others of its kind follow. They are private characters, the last ones.
+const FIRST_STAND_IN: char = '\u{10ff80}';
+
+/// Returns bytes of a client as text for an error. Bytes that are not UTF-8 become private characters, which
+/// [`ReplyWriter::error`] writes as the same bytes, so that a client finds its own bytes in the error, as in Redis.
+pub fn error_text(bytes: &[u8]) -> Cow<'_, str> {
+    match str::from_utf8(bytes) {
+        Ok(text) if !text.contains(|character| character >= FIRST_STAND_IN) => Cow::Borrowed(text),
+        _ => {
+            let mut text = String::with_capacity(bytes.len());
+            for chunk in bytes.utf8_chunks() {
+                for character in chunk.valid().chars() {
+                    match character {
+                        // Such a character of the client: each of its bytes gets its own.
+                        FIRST_STAND_IN.. => {
+                            character.encode_utf8(&mut [0; 4]).bytes().for_each(|b| text.push(stand_in(b)))
+                        }
+                        _ => text.push(character),
+                    }
+                }
+                chunk.invalid().iter().for_each(|byte| text.push(stand_in(*byte)));
+            }
+            Cow::Owned(text)
+        }
+    }
+}
+
+/// Returns the character for a byte from 0x80 on.
+fn stand_in(byte: u8) -> char {
+    char::from_u32(FIRST_STAND_IN as u32 - 0x80 + u32::from(byte)).expect("the last characters are private ones")
 }
 
 /// Appends replies to the output of a connection.
@@ -84,6 +118,14 @@ impl<'b> ReplyWriter<'b> {
         self.header(b'*', count as i64);
     }
 
+    /// Writes the header of a set. The caller then writes `count` replies.
+    pub fn set(&mut self, count: usize) {
+        match self.version {
+            Version::Two => self.array(count),
+            Version::Three => self.header(b'~', count as i64),
+        }
+    }
+
     /// Writes the header of a map. The caller then writes `count` keys, each followed by its value.
     pub fn map(&mut self, count: usize) {
         match self.version {
@@ -129,7 +171,13 @@ impl<'b> ReplyWriter<'b> {
 
     fn line(&mut self, kind: u8, text: &str) {
         self.out.push(kind);
-        self.out.extend(text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
+        for character in text.chars() {
+            match character {
+                '\r' | '\n' => self.out.push(b' '),
+                FIRST_STAND_IN.. => self.out.push(character as u8),
+                _ => self.out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
         self.out.extend_from_slice(b"\r\n");
     }
 
@@ -147,7 +195,7 @@ impl<'b> ReplyWriter<'b> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ReplyWriter, Version};
+    use super::{ReplyWriter, Version, error_text};
 
     fn written(version: Version, write: impl Fn(&mut ReplyWriter<'_>)) -> String {
         let mut out = Vec::new();
@@ -156,9 +204,19 @@ mod tests {
     }
 
     #[test]
+    fn an_error_has_the_bytes_of_the_client() {
+        let all: Vec<u8> = (0..=255).filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
+        for bytes in [&all[..], b"", b"a\xff\xfeb", "zw\u{f6}lf \u{10ff80}\u{10ffff}".as_bytes(), b"\xf4\x8f\xbe"] {
+            let mut out = Vec::new();
+            ReplyWriter::new(&mut out, Version::Two).error(&format!("ERR '{}'", error_text(bytes)));
+            assert_eq!(out, [b"-ERR '", bytes, b"'\r\n"].concat(), "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
     fn both_versions() {
         type Case = (fn(&mut ReplyWriter<'_>), &'static str, &'static str);
-        let cases: [Case; 13] = [
+        let cases: [Case; 14] = [
             (|w| w.simple("OK"), "+OK\r\n", "+OK\r\n"),
             (|w| w.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
             (|w| w.integer(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
@@ -169,6 +227,7 @@ mod tests {
             (|w| w.null(), "$-1\r\n", "_\r\n"),
             (|w| w.array(12), "*12\r\n", "*12\r\n"),
             (|w| w.map(6), "*12\r\n", "%6\r\n"),
+            (|w| w.set(6), "*6\r\n", "~6\r\n"),
             (|w| w.double("1.5"), "$3\r\n1.5\r\n", ",1.5\r\n"),
             (|w| w.big_number("18446744073709551615"), "$20\r\n18446744073709551615\r\n", "(18446744073709551615\r\n"),
             (|w| w.text("41"), "$2\r\n41\r\n", "=6\r\ntxt:41\r\n"),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 use crate::process::{Server, assert_refusal, output, text};
 
@@ -129,25 +129,70 @@ fn a_file_that_cannot_be_imported_changes_nothing() {
             &["database 5", "0 (hash), 1 (ordered) and 2 (cache)"][..],
         ),
         ("cache", &[pair, b"\xfe\x02\x00\x01c\x01d"], &["cache space", "--cache-memory"]),
-        ("type", &[pair, b"\x08\x01c\x01d"], &["unknown type 8 at byte 22"]),
+        ("type", &[pair, b"\x08\x01c\x01d"], &["byte 22 of key `c` has the unknown type 8", "--skip-unknown"]),
         ("checksum", &[pair, b"\xff12345678"], &["damaged", "checksum"]),
-        ("appended", &[pair, b"\xff\0\0\0\0\0\0\0\0*1\r\n"], &["append-only file"]),
         ("size", &[pair, b"\x00\x01c\x81\xff\xff\xff\xff\xff\xff\xff\xff"], &["cut off"]),
     ] {
         assert_refusal(&Rdb::new(name, records).import(&server.native), 1, parts);
     }
-    for (bytes, parts) in [
-        (&b"REDIS0013"[..], &["version 13 of the RDB format of Redis", "1 to 12 of Redis and 80 of Valkey"][..]),
-        (b"VALKEY081", &["version 81 of the RDB format of Valkey"]),
-        (b"*2\r\n$6\r\nSELECT\r\n", &["not an RDB file"]),
-        (b"", &["not an RDB file"]),
-    ] {
+    for (bytes, parts) in [(&b"*2\r\n$6\r\nSELECT\r\n"[..], &["not an RDB file"][..]), (b"", &["not an RDB file"])] {
         assert_refusal(&Rdb::with_bytes("header", bytes).import(NO_SERVER), 1, parts);
     }
     assert_eq!(server.key_counts(), [0, 0]);
     assert_refusal(&Rdb::new("server", &[pair]).import(NO_SERVER), 1, &["no server replies", "skep serve"]);
     assert_refusal(&output(&["import", "/no/such.rdb"]), 2, &["cannot read /no/such.rdb: No such file"]);
     assert_refusal(&output(&["import", "/tmp"]), 2, &["/tmp is not a file"]);
+}
+
+#[test]
+fn what_follows_the_end_of_a_file_is_ignored() {
+    let server = Server::start(&[]);
+    for (name, version, after) in [
+        ("mark", "REDIS0011", &[b'f'; 40][..]),
+        ("newline", "REDIS0013", b"\n"),
+        ("padded", "REDIS0015", &[0; 3000]),
+        ("valkey", "VALKEY081", b""),
+    ] {
+        let bytes = [version.as_bytes(), b"\xfe\x00\x00\x01a\x01b\xff\0\0\0\0\0\0\0\0", after].concat();
+        let imported = Rdb::with_bytes(name, &bytes).import(&server.native);
+        let expected = ("imported 1 key into the hash space\n".to_owned(), Some(0));
+        assert_eq!((text(&imported.stdout), imported.status.code()), expected, "{}", text(&imported.stderr));
+    }
+}
+
+#[test]
+fn the_strings_before_an_unknown_record_are_imported_if_that_is_wanted() {
+    let server = Server::start(&[]);
+    let file = Rdb::new("unknown", &[b"\x00\x01a\x01b", b"\x1a\x03new\x01d", b"\x00\x01c\x01d"]);
+    let path = file.0.to_str().unwrap();
+    assert_refusal(&file.import(&server.native), 1, &["of key `new` has the unknown type 26", "--skip-unknown"]);
+    assert_eq!(server.key_counts(), [0, 0]);
+    let imported = output(&["import", path, "--skip-unknown", "--addr", &server.native]);
+    assert_eq!((text(&imported.stdout).as_str(), imported.status.code()), {
+        ("imported 1 key into the hash space\n", Some(1))
+    });
+    let line = text(&imported.stderr);
+    assert!(line.contains("the rest of the file was left out: the record at byte 22 of key `new`"), "{line}");
+    assert_eq!(server.key_counts(), [1, 0]);
+}
+
+#[test]
+fn a_pipe_is_imported_while_it_is_read() {
+    let server = Server::start(&[]);
+    let file = Rdb::new("pipe", &[b"\x00\x01a\x01b\x00\x01c\x01d"]);
+    let shell = |command: String| Command::new("sh").args(["-c", &command]).output().unwrap();
+    let (program, path, address) = (env!("CARGO_BIN_EXE_skep"), file.0.display(), &server.native);
+    for command in [
+        format!("cat {path} | {program} import - --addr {address}"),
+        format!("cat {path} | {program} import /dev/stdin --addr {address}"),
+        format!("{program} import - --addr {address} < {path}"),
+    ] {
+        let imported = shell(command);
+        assert_eq!(text(&imported.stdout), "imported 2 keys into the hash space\n", "{}", text(&imported.stderr));
+    }
+    let cut = shell(format!("head -c 24 {path} | {program} import - --addr {address}"));
+    assert_refusal(&cut, 1, &["the standard input: it is cut off", "at least 0 keys were imported before"]);
+    assert_eq!(server.key_counts(), [2, 0]);
 }
 
 #[test]
