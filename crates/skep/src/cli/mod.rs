@@ -3,6 +3,7 @@
 //! The words are those of the RESP commands `SKEP.*`. Standard output gets the result of the command and nothing else.
 //! If a key does not exist, or on any other failure, standard error gets one line and the exit code is 1.
 
+mod escape;
 mod output;
 mod request;
 mod scan;

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skep::Element;
 
+use super::escape::{escape, is_shown};
 use super::request::Command;
 use crate::failure::Failure;
 
@@ -60,11 +61,11 @@ fn plain(value: &[u8], to_terminal: bool) -> Vec<u8> {
     if !to_terminal {
         return value.to_vec();
     }
-    let text =
-        str::from_utf8(value).ok().filter(|text| text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t'));
+    let is_readable = |text: &&str| text.chars().all(|c| is_shown(c) || c == '\n' || c == '\t');
+    let text = str::from_utf8(value).ok().filter(is_readable);
     match text {
         Some(text) => format!("{text}\n").into_bytes(),
-        None => format!("{}\n", value.escape_ascii()).into_bytes(),
+        None => (escape(value) + "\n").into_bytes(),
     }
 }
 
@@ -80,6 +81,7 @@ mod tests {
         assert_eq!(plain(b"a\xff\n", false), b"a\xff\n");
         assert_eq!(plain(b"a\xff\n", true), b"a\\xff\\n\n");
         assert_eq!(plain("zwölf".as_bytes(), true), "zwölf\n".as_bytes());
+        assert_eq!(plain("a\u{202e}b".as_bytes(), true), b"a\\xe2\\x80\\xaeb\n");
         assert_eq!(plain(b"\x1b[2J", true), b"\\x1b[2J\n", "a value must not control the terminal");
     }
 

@@ -1,7 +1,7 @@
 //! The commands of `skep cli` that read a range of keys, page by page, in the state at the start of the scan.
 //!
-//! A pair is one line: key, tab, value. Bytes that are not one line of text are escaped, even for a pipe, so that each
-//! line is one pair.
+//! A pair is one line: key, tab, value, both escaped (`escape.rs`), even for a pipe. So each line is one pair, and different
+//! pairs are different lines.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use skep::KeyRange;
 
+use super::escape::escape;
 use super::{Space, connect};
 use crate::failure::{Failure, reason};
 use crate::password::Login;
@@ -16,7 +17,10 @@ use crate::password::Login;
 /// The commands and their arguments.
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum ScanWords {
-    /// Print the pairs from one key to another, a line each: key, tab, value; escaped if they are not text.
+    /// Print the pairs from one key to another, a line each: key, tab, value.
+    ///
+    /// A backslash is printed as \\, a tab as \t, a newline as \n, and bytes that are not text or not shown as \xNN. So
+    /// different keys are different lines, and `printf %b` returns the bytes.
     Scan {
         /// The lowest key, included; without it the scan begins at the lowest key of all.
         start: Option<OsString>,
@@ -25,7 +29,10 @@ pub(super) enum ScanWords {
         #[command(flatten)]
         options: Options,
     },
-    /// Print the pairs whose keys begin with a prefix, a line each: key, tab, value; escaped if they are not text.
+    /// Print the pairs whose keys begin with a prefix, a line each: key, tab, value.
+    ///
+    /// A backslash is printed as \\, a tab as \t, a newline as \n, and bytes that are not text or not shown as \xNN. So
+    /// different keys are different lines, and `printf %b` returns the bytes.
     Prefix {
         /// The prefix.
         prefix: OsString,
@@ -82,10 +89,10 @@ pub(super) fn run(words: &ScanWords, login: &Login, space: Space) -> Result<(), 
     for page in pages {
         let mut lines = String::new();
         for (key, value) in page.map_err(|error| Failure::Runtime(reason(&error)))? {
-            lines += &shown(&key);
+            lines += &escape(&key);
             if !options.keys {
                 lines.push('\t');
-                lines += &shown(&value);
+                lines += &escape(&value);
             }
             lines.push('\n');
         }
@@ -105,29 +112,4 @@ fn between<'k>(start: Option<&'k OsStr>, end: Option<&'k OsStr>) -> KeyRange<'k>
         range = range.at_or_below(end.as_bytes());
     }
     range
-}
-
-/// Formats bytes as a part of a line.
-fn shown(bytes: &[u8]) -> String {
-    match str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
-        _ => bytes.escape_ascii().to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::shown;
-
-    #[test]
-    fn a_key_or_value_never_breaks_its_line() {
-        for (bytes, text) in [
-            (&b"plain text"[..], "plain text"),
-            ("zwölf".as_bytes(), "zwölf"),
-            (b"a\tb\n", "a\\tb\\n"),
-            (b"\xff", "\\xff"),
-        ] {
-            assert_eq!(shown(bytes), text);
-        }
-    }
 }
