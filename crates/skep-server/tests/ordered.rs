@@ -82,6 +82,11 @@ fn ranges() {
         resp.expect("SKEP.PREFIX c REV LIMIT 1 KEYS\r\n", page("ca", &["ca"]));
         resp.expect("SKEP.PREFIX c REV LIMIT 1 KEYS AFTER ca\r\n", last(&["c"]));
         resp.expect("SKEP.PREFIX c AFTER c KEYS\r\n", last(&["ca"]));
+        // Nothing follows a key beyond the range.
+        for beyond in ["[a [b AFTER zz", "[a [b AFTER b", "- (a AFTER b", "[b [c REV AFTER a", "[b [c REV AFTER b"] {
+            resp.expect(format!("SKEP.SCAN {beyond} KEYS\r\n"), last(&[]));
+        }
+        resp.expect("SKEP.PREFIX c AFTER d KEYS\r\nSKEP.PREFIX c REV AFTER b KEYS\r\n", last(&[]).repeat(2));
         resp.expect("SKEP.PREFIX x\r\n", last(&[]));
         resp.expect("SKEP.COUNT - +\r\nSKEP.COUNT [b (ca\r\nSKEP.COUNT PREFIX c\r\nSKEP.COUNT prefix x\r\n", {
             ":5\r\n:2\r\n:2\r\n:0\r\n"

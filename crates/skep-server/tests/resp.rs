@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use support::{Resp, command, server};
 
@@ -250,6 +250,26 @@ fn introspection() {
         "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n\
          *3\r\n+@string\r\n+@read\r\n+@fast\r\n*0\r\n*0\r\n*0\r\n$-1\r\n",
     );
+    // As Redis 7 replies.
+    let mut third = Resp::connect(&server);
+    third.0.write_all(b"HELLO 3\r\nCOMMAND INFO get\r\nECHO end\r\n").unwrap();
+    let text = read_until(&mut third, "end\r\n");
+    assert!(
+        text.contains(
+            "*1\r\n*10\r\n$3\r\nget\r\n:2\r\n~2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n\
+             ~3\r\n+@string\r\n+@read\r\n+@fast\r\n~0\r\n~0\r\n~0\r\n$3\r\nend\r\n"
+        ),
+        "{text}"
+    );
+    // An error has the bytes of the client.
+    resp.expect(b"nosuch \"\\xff\\xfe\"\r\nCONFIG \"\\xff\" x\r\nCLIENT KILL TYPE \"\\xff\"\r\n", {
+        b"-ERR unknown command 'nosuch', with args beginning with: '\xff\xfe' \r\n\
+          -ERR unknown subcommand '\xff'. Try CONFIG HELP.\r\n-ERR Unknown client type '\xff'\r\n"
+    });
+    // The name of a command ends with no zero bytes.
+    resp.expect("*2\r\n$4\r\nget\0\r\n$1\r\na\r\n", {
+        "-ERR unknown command 'get\0', with args beginning with: 'a' \r\n"
+    });
     resp.expect(
         "COMMAND DOCS echo nothing\r\n",
         "*2\r\n$4\r\necho\r\n*6\r\n$7\r\nsummary\r\n$21\r\nReturns its argument.\r\n$5\r\nsince\r\n$5\r\n1.0.0\r\n\
@@ -380,4 +400,15 @@ fn descriptions_are_given_for_a_few_commands_at_a_time() {
     request[1] = b"DOCS";
     resp.expect(command(&request), "-ERR wrong number of arguments for 'command|docs' command\r\n");
     resp.expect("COMMAND INFO nothing nothing\r\n", "*2\r\n$-1\r\n$-1\r\n");
+}
+
+/// Returns what the server sends up to these bytes.
+fn read_until(resp: &mut Resp, end: &str) -> String {
+    let mut text = Vec::new();
+    while !text.ends_with(end.as_bytes()) {
+        let mut byte = [0];
+        resp.0.read_exact(&mut byte).unwrap();
+        text.push(byte[0]);
+    }
+    String::from_utf8(text).unwrap()
 }

@@ -1,7 +1,8 @@
 //! Sizes of memory in text form: `4GiB`, `512MB`.
 //!
-//! `KiB`, `MiB`, `GiB` and `TiB` are powers of 1024, `KB`, `MB`, `GB` and `TB` powers of 1000, and `B` is one byte;
-//! case does not matter. A lone `G` is refused, because programs disagree about its meaning. A fraction, as in
+//! `KiB`, `MiB`, `GiB` and `TiB` in any case are powers of 1024, and `B` is one byte. `KB`, `MB`, `GB` and `TB` are powers of
+//! 1000 in capital letters, and powers of 1024 in small letters, as in `redis.conf`. `Gb` and a lone `G` are refused, because
+//! programs disagree about their meaning. A fraction, as in
 //! `1.5GiB`, is rounded down to whole bytes.
 
 use std::fmt;
@@ -25,6 +26,16 @@ const UNITS: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
+/// The units of `redis.conf`.
+const REDIS_UNITS: [(&str, u64); 4] = [("tb", 1 << 40), ("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10)];
+
+/// Returns the bytes of a unit.
+fn factor_of(unit: &str) -> Option<u64> {
+    let is_named = |name: &str| if name.len() == 2 { name == unit } else { name.eq_ignore_ascii_case(unit) };
+    let mut units = UNITS.iter().chain(&REDIS_UNITS);
+    units.find(|(name, _)| is_named(name)).map(|(_, factor)| *factor)
+}
+
 impl FromStr for MemorySize {
     type Err = String;
 
@@ -42,9 +53,9 @@ impl FromStr for MemorySize {
             return Err(refusal());
         }
         let unit = unit.trim_start();
-        let (_, factor) = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(refusal)?;
-        let part = u128::from(parts) * u128::from(*factor) / 10_u128.pow(fraction_size as u32);
-        let bytes = u128::from(whole) * u128::from(*factor) + part;
+        let factor = factor_of(unit).ok_or_else(refusal)?;
+        let part = u128::from(parts) * u128::from(factor) / 10_u128.pow(fraction_size as u32);
+        let bytes = u128::from(whole) * u128::from(factor) + part;
         u64::try_from(bytes).map(MemorySize).map_err(|_| format!("`{text}` is more than a machine can address"))
     }
 }
@@ -85,6 +96,11 @@ mod tests {
             ("4GiB", 4 << 30),
             ("512MB", 512_000_000),
             ("1 kib", 1024),
+            ("1gb", 1 << 30),
+            ("3 mb", 3 << 20),
+            ("64kb", 64 << 10),
+            ("1GB", 1_000_000_000),
+            ("9b", 9),
             ("7B", 7),
             ("1.5GiB", 3 << 29),
             ("0.1234567891 KB", 123),
@@ -102,6 +118,9 @@ mod tests {
             "",
             "4",
             "4G",
+            "4Gb",
+            "4gB",
+            "4g",
             "GiB",
             "-1GiB",
             "1.GiB",

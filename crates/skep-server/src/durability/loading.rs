@@ -1,7 +1,10 @@
 //! What clients hear while the data directory is read: Redis clients get `-LOADING` for each command, and the state for
 //! `INFO`; native ones are refused by name. Those of shared memory, UDP, RDMA and memcached wait.
 //!
-//! One thread answers. Its connections end when the server serves, so clients connect again, as after a restart.
+//! One thread answers. Its connections end when the server serves, so clients connect again, as after a restart. It keeps
+//! nothing of a request except the beginning of its name, so each request gets its reply, whatever its size.
+
+mod requests;
 
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write, pipe};
 use std::net::{TcpListener, TcpStream};
@@ -11,16 +14,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use skep_wire::native::Refusal;
-use skep_wire::resp::{Parsed, ReplyWriter, RequestParser, Version};
+use skep_wire::resp::{ReplyWriter, Version};
 
+use self::requests::{Invalid, Requests};
 use crate::listen::Listeners;
 use crate::settings::StartError;
 use crate::start::Steps;
 
 /// Connections that are answered at a time. Others wait until one of them ends.
 const CONNECTIONS_MAX: usize = 256;
-/// Bytes of a connection's requests that are not complete, at most.
-const INPUT_MAX: usize = 256 << 10;
 /// The progress is told again after this time.
 const REPORT_TIME: Duration = Duration::from_secs(2);
 const MESSAGE: &str = "LOADING Skep is loading its data directory: send the command again later";
@@ -115,8 +117,7 @@ struct Answering<'l> {
 
 struct Client {
     stream: TcpStream,
-    parser: RequestParser,
-    input: Vec<u8>,
+    requests: Requests,
 }
 
 impl<'l> Answering<'l> {
@@ -169,16 +170,14 @@ impl<'l> Answering<'l> {
             && let Some(Ok((stream, _))) = self.resp.map(TcpListener::accept)
         {
             if stream.set_nonblocking(true).is_ok() {
-                let mut parser = RequestParser::default();
-                parser.restrict(true);
-                self.connections.push(Client { stream, parser, input: Vec::new() });
+                self.connections.push(Client { stream, requests: Requests::default() });
             }
         }
     }
 }
 
 impl Client {
-    /// Answers the requests that have arrived. Returns false at the end of the connection.
+    /// Replies to the requests that have arrived. Returns false at the end of the connection.
     fn serve(&mut self, info: Option<&str>) -> bool {
         let mut buffer = [0; 16 << 10];
         let size = match self.stream.read(&mut buffer) {
@@ -186,25 +185,18 @@ impl Client {
             Ok(size) => size,
             Err(error) => return error.kind() == ErrorKind::WouldBlock,
         };
-        self.input.extend_from_slice(&buffer[..size]);
-        let (mut output, mut arguments) = (Vec::new(), Vec::with_capacity(16));
-        let mut begin = 0;
-        while let Ok(parsed) = self.parser.parse(&mut self.input[begin..], &mut arguments) {
-            let Parsed::Complete(size) = parsed else {
-                self.input.drain(..begin);
-                // A client that takes no replies is not served.
-                return self.input.len() <= INPUT_MAX && self.stream.write_all(&output).is_ok();
-            };
+        let mut output = Vec::new();
+        let taken = self.requests.take(&buffer[..size], |name| {
             let mut writer = ReplyWriter::new(&mut output, Version::Two);
-            match (arguments.first().map(|name| &self.input[begin..][name.range()]), info) {
-                (None, _) => {}
-                (Some(name), Some(info)) if name.eq_ignore_ascii_case(b"info") => writer.text(info),
-                (Some(_), _) => writer.error(MESSAGE),
+            match info {
+                Some(info) if name.eq_ignore_ascii_case(b"info") => writer.text(info),
+                _ => writer.error(MESSAGE),
             }
-            arguments.clear();
-            begin += size;
+        });
+        if let Err(Invalid) = taken {
+            ReplyWriter::new(&mut output, Version::Two).error("ERR Protocol error");
         }
-        let _ = self.stream.write_all(&output);
-        false
+        // A client that takes no replies is not served.
+        self.stream.write_all(&output).is_ok() && taken.is_ok()
     }
 }

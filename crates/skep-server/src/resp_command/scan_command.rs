@@ -204,6 +204,10 @@ impl ScanCommand {
         match after {
             // The keys since the last floor have expired.
             Some(after) if matches!(self.range, Range::Floor) => start.1 = after,
+            // Nothing of a range follows a key that is beyond its other end. A range whose ends are exchanged stays so.
+            Some(after) if is_within(start.1, end) && self.is_beyond(after, start.1, end) => {
+                (start, end) = ((ScanStart::Above, after), ScanEnd::AtOrBelow(after));
+            }
             Some(after) if !self.reverse && after >= start.1 => start = (ScanStart::Above, after),
             Some(after) if self.reverse && is_within(after, end) => end = ScanEnd::Below(after),
             _ => {}
@@ -217,6 +221,11 @@ impl ScanCommand {
             lease: resume.map_or(self.lease, |resume| resume.lease),
         };
         Request { key: start.1, operation: Operation::Scan(scan) }
+    }
+
+    /// Returns true if the scan has passed its whole range when it has passed this key.
+    fn is_beyond(&self, after: &[u8], start: &[u8], end: ScanEnd<'_>) -> bool {
+        if self.reverse { after < start } else { !is_within(after, end) }
     }
 
     /// Takes a page. Whether another one is to be asked for before there is a reply.

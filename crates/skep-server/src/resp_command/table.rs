@@ -258,10 +258,11 @@ impl CommandName {
         let mut small = [0; NAME_SIZE_MAX];
         small.get_mut(..name.len())?.copy_from_slice(name);
         small.make_ascii_lowercase();
-        let name = Packed::from_le_bytes(small);
-        let mut slot = hash(name);
+        let packed = Packed::from_le_bytes(small);
+        let mut slot = hash(packed);
         while let Some(index) = SLOTS[slot].checked_sub(1) {
-            if PACKED[usize::from(index)] == name {
+            // The padding has zeros, and a name of a client may end with some.
+            if PACKED[usize::from(index)] == packed && COMMANDS[usize::from(index)].name.len() == name.len() {
                 return Some(NAMES[usize::from(index)]);
             }
             slot = (slot + 1) % SLOTS.len();
@@ -356,7 +357,9 @@ mod tests {
             assert_eq!(CommandName::find(COMMANDS[index].name.to_uppercase().as_bytes()), Some(*name));
             assert!(COMMANDS[index].name.len() <= NAME_SIZE_MAX);
         }
-        assert_eq!(CommandName::find(b""), None);
+        for name in [&b""[..], b"\0", b"get\0", b"RESTORE\0", b"GET\0\0\0"] {
+            assert_eq!(CommandName::find(name), None);
+        }
         assert_eq!(CommandName::find(&[b'g'; 100]), None);
     }
 }
