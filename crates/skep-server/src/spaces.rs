@@ -176,12 +176,6 @@ impl<'a> SpaceRequests<'a> {
         ReplyIndex { list: List::Keyspace, index: (self.keyspace.len() - 1) as u32 }
     }
 
-    /// Returns true if the batch has a flush. No operations are added then: they would be executed before the flush,
-    /// which was sent before them.
-    pub(crate) fn has_flush(&self) -> bool {
-        self.keyspace.last().is_some_and(|request| request.operation.is_flush())
-    }
-
     /// Adds operations of one space. Returns the index of the first reply, and the number of operations.
     #[inline]
     pub(crate) fn extend(

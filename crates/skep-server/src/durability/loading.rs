@@ -2,7 +2,7 @@
 //! `INFO`; native ones are refused by name. Those of shared memory, UDP, RDMA and memcached wait.
 //!
 //! One thread answers. Its connections end when the server serves, so clients connect again, as after a restart. It keeps
-//! nothing of a request except the beginning of its name, so each request gets its reply, whatever its size.
+//! nothing of a request except the beginning of its name, so a request of any size gets its reply.
 
 mod requests;
 

@@ -10,7 +10,7 @@ use skep_store::ordered::{OwnerRun, Session};
 use skep_store::processor::{Processor, Replies, Statistics};
 use skep_wire::partition::Partition;
 
-use super::{Executed, List, Space, Stores, recycle};
+use super::{Executed, List, Space, SpaceRequests, Stores, recycle};
 use crate::keyspace::{KeyspaceReplies, KeyspaceRequest};
 use crate::shared::Shared;
 use crate::transaction::{WatchTable, Window};
@@ -46,6 +46,14 @@ impl OrderedWatches {
         let result = f(&mut table);
         self.is_used.store(!table.is_empty(), Ordering::Relaxed);
         result
+    }
+}
+
+impl SpaceRequests<'_> {
+    /// Returns true if the batch has a flush. No operations are added then: they would be executed before the flush,
+    /// which was sent before them.
+    pub(crate) fn has_flush(&self) -> bool {
+        self.keyspace.last().is_some_and(|request| request.operation.is_flush())
     }
 }
 

@@ -1,7 +1,11 @@
 //! Flushes beside the commands of other connections in one turn.
 
-use super::*;
+use std::io::Write;
+
+use super::Bench;
 use crate::memcached_batch::MemcachedBatch;
+use crate::parsed_batch::ParsedBatch;
+use crate::settings::ServerSettings;
 
 /// A client may store without waiting for the reply to another client's flush. All operations of a turn are one batch, in
 /// which a flush is executed last, so those that were sent after it wait for the next turn.
