@@ -23,7 +23,8 @@
 //! | 2: effects | puts and deletes of the frame; then, for each, the version less the one before, as LEB128 | the first version |
 //!
 //! Operations are replayed at their time. So keys expire in the replay as they did before, and no expiry is logged as a
-//! delete. Effects are for a space in which two threads may write one key: [`EffectOrder`](crate::EffectOrder) hands
+//! delete. A section without operations only states that its time was reached: later operations saw keys that had expired by
+//! then. Effects are for a space in which two threads may write one key: [`EffectOrder`](crate::EffectOrder) hands
 //! them out in the order of their versions.
 //!
 //! The frame is that of the native protocol, so an operation of the same sizes as the one before it takes one byte more
@@ -92,6 +93,8 @@ pub struct BlockWriter {
     bytes: Vec<u8>,
     count: u32,
     section: Option<OpenSection>,
+    /// A time was appended.
+    has_time: bool,
     /// Differences of the versions of the section.
     differences: Vec<u8>,
     /// Additions that are not in the block yet.
@@ -122,15 +125,16 @@ impl BlockWriter {
             bytes: vec![0; HEADER_SIZE],
             count: 0,
             section: None,
+            has_time: false,
             differences: Vec::new(),
             additions: Additions::default(),
             spare: Vec::new(),
         }
     }
 
-    /// Returns true if the block has no operations.
+    /// Returns true if the block has no operations, and no time alone.
     pub fn is_empty(&self) -> bool {
-        self.count == 0 && self.additions.is_empty()
+        self.count == 0 && !self.has_time && self.additions.is_empty()
     }
 
     /// Returns the bytes of the block so far, without additions that may still be folded (at most 64).
@@ -284,11 +288,20 @@ impl BlockWriter {
         self.count += 1;
     }
 
+    /// Appends that operations were executed at the time `now`, in milliseconds since 1970, also if they have changed nothing.
+    pub fn append_time(&mut self, now: u64) {
+        self.write_additions();
+        self.finish_section();
+        self.bytes.extend_from_slice(&now.to_le_bytes());
+        RequestFrameEncoder::begin(&mut self.bytes, OPERATIONS, 0, REQUEST_FRAME_SIZE_MAX).finish(&mut self.bytes);
+        self.has_time = true;
+    }
+
     /// Completes the block and begins the next. Returns `None` if the block is empty. All effects with versions below
     /// the floor must be in this block or in blocks before it. Without effects the floor is 0.
     pub fn seal(&mut self, floor: u64) -> Option<Block> {
         self.write_additions();
-        (self.count > 0).then(|| self.seal_floor(floor))
+        (!self.is_empty()).then(|| self.seal_floor(floor))
     }
 
     /// Completes the block as [`seal`](Self::seal) does, also if it is empty: then it states a floor only.
@@ -306,7 +319,7 @@ impl BlockWriter {
         let mut next = self.spare.pop().unwrap_or_default();
         next.clear();
         next.extend_from_slice(&[0; HEADER_SIZE]);
-        self.count = 0;
+        (self.count, self.has_time) = (0, false);
         Block { bytes: std::mem::replace(&mut self.bytes, next), floor }
     }
 
@@ -517,6 +530,18 @@ mod tests {
 
         writer.reuse(block);
         assert!(writer.seal(9).is_none());
+    }
+
+    #[test]
+    fn a_time_may_be_alone_in_a_block() {
+        let mut writer = BlockWriter::new();
+        writer.append_time(7000);
+        assert!(!writer.is_empty());
+        let block = writer.seal(0).unwrap();
+        let (view, size) = BlockView::decode(3, block.bytes()).unwrap();
+        assert_eq!((size, view.count), (block.bytes().len(), 0));
+        assert_eq!(content(&view), [(0, 7000, vec![])]);
+        assert!(writer.is_empty() && writer.seal(0).is_none());
     }
 
     #[test]

@@ -15,7 +15,10 @@
 //!    before the other's: it has the same shard, or something has left the first shard, after the seal.
 //! 3. So a reply rests on the blocks that were sealed when it was encoded, and on no others. At the level `always` it is
 //!    held until the last of them is on disk ([`Release`]). Replies to reads too: they may show what is not on disk yet.
-//! 4. One thread executes a transaction, and seals after it. So it is in one block, and recovery executes all of it or
+//! 4. The log states the time at which operations were executed, also if these have changed nothing: a key that a client has
+//!    seen expire must not be back after a restart with an earlier clock. It does so at most ten times a second, if keys have
+//!    an expiry, before the replies leave; and when a snapshot begins, which frees the log before it.
+//! 5. One thread executes a transaction, and seals after it. So it is in one block, and recovery executes all of it or
 //!    nothing. Only a transaction that takes more than 64 MiB of the log has several blocks, and may be recovered in parts.
 //!
 //! **A log that is broken** does not have all that took place: a write of it has failed, or the level was `memory`. Then
@@ -53,7 +56,7 @@ use queue::{Queue, WAIT_MAX};
 pub(crate) use shard_log::{ShardLog, has_changed};
 pub(crate) use snapshots::Snapshots;
 pub(crate) use state::Trouble;
-use state::{AtomicLevel, DiskSpace, Troubles};
+use state::{AtomicLevel, DiskSpace, StatedTime, Troubles};
 use tasks::Tasks;
 
 /// What a fault may cost.
@@ -100,6 +103,7 @@ pub(crate) struct Log {
     durable: AtomicU64,
     /// The last version of the ordered space up to which all effects are on disk.
     durable_version: AtomicU64,
+    pub(crate) stated_time: StatedTime,
     /// Bytes of all blocks so far, and of those on disk.
     sealed_bytes: AtomicU64,
     durable_bytes: AtomicU64,
@@ -189,6 +193,7 @@ impl Log {
             sealed: AtomicU64::new(last.block),
             durable: AtomicU64::new(last.block),
             durable_version: AtomicU64::new(last.version),
+            stated_time: StatedTime::default(),
             sealed_bytes: AtomicU64::new(0),
             durable_bytes: AtomicU64::new(0),
             file_bytes: AtomicU64::new(0),
@@ -204,9 +209,9 @@ impl Log {
         }
     }
 
-    /// Notes the time that the start took to read the directory.
-    pub(crate) fn with_load_time(self, load_time: Duration) -> Log {
-        Log { load_time, ..self }
+    /// Notes the time that the start took to read the directory, and the latest time that the log states.
+    pub(crate) fn with_recovery(self, load_time: Duration, stated_time: u64) -> Log {
+        Log { load_time, stated_time: StatedTime::new(stated_time), ..self }
     }
 
     pub(crate) fn load_time(&self) -> Duration {

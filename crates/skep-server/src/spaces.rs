@@ -459,6 +459,7 @@ impl<'s> Stores<'s> {
     /// Executes a batch. The operations that are deferred will be submitted again. `now` is for the leases of scans.
     pub(crate) fn execute(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies, now: Instant) -> Executed {
         let mut done = Executed::default();
+        self.note_execution();
         #[cfg(test)]
         {
             replies.are_swapped = self.swaps_replies;

@@ -58,8 +58,10 @@ pub struct Recovered {
     pub(crate) reached: Reached,
     /// Bytes of the log that recovery reads next time, as far as they are known: those of whole segments.
     pub log_bytes: u64,
-    /// The latest time of an operation in the log, in milliseconds since 1970.
+    /// The latest time in the log, in milliseconds since 1970, or that of the recovery if that is later.
     pub(crate) last_time: u64,
+    /// The latest time in the log.
+    pub(crate) stated_time: u64,
     /// The time that it took to read the directory.
     pub(crate) load_time: Duration,
     /// The manifest has another number of shards or a gap, or a loss was accepted: a snapshot is to be taken.
@@ -284,7 +286,6 @@ impl Times {
     /// Notes an operation of a shard.
     fn note(&mut self, shard: usize, time: u64) {
         self.of_shards[shard] = self.of_shards[shard].max(time);
-        self.last = self.last.max(time);
     }
 
     /// Returns the time before which no later operation on the keys of a store was executed. A shard that has been idle for
@@ -344,6 +345,8 @@ impl<'s, 'a> Replay<'s, 'a> {
                             flush(now, &self.times, &mut parts);
                             now = time;
                         }
+                        // The section may have no operations.
+                        self.times.last = self.times.last.max(time);
                         for request in operations {
                             let request = request.map_err(|error| (block.number, error))?;
                             let store = usize::from(self.stores.partition.shard_of(request.key));
@@ -464,7 +467,8 @@ pub(crate) fn recover(
         replay.merge(&directory, settings.accept_loss, note)?;
     }
     // Keys of the ordered space that had expired when it was read are gone.
-    let last_time = replay.times.last.max(now);
+    let stated_time = replay.times.last;
+    let last_time = stated_time.max(now);
     drop(replay);
     if stores.failure().is_some() {
         let (directory, accept_loss) = (&directory, settings.accept_loss);
@@ -518,6 +522,7 @@ pub(crate) fn recover(
         manifest,
         reached,
         last_time,
+        stated_time,
         log_bytes,
         load_time,
         needs_snapshot,

@@ -22,6 +22,10 @@ pub(crate) struct ShardLog {
     other: BlockWriter,
     /// The time of day at which the shard executes, in milliseconds since 1970.
     now: u64,
+    /// Operations were executed since the time was noted.
+    has_executed: bool,
+    /// Keys had an expiry when operations were executed.
+    has_seen_expiries: bool,
     /// Number of shards.
     shard_count: u16,
 }
@@ -29,12 +33,38 @@ pub(crate) struct ShardLog {
 impl ShardLog {
     /// Begins a block.
     pub(crate) fn new(log: Arc<Log>, shard_count: u16) -> ShardLog {
-        ShardLog { log, open: BlockWriter::new(), other: BlockWriter::new(), now: 0, shard_count }
+        ShardLog {
+            log,
+            open: BlockWriter::new(),
+            other: BlockWriter::new(),
+            now: 0,
+            has_executed: false,
+            has_seen_expiries: false,
+            shard_count,
+        }
     }
 
     /// Sets the time at which the next operations are executed.
     pub(crate) fn set_now(&mut self, now: u64) {
         self.now = now;
+    }
+
+    /// Notes that operations are executed.
+    #[inline]
+    pub(crate) fn note_execution(&mut self) {
+        self.has_executed = true;
+    }
+
+    /// Appends the time at which operations were executed since the last call, if that is due. `has_expiries` says that keys
+    /// have an expiry.
+    #[inline]
+    pub(crate) fn note_time(&mut self, has_expiries: impl FnOnce() -> bool) {
+        if std::mem::take(&mut self.has_executed) && self.log.records() {
+            self.has_seen_expiries = self.has_seen_expiries || has_expiries();
+            if self.has_seen_expiries && self.log.stated_time.note(self.now) {
+                self.open.append_time(self.now);
+            }
+        }
     }
 
     /// Appends the operations of a batch that have changed something.

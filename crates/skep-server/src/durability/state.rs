@@ -12,6 +12,30 @@ const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 const LEVELS: [Durability; 3] = [Durability::Memory, Durability::Second, Durability::Always];
 
+/// The time between two statements of the time in the log, in milliseconds.
+const TIME_STEP: u64 = 100;
+
+/// The latest time that the log states, in milliseconds since 1970; that of operations may be later by [`TIME_STEP`].
+#[derive(Debug, Default)]
+pub(crate) struct StatedTime(AtomicU64);
+
+impl StatedTime {
+    pub(super) fn new(time: u64) -> StatedTime {
+        StatedTime(AtomicU64::new(time))
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the log is to state this time: then the caller appends it.
+    pub(super) fn note(&self, now: u64) -> bool {
+        let last = self.get();
+        let is_due = now >= last.saturating_add(TIME_STEP);
+        is_due && self.0.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
 /// A level that changes while the server runs.
 #[derive(Debug)]
 pub(super) struct AtomicLevel(AtomicU8);

@@ -1,15 +1,22 @@
 //! Tests of what threads see of a log: what they may refuse, and a log that is broken.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use skep_log::BlockWriter;
+use skep_core::operation::{Operation, PutCondition, Request};
+use skep_log::{BlockView, BlockWriter, Boundary, Manifest, ManifestShard, Section};
+use skep_store::ordered::OrderedStore;
+use skep_store::processor::Processor;
 use skep_wire::native::WireError;
+use skep_wire::partition::Partition;
 
-use super::{DiskProgress, Durability, Log, Patience, Trouble};
+use super::recovery::simulated::{Recovering, Rule};
+use super::{DiskProgress, Durability, Log, Patience, ShardLog, Trouble};
 use crate::connection::Reached;
 use crate::dispatch::Refusal;
 use crate::limits::UNFLUSHED_MAX_OF_COMMAND;
+use crate::settings::ServerSettings;
 
 fn log(level: Durability, patience: Patience) -> Log {
     Log::new(level, Reached::default(), patience)
@@ -113,4 +120,56 @@ fn a_refused_level_gives_way_to_one_that_was_asked_for_later() {
     log.wanted.set(Durability::Always);
     log.refuse_level();
     assert_eq!((log.level(), log.wanted_level()), (Durability::Always, Durability::Always));
+}
+
+/// A key that a client has seen expire must not be back after a restart with an earlier clock.
+#[test]
+fn the_log_states_the_time_of_reads_if_keys_have_an_expiry() {
+    let log = Arc::new(log(Durability::Always, Patience::ENDLESS));
+    let mut shards = [ShardLog::new(log.clone(), 2), ShardLog::new(log.clone(), 2)];
+    let mut stated = |shard: usize, now, executes, has_expiries| {
+        let shard = &mut shards[shard];
+        shard.set_now(now);
+        if executes {
+            shard.note_execution();
+        }
+        shard.note_time(|| has_expiries);
+        shard.seal();
+        let time = |block: &skep_log::Block| {
+            let (view, _) = BlockView::decode(1, block.bytes()).expect("it is valid");
+            match view.sections().next() {
+                Some(Section::Operations { now, .. }) => now,
+                section => panic!("{section:?}"),
+            }
+        };
+        log.take_due().iter().map(time).collect::<Vec<u64>>()
+    };
+    assert_eq!(stated(0, 1000, true, false), []);
+    assert_eq!(stated(0, 1000, false, true), []);
+    assert_eq!(stated(0, 1000, true, true), [1000]);
+    assert_eq!(stated(0, 1099, true, true), []);
+    assert_eq!(stated(1, 1099, true, true), []);
+    // The only key with an expiry has been removed meanwhile.
+    assert_eq!(stated(0, 1100, true, false), [1100]);
+    assert_eq!(stated(1, 1200, true, true), [1200]);
+    assert_eq!(stated(0, 5000, false, false), []);
+}
+
+/// The server then begins at this time.
+#[test]
+fn recovery_finds_the_latest_time_also_without_operations() {
+    let settings = ServerSettings { memory: 4 << 20, shards: 1, ordered_memory: 8 << 20, ..ServerSettings::default() };
+    let mut processor = Processor::new(&settings.store(1)).unwrap();
+    let ordered = OrderedStore::new(&settings.ordered(1).unwrap()).unwrap();
+    let mut writer = BlockWriter::new();
+    let operation = Operation::Put { value: b"v", condition: PutCondition::Always };
+    assert!(writer.append(0, 1000, &Request { key: b"k", operation }));
+    let first = writer.seal(0).unwrap();
+    writer.append_time(6000);
+    let second = writer.seal(0).unwrap();
+    let views = [&first, &second].map(|block| BlockView::decode(1, block.bytes()).unwrap().0);
+    let manifest = Manifest { shards: vec![ManifestShard::default()], ..Manifest::default() };
+    let recovering = Recovering::new(vec![&mut processor], &ordered, Partition::new(0, 1), Rule::Boundary);
+    assert_eq!(recovering.replay(&manifest, vec![Boundary::default()], &views), 6000);
+    assert_eq!(processor.statistics().pairs, 1);
 }

@@ -144,6 +144,7 @@ impl Stores<'_> {
         now: Instant,
         request: impl Fn(usize) -> (Space, Request<'a>),
     ) -> Executed {
+        self.note_execution();
         let mut routes = std::mem::take(&mut self.routes);
         routes.extend(window.pending().map(|index| {
             let (space, request) = request(index);
@@ -204,6 +205,7 @@ impl Stores<'_> {
         now: Instant,
         take: impl FnOnce(&[u8]),
     ) -> Executed {
+        self.note_execution();
         let mut replies = KeyspaceReplies::default();
         replies.set_room(usize::MAX);
         let executed = self.execute_keyspace(shard, &[request], &mut replies, &mut 0, now);

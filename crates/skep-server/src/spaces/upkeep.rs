@@ -9,9 +9,22 @@ use crate::durability::walk::Walk;
 use crate::limits::{BLOCK_BOUND, IDLE_FLUSH_STEPS, URGENT_RECLAIM_STEPS};
 
 impl Stores<'_> {
+    /// Notes that operations of a space that is logged are executed.
+    #[inline]
+    pub(super) fn note_execution(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.note_execution();
+        }
+    }
+
     /// Puts what the shard has executed into the queue of the log.
     pub(crate) fn seal(&mut self) {
         let Some(log) = &mut self.log else { return };
+        let (part, session) = (&self.own_part, &self.ordered);
+        log.note_time(|| {
+            let of_hash = part.as_ref().and_then(|part| part.processor.reclaim_from());
+            of_hash.or_else(|| session.as_ref().and_then(Session::reclaim_from)).is_some()
+        });
         if let Some(session) = &mut self.ordered
             && session.has_unsealed()
         {

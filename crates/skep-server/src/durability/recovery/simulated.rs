@@ -49,7 +49,8 @@ impl<'s> Recovering<'s> {
         }
     }
 
-    pub(crate) fn replay(self, before: &Manifest, mut boundaries: Vec<Boundary>, blocks: &[BlockView<'_>]) {
+    /// Replays blocks. Returns the latest time that they state.
+    pub(crate) fn replay(self, before: &Manifest, mut boundaries: Vec<Boundary>, blocks: &[BlockView<'_>]) -> u64 {
         if self.rule == Rule::AllBlocks {
             boundaries.fill(Boundary::default());
         }
@@ -65,5 +66,6 @@ impl<'s> Recovering<'s> {
         };
         self.chunks.iter().for_each(|chunk| ordered.chunk(chunk, read_again).expect("the chunk is valid"));
         assert!(ordered.finish(read_again).is_ok());
+        replay.times.last
     }
 }
