@@ -140,8 +140,16 @@ fn compressed() -> Vec<u8> {
     let compressed = [&b"\0A"[..], &b"\xe0\xff\0".repeat(copies)].concat();
     let size = |size: usize| [&[0x80][..], &(size as u32).to_be_bytes()].concat();
     let body = [&b"\0\xc3"[..], &size(compressed.len()), &size(1 + 264 * copies), &compressed, b"\x0a\0"].concat();
-    let checksum = crc::Crc::<u64>::new(&crc::CRC_64_REDIS).checksum(&body);
-    [&body[..], &checksum.to_le_bytes()].concat()
+    [&body[..], &checksum(&body).to_le_bytes()].concat()
+}
+
+/// Returns the CRC-64 of Redis.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |checksum, byte| {
+        (0..8).fold(checksum ^ u64::from(*byte), |checksum, _| {
+            checksum >> 1 ^ if checksum & 1 == 1 { 0x95ac_9329_ac4b_c9b5 } else { 0 }
+        })
+    })
 }
 
 /// Commands of memcached's protocol, with the work of one of them at least.
