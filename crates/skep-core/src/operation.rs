@@ -16,7 +16,9 @@ mod string;
 pub use page::{PAGE_COUNT_MAX, PAGE_SIZE_GOAL, PAGE_SIZE_MAX, PAGE_SKIPPED_MAX, Page, PagePairs, PageWriter};
 pub use range::{Range, Start};
 pub use scan::{Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
-pub use string::{Condition, ConditionKind, Expiry, ExpiryChange, ExpiryCondition, StringRead, StringWrite, digest};
+pub use string::{
+    Condition, ConditionKind, Digester, Expiry, ExpiryChange, ExpiryCondition, StringRead, StringWrite, digest,
+};
 
 use crate::function::{Element, Fold, Predicate, UpdateFunction};
 

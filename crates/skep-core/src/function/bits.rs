@@ -31,52 +31,93 @@ impl BitRange {
     /// The whole value.
     pub const ALL: BitRange = BitRange { start: 0, end: None, in_bits: false };
 
-    /// Returns the first bit and the bit after the last one, of a value of `size` bytes. The range is empty if they are equal.
-    fn bits(self, size: usize) -> (usize, usize) {
+    /// Returns the bits of the range, in a value of `size` bytes.
+    pub fn bits(self, size: usize) -> Range<usize> {
         let total = if self.in_bits { size * 8 } else { size } as i64;
         let from_start = |position: i64| if position < 0 { position.saturating_add(total).max(0) } else { position };
         let start = from_start(self.start);
         let last = from_start(self.end.unwrap_or(-1)).min(total - 1);
         if start > last {
-            return (0, 0);
+            return 0..0;
         }
         let unit = if self.in_bits { 1 } else { 8 };
-        (start as usize * unit, (last as usize + 1) * unit)
+        start as usize * unit..(last as usize + 1) * unit
     }
 
-    /// Returns the number of bits of the value that are 1.
-    pub fn count(self, value: &[u8]) -> usize {
-        if matches!(self.end, Some(end) if self.start < 0 && end < 0 && self.start > end) {
-            return 0;
+    /// Returns the bits that a count counts: as [`BitRange::bits`], but none if both ends are negative and in the wrong order.
+    pub fn counted_bits(self, size: usize) -> Range<usize> {
+        match self.end {
+            Some(end) if self.start < 0 && end < 0 && self.start > end => 0..0,
+            _ => self.bits(size),
         }
-        let (start, end) = self.bits(value.len());
-        if start == end {
-            return 0;
-        }
-        let bytes = &value[start / 8..end.div_ceil(8)];
-        let ones: usize = bytes.iter().map(|byte| byte.count_ones() as usize).sum();
-        let before = if start % 8 > 0 { bytes[0] >> (8 - start % 8) } else { 0 };
-        let after = if end % 8 > 0 { bytes[bytes.len() - 1] << (end % 8) } else { 0 };
-        ones - before.count_ones() as usize - after.count_ones() as usize
     }
 
-    /// Returns the position of the first bit with this value.
-    pub fn find(self, bit: bool, value: &[u8]) -> Option<usize> {
-        let (start, end) = self.bits(value.len());
-        let skipped = if bit { 0x00 } else { 0xff };
-        let mut at = start;
-        while at < end {
-            if at.is_multiple_of(8) && value[at / 8] == skipped {
-                at += 8;
-            } else if bit_at(value, at) == bit {
-                return Some(at);
-            } else {
-                at += 1;
-            }
-        }
-        // The zeros after the value, if the range is not empty and is not ended by the request.
-        (!bit && start < end && self.end.is_none()).then_some(end)
+    /// Returns the position of a bit with this value that no search of the range has found: that of the zeros after the value,
+    /// if the range is not empty and is not ended by the request.
+    pub fn beyond(self, bit: bool, size: usize) -> Option<usize> {
+        let bits = self.bits(size);
+        (!bit && !bits.is_empty() && self.end.is_none()).then_some(bits.end)
     }
+}
+
+/// Returns the number of bits in a range that are 1.
+pub fn count_bits(bytes: &[u8], range: Range<usize>) -> usize {
+    if range.is_empty() {
+        return 0;
+    }
+    let bytes = &bytes[range.start / 8..range.end.div_ceil(8)];
+    let before = if range.start % 8 > 0 { bytes[0] >> (8 - range.start % 8) } else { 0 };
+    let after = if range.end % 8 > 0 { bytes[bytes.len() - 1] << (range.end % 8) } else { 0 };
+    count_ones(bytes) - before.count_ones() as usize - after.count_ones() as usize
+}
+
+/// Words whose counts are added before the bytes of their sum are: they are at most 8 each.
+const WORDS_TOGETHER: usize = 16;
+
+/// Returns the number of bits that are 1. The words of a group are counted in parallel, eight bytes of sums in each: without
+/// a multiplication in the loop, the compiler counts several words at once on every machine.
+fn count_ones(bytes: &[u8]) -> usize {
+    let (groups, rest) = bytes.as_chunks::<{ WORDS_TOGETHER * 8 }>();
+    let of_group = |group: &[u8; WORDS_TOGETHER * 8]| {
+        let sums: u64 = group.as_chunks::<8>().0.iter().map(|word| ones_of_bytes(u64::from_ne_bytes(*word))).sum();
+        let (even, odd) = (sums & 0x00ff_00ff_00ff_00ff, sums >> 8 & 0x00ff_00ff_00ff_00ff);
+        ((even + odd).wrapping_mul(0x0001_0001_0001_0001) >> 48) as usize
+    };
+    let of_rest: usize = rest.iter().map(|byte| byte.count_ones() as usize).sum();
+    groups.iter().map(of_group).sum::<usize>() + of_rest
+}
+
+/// Returns the number of bits that are 1 of each byte, in that byte.
+fn ones_of_bytes(word: u64) -> u64 {
+    let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
+    let nibbles = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
+    (nibbles + (nibbles >> 4)) & 0x0f0f_0f0f_0f0f_0f0f
+}
+
+/// Bytes that a search for a bit compares at once.
+const BYTES_TOGETHER: usize = 64;
+
+/// Returns the position of the first bit in a range that has this value.
+pub fn find_bit(bytes: &[u8], range: Range<usize>, bit: bool) -> Option<usize> {
+    if range.is_empty() {
+        return None;
+    }
+    let skipped = if bit { 0x00 } else { 0xff };
+    let (first, end) = (range.start / 8, range.end.div_ceil(8));
+    // The bits before the range are set to the value that is skipped.
+    let begin = (bytes[first] ^ skipped) & 0xff >> (range.start % 8);
+    let found = |at: usize, differing: u8| {
+        let position = at * 8 + differing.leading_zeros() as usize;
+        (position < range.end).then_some(position)
+    };
+    if begin != 0 {
+        return found(first, begin);
+    }
+    let rest = &bytes[first + 1..end];
+    let groups = rest.as_chunks::<BYTES_TOGETHER>().0;
+    let whole = groups.iter().take_while(|group| **group == [skipped; BYTES_TOGETHER]).count() * BYTES_TOGETHER;
+    let at = whole + rest[whole..].iter().position(|byte| *byte != skipped)?;
+    found(first + 1 + at, rest[at] ^ skipped)
 }
 
 /// A field of bits and what is done with it.
@@ -204,25 +245,32 @@ impl<'a> BitFields<'a> {
         self.bytes.len() / FIELD_SIZE * REPLY_SIZE
     }
 
-    /// Reads the fields of a value. Appends the reply.
-    pub fn read(self, value: &[u8], reply: &mut Vec<u8>) {
+    /// Returns the bytes from the first one of a field to the last one, of a value of `size` bytes.
+    pub fn range(self, size: usize) -> Range<usize> {
+        let fields = self.iter().map(|field| field.position().window(size).0);
+        fields.reduce(|all, field| all.start.min(field.start)..all.end.max(field.end)).unwrap_or_default()
+    }
+
+    /// Reads the fields of a value. Appends the reply. `part` has the bytes of the value from `start` on, with those of
+    /// [`BitFields::range`].
+    pub fn read(self, start: usize, part: &[u8], reply: &mut Vec<u8>) {
         for field in self.iter() {
-            reply.extend_from_slice(&encoded(Some(field.position().load(value))));
+            reply.extend_from_slice(&encoded(Some(field.position().in_part(start).load(part))));
         }
     }
 
     /// Executes the fields on a value of at least [`BitFields::size_written`] bytes. Fills the reply, which has
-    /// [`BitFields::reply_size`].
-    pub fn execute(self, value: &mut [u8], reply: &mut [u8]) {
+    /// [`BitFields::reply_size`]. `part` is as for [`BitFields::read`].
+    pub fn execute(self, start: usize, part: &mut [u8], reply: &mut [u8]) {
         for (field, reply) in self.iter().zip(reply.chunks_exact_mut(REPLY_SIZE)) {
-            reply.copy_from_slice(&encoded(field.execute(value)));
+            reply.copy_from_slice(&encoded(field.execute(start, part)));
         }
     }
 }
 
 impl BitField {
-    fn execute(self, value: &mut [u8]) -> Option<i64> {
-        let position = self.position();
+    fn execute(self, start: usize, value: &mut [u8]) -> Option<i64> {
+        let position = self.position().in_part(start);
         let before = position.load(value);
         let (exact, overflow) = match self {
             BitField::Get(_) => return Some(before),
@@ -245,6 +293,11 @@ impl BitField {
 }
 
 impl FieldPosition {
+    /// Returns the position in a part of the value that begins with this byte, which is not after its first.
+    fn in_part(self, start: usize) -> FieldPosition {
+        FieldPosition { offset: self.offset - start as u64 * 8, ..self }
+    }
+
     /// Returns the bit after it.
     fn end(self) -> usize {
         self.offset as usize + usize::from(self.bits)
@@ -304,10 +357,6 @@ fn encoded(number: Option<i64>) -> [u8; REPLY_SIZE] {
     reply
 }
 
-fn bit_at(value: &[u8], at: usize) -> bool {
-    value[at / 8] & (0x80 >> (at % 8)) != 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,17 +380,46 @@ mod tests {
                     let range = range(start, end, in_bits);
                     let is_reversed = end.is_some_and(|end| start < 0 && end < 0 && start > end);
                     let ones = if is_reversed { 0 } else { bits.matches('1').count() };
-                    assert_eq!(range.count(&value), ones, "{range:?}");
+                    assert_eq!(count_bits(&value, range.counted_bits(value.len())), ones, "{range:?}");
                     for (bit, digit) in [(false, '0'), (true, '1')] {
                         let beyond = (!bit && end.is_none() && !bits.is_empty()).then_some(72);
                         let found = bits.find(digit).map(|at| at + first as usize * unit).or(beyond);
-                        assert_eq!(range.find(bit, &value), found, "{range:?} {bit}");
+                        assert_eq!(find(range, bit, &value), found, "{range:?} {bit}");
                     }
                 }
             }
         }
-        assert_eq!(BitRange::ALL.count(b""), 0);
-        assert_eq!((BitRange::ALL.find(false, b""), BitRange::ALL.find(false, b"\xff")), (None, Some(8)));
+        assert_eq!(count_bits(b"", BitRange::ALL.counted_bits(0)), 0);
+        assert_eq!((find(BitRange::ALL, false, b""), find(BitRange::ALL, false, b"\xff")), (None, Some(8)));
+    }
+
+    fn find(range: BitRange, bit: bool, value: &[u8]) -> Option<usize> {
+        find_bit(value, range.bits(value.len()), bit).or_else(|| range.beyond(bit, value.len()))
+    }
+
+    #[test]
+    fn long_values_are_counted_and_searched_as_short_ones() {
+        let value: Vec<u8> = (0..700u32).map(|index| (index.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
+        let is_one = |at: usize| value[at / 8] & (0x80 >> (at % 8)) != 0;
+        for start in [0, 1, 7, 8, 127, 1023, 1024, 1025, 2000] {
+            for end in [start, start + 1, start + 9, 3000, 4095, 4096, 5599, 5600] {
+                assert_eq!(count_bits(&value, start..end), (start..end).filter(|at| is_one(*at)).count());
+            }
+        }
+        assert_eq!(count_bits(&[0xff; 700], 0..5600), 5600);
+        for bit in [false, true] {
+            let mut value = vec![if bit { 0x00 } else { 0xff }; 700];
+            assert_eq!(find_bit(&value, 0..5600, bit), None);
+            for at in [0, 1, 9, 511, 512, 513, 519, 520, 521, 1030, 4000, 5599] {
+                value[at / 8] ^= 0x80 >> (at % 8);
+                for (range, found) in [(0..5600, Some(at)), (at..5600, Some(at)), (0..at + 1, Some(at)), (0..at, None)]
+                {
+                    assert_eq!(find_bit(&value, range, bit), found, "{at} {bit}");
+                }
+                assert_eq!(find_bit(&value, at + 1..5600, bit), None);
+                value[at / 8] ^= 0x80 >> (at % 8);
+            }
+        }
     }
 
     fn field(offset: u64, bits: u8, is_signed: bool) -> FieldPosition {
@@ -357,7 +435,8 @@ mod tests {
             value.resize(fields.size_written(), 0);
         }
         let mut reply = vec![0; fields.reply_size()];
-        fields.execute(value, &mut reply);
+        let range = fields.range(value.len());
+        fields.execute(range.start, &mut value[range], &mut reply);
         field_replies(&reply).collect()
     }
 

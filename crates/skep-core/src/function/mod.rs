@@ -30,7 +30,7 @@ mod reduce;
 mod text;
 mod update;
 
-pub use bits::{BitField, BitFields, BitRange, FieldPosition, Overflow, field_replies};
+pub use bits::{BitField, BitFields, BitRange, FieldPosition, Overflow, count_bits, field_replies, find_bit};
 pub use decimal::{DecimalText, add_decimal};
 pub use filter::filter;
 pub use fraction::{add_fraction, check_fraction, fraction_work};

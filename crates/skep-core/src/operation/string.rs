@@ -302,6 +302,33 @@ pub fn digest(value: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(value)
 }
 
+/// The digest of a value that is read in pieces.
+pub struct Digester(xxhash_rust::xxh3::Xxh3);
+
+impl Digester {
+    /// Begins the digest of a value.
+    #[expect(clippy::new_without_default, reason = "it has half a kibibyte, so it is made on purpose")]
+    pub fn new() -> Digester {
+        Digester(xxhash_rust::xxh3::Xxh3::new())
+    }
+
+    /// Adds the next piece.
+    pub fn add(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// Returns the digest of the pieces.
+    pub fn finish(&self) -> u64 {
+        self.0.digest()
+    }
+}
+
+impl std::fmt::Debug for Digester {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Digester").finish_non_exhaustive()
+    }
+}
+
 impl<'a> StringRead<'a> {
     /// Returns the read without its bytes, and the bytes.
     pub fn split(self) -> (StringRead<'static>, &'a [u8]) {

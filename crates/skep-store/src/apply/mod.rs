@@ -4,6 +4,7 @@
 //!                       ┌─▶ Reply   nothing changes
 //! operation, value      ├─▶ Read    nothing changes; the reply is computed from the value
 //! or missing ──▶ apply ─┼─▶ Update  every element changes in place
+//!                       ├─▶ Part    a part of a value in pieces changes in place, or the value grows
 //!                       ├─▶ Store   the key has another value
 //!                       └─▶ Remove  the key has none
 //! ```
@@ -23,16 +24,20 @@
 //! [`Request::validate`]: skep_core::operation::Request::validate
 
 mod arena;
+mod read;
 mod string;
 
 pub(crate) use arena::Arena;
+pub(crate) use read::{Read, Reader};
+
+use std::ops::Range;
 
 use crate::short::load_short;
 use skep_core::function::{
-    BitFields, DecimalText, add_decimal, filter, operand_piece, reduce, update, update_short, update_short_vector,
+    BitFields, DecimalText, add_decimal, operand_piece, update, update_short, update_short_vector,
 };
 use skep_core::operation::{
-    Expiry, ExpiryChange, Filter, Operation, OperationError, PutCondition, Reduce, Reply, Shape, Update, VALUE_SIZE_MAX,
+    Expiry, ExpiryChange, Operation, OperationError, PutCondition, Reply, Shape, Update, VALUE_SIZE_MAX,
 };
 
 /// The value and the expiry of a key, as far as an engine knows them before the outcome.
@@ -85,6 +90,8 @@ pub(crate) enum Outcome<'a> {
     Read(Read<'a>),
     /// Every element of the value is replaced in place. The reply is the old value, or [`Reply::Done`].
     Update(&'a Update<'a>),
+    /// A part of a value in pieces is written. An engine that cannot do this takes [`Outcome::Whole`].
+    Part(PartWrite<'a>),
     /// The pair is stored or removed.
     Edit(Edit<'a>),
     /// The value stays as it is, in pieces, and its expiry changes. An engine that cannot do this takes [`Outcome::Whole`].
@@ -93,21 +100,31 @@ pub(crate) enum Outcome<'a> {
     Whole,
 }
 
-/// A computation of a reply from a value.
+/// A write of a part of a value in pieces. If the value is shorter, it first grows by zeros. The expiry stays.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Read<'a> {
-    /// The value itself.
-    Value,
-    /// A fold of its elements.
-    Reduce(&'a Reduce<'a>),
-    /// The elements that pass.
-    Filter(&'a Filter<'a>),
-    /// A number of eight bytes, which is known.
-    Number(i64),
-    /// The bytes between two positions.
-    Slice(usize, usize),
-    /// Fields of bits. The value is in one piece.
+pub(crate) enum PartWrite<'a> {
+    /// Writes bytes from a position on. The reply is the size of the value.
+    Bytes(usize, &'a [u8]),
+    /// Executes fields of bits. The reply is theirs.
     Fields(BitFields<'a>),
+}
+
+impl PartWrite<'_> {
+    /// Returns the size that the value needs.
+    pub(crate) fn end(self) -> usize {
+        match self {
+            PartWrite::Bytes(offset, bytes) => offset + bytes.len(),
+            PartWrite::Fields(fields) => fields.size_written(),
+        }
+    }
+
+    /// Returns the bytes of a value of this size that are read and written.
+    pub(crate) fn range(self, size: usize) -> Range<usize> {
+        match self {
+            PartWrite::Bytes(offset, bytes) => offset..offset + bytes.len(),
+            PartWrite::Fields(fields) => fields.range(size),
+        }
+    }
 }
 
 /// A change of a whole pair.
@@ -363,7 +380,8 @@ impl Outcome<'_> {
                 Reply::Value(value) => value.len(),
                 _ => 0,
             },
-            Outcome::Reply(_) | Outcome::Update(_) | Outcome::Expire(_) | Outcome::Whole => 0,
+            Outcome::Part(PartWrite::Fields(fields)) => fields.reply_size(),
+            Outcome::Reply(_) | Outcome::Update(_) | Outcome::Part(_) | Outcome::Expire(_) | Outcome::Whole => 0,
         }
     }
 }
@@ -375,69 +393,6 @@ impl Edit<'_> {
         match self {
             Edit::Remove(before) => before.map_or(Reply::Done, Reply::Value),
             Edit::Store(new) => new.reply(),
-        }
-    }
-}
-
-impl Read<'_> {
-    /// Returns the most bytes of the reply for a value of this size, but 0 for one of up to eight bytes.
-    pub(crate) fn reply_size_max(self, value_size: usize) -> usize {
-        match self {
-            Read::Value | Read::Filter(_) => value_size,
-            Read::Slice(start, end) => end - start,
-            Read::Fields(fields) => fields.reply_size(),
-            Read::Reduce(_) | Read::Number(_) => 0,
-        }
-    }
-}
-
-/// Computes a reply from the pieces of a value, in their order.
-#[derive(Debug)]
-pub(crate) struct Reader<'a> {
-    read: Read<'a>,
-    /// The result of a fold so far: one element.
-    accumulator: [u8; 8],
-}
-
-impl<'a> Reader<'a> {
-    /// Returns a reader that has read no piece.
-    pub(crate) fn new(read: Read<'a>) -> Self {
-        let mut accumulator = [0; 8];
-        if let Read::Reduce(reduce) = read {
-            accumulator[..reduce.initial.len()].copy_from_slice(reduce.initial);
-        }
-        Reader { read, accumulator }
-    }
-
-    /// Reads the piece that begins at `offset`. Appends to the reply.
-    pub(crate) fn read(&mut self, offset: usize, piece: &[u8], reply: &mut Vec<u8>) {
-        match self.read {
-            Read::Value => reply.extend_from_slice(piece),
-            Read::Filter(selection) => {
-                filter(selection.predicate, selection.element, selection.operand, piece, reply);
-            }
-            Read::Reduce(fold) => {
-                let constants = fold.constants.get(offset..offset + piece.len()).unwrap_or_default();
-                reduce(fold.fold, fold.element, &mut self.accumulator[..fold.element.width()], piece, constants);
-            }
-            Read::Slice(start, end) => {
-                let within = |position: usize| position.clamp(offset, offset + piece.len()) - offset;
-                reply.extend_from_slice(&piece[within(start)..within(end)]);
-            }
-            Read::Fields(fields) => {
-                assert_eq!(offset, 0, "fields are read from a value in one piece");
-                fields.read(piece, reply);
-            }
-            Read::Number(_) => {}
-        }
-    }
-
-    /// Appends the end of the reply, after the last piece.
-    pub(crate) fn finish(&self, reply: &mut Vec<u8>) {
-        match self.read {
-            Read::Reduce(fold) => reply.extend_from_slice(&self.accumulator[..fold.element.width()]),
-            Read::Number(number) => reply.extend_from_slice(&number.to_le_bytes()),
-            Read::Value | Read::Filter(_) | Read::Slice(..) | Read::Fields(_) => {}
         }
     }
 }
@@ -464,10 +419,12 @@ mod tests {
             Outcome::Reply(reply) => (reply, Vec::new()),
             Outcome::Read(read) => {
                 let (mut reader, mut reply) = (Reader::new(read), Vec::new());
-                let pieces =
-                    if let Read::Fields(_) = read { vec![old.as_slice()] } else { old.chunks(PIECE).collect() };
-                for (index, piece) in pieces.into_iter().enumerate() {
-                    reader.read(index * PIECE, piece, &mut reply);
+                let range = read.range(old.len());
+                for (index, piece) in old.chunks(PIECE).enumerate() {
+                    let is_needed = index * PIECE < range.end && range.start < index * PIECE + piece.len();
+                    if is_needed && !reader.is_done() {
+                        reader.read(index * PIECE, piece, &mut reply);
+                    }
                 }
                 reader.finish(&mut reply);
                 assert!(reply.len() <= read.reply_size_max(old.len()).max(8));
@@ -479,7 +436,7 @@ mod tests {
                 }
                 (if update.return_old { Reply::Value(&[]) } else { Reply::Done }, old)
             }
-            Outcome::Whole | Outcome::Expire(_) => unreachable!("the value is in one piece"),
+            Outcome::Part(_) | Outcome::Whole | Outcome::Expire(_) => unreachable!("the value is in one piece"),
             Outcome::Edit(edit) => {
                 after = match edit {
                     Edit::Remove(_) => None,

@@ -1,8 +1,9 @@
 //! The effect of operations on strings and expiries.
 
-use super::{Arena, Edit, Found, FoundValue, NewValue, Outcome, Read, Written};
+use super::read::BitSearch;
+use super::{Arena, Edit, Found, FoundValue, NewValue, Outcome, PartWrite, Read, Written};
 use skep_core::function::{BitFields, add_fraction, fraction_work};
-use skep_core::operation::{ExpiryChange, OperationError, Reply, StringRead, StringWrite, VALUE_SIZE_MAX, digest};
+use skep_core::operation::{ExpiryChange, OperationError, Reply, StringRead, StringWrite, VALUE_SIZE_MAX};
 
 /// The reply that is the number 0.
 const ZERO: Reply<'static> = Reply::Value(&0i64.to_le_bytes());
@@ -10,25 +11,32 @@ const ZERO: Reply<'static> = Reply::Value(&0i64.to_le_bytes());
 /// Returns the outcome of a read of an existing value.
 #[inline(never)]
 pub(super) fn read<'a>(read: &StringRead<'a>, found: &Found<'_>) -> Outcome<'a> {
-    let number = |number: usize| Outcome::Read(Read::Number(number as i64));
-    match (read, found.value) {
-        (StringRead::Size, value) => number(value.size()),
-        (StringRead::Slice { start, end }, value) => {
-            let (start, end) = slice(*start, *end, value.size());
-            Outcome::Read(Read::Slice(start, end))
+    let size = found.value.size();
+    Outcome::Read(match read {
+        StringRead::Size => Read::Number(size as i64),
+        StringRead::Slice { start, end } => {
+            let (start, end) = slice(*start, *end, size);
+            Read::Slice(start, end)
         }
-        (StringRead::Expiry, _) => match found.expiry {
-            Some(expiry) => Outcome::Read(Read::Number(expiry.milliseconds() as i64)),
-            None => Outcome::Reply(Reply::Done),
+        StringRead::CountBits(range) => {
+            let bits = range.counted_bits(size);
+            Read::CountBits(bits.start, bits.end)
+        }
+        StringRead::FindBit { bit, range } => {
+            let bits = range.bits(size);
+            let otherwise = range.beyond(*bit, size).map_or(-1, |position| position as i64);
+            Read::FindBit(BitSearch { bit: *bit, start: bits.start, end: bits.end, otherwise })
+        }
+        StringRead::Fields(fields) => {
+            let range = fields.range(size);
+            Read::Fields(*fields, range.start, range.end)
+        }
+        StringRead::Digest => Read::Digest(size),
+        StringRead::Expiry => match found.expiry {
+            Some(expiry) => Read::Number(expiry.milliseconds() as i64),
+            None => return Outcome::Reply(Reply::Done),
         },
-        (_, FoundValue::InPieces(_)) => Outcome::Whole,
-        (StringRead::CountBits(range), FoundValue::Bytes(bytes)) => number(range.count(bytes)),
-        (StringRead::FindBit { bit, range }, FoundValue::Bytes(bytes)) => {
-            range.find(*bit, bytes).map_or(Outcome::Read(Read::Number(-1)), number)
-        }
-        (StringRead::Fields(fields), FoundValue::Bytes(_)) => Outcome::Read(Read::Fields(*fields)),
-        (StringRead::Digest, FoundValue::Bytes(bytes)) => Outcome::Read(Read::Number(digest(bytes) as i64)),
-    }
+    })
 }
 
 /// Returns the bytes of a value of this size from the first to the last position, both included.
@@ -49,13 +57,19 @@ pub(super) fn write<'a>(
     found: &Found<'_>,
     arena: &'a Arena,
 ) -> Result<Outcome<'a>, OperationError> {
+    if let FoundValue::InPieces(size) = found.value
+        && let Some(part) = part_written(write, size)
+    {
+        return if part.end() > VALUE_SIZE_MAX { Err(OperationError::ValueTooLong) } else { Ok(Outcome::Part(part)) };
+    }
     let needs_bytes = match write {
         StringWrite::Set { condition, return_old, .. } | StringWrite::Remove { condition, return_old } => {
             condition.compares() || *return_old
         }
         StringWrite::Expire { return_value, .. } => *return_value,
-        StringWrite::Append(_) | StringWrite::Fields(_) | StringWrite::AddFraction(_) => true,
-        StringWrite::Overwrite { bytes, .. } => !bytes.is_empty(),
+        StringWrite::AddFraction(_) => true,
+        // Of a value in pieces, these are parts or write nothing.
+        StringWrite::Append(_) | StringWrite::Overwrite { .. } | StringWrite::Fields(_) => false,
     };
     let bytes = match found.value {
         FoundValue::Bytes(bytes) => bytes,
@@ -83,12 +97,14 @@ pub(super) fn write<'a>(
             let value = arena.copy(bytes);
             stored(Written { value, expiry, reply: return_value.then_some(&*value) }, arena)
         }
+        StringWrite::Append([]) | StringWrite::Overwrite { bytes: [], .. } => {
+            Outcome::Read(Read::Number(found.value.size() as i64))
+        }
         StringWrite::Append(appended) => {
             let value = grown(bytes, bytes.len() + appended.len(), arena)?;
             value[bytes.len()..].copy_from_slice(appended);
             stored_with_size(value, arena)
         }
-        StringWrite::Overwrite { bytes: [], .. } => Outcome::Read(Read::Number(found.value.size() as i64)),
         StringWrite::Overwrite { offset, bytes: new } => {
             let (start, end) = (offset as usize, offset as usize + new.len());
             let value = grown(bytes, bytes.len().max(end), arena)?;
@@ -98,6 +114,20 @@ pub(super) fn write<'a>(
         StringWrite::Fields(fields) => stored_fields(fields, bytes, arena),
         StringWrite::AddFraction(delta) => stored_sum(bytes, delta, arena)?,
     })
+}
+
+/// Returns the part of a value in pieces that a write writes, if it leaves the others as they are.
+fn part_written<'a>(write: &StringWrite<'a>, size: usize) -> Option<PartWrite<'a>> {
+    match *write {
+        StringWrite::Append([]) | StringWrite::Overwrite { bytes: [], .. } => None,
+        StringWrite::Append(bytes) => Some(PartWrite::Bytes(size, bytes)),
+        StringWrite::Overwrite { offset, bytes } => Some(PartWrite::Bytes(offset as usize, bytes)),
+        StringWrite::Fields(fields) => Some(PartWrite::Fields(fields)),
+        StringWrite::Set { .. }
+        | StringWrite::Remove { .. }
+        | StringWrite::Expire { .. }
+        | StringWrite::AddFraction(_) => None,
+    }
 }
 
 /// Returns the outcome of a write of a missing key.
@@ -157,7 +187,7 @@ fn stored_fields<'a>(fields: BitFields<'_>, bytes: &[u8], arena: &'a Arena) -> O
     let value = arena.zeros(bytes.len().max(fields.size_written()));
     value[..bytes.len()].copy_from_slice(bytes);
     let reply = arena.zeros(fields.reply_size());
-    fields.execute(value, reply);
+    fields.execute(0, value, reply);
     let reply = Some(&*reply);
     stored(Written { value, expiry: ExpiryChange::KEEP, reply }, arena)
 }

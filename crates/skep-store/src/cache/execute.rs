@@ -257,7 +257,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
                     self.store(request.key, hash, Before::Slot(item.slot), after, &new);
                 }
             }
-            Outcome::Expire(_) | Outcome::Whole => unreachable!("the value is in one piece"),
+            Outcome::Part(_) | Outcome::Expire(_) | Outcome::Whole => unreachable!("the value is in one piece"),
         }
         Progress::Done
     }
@@ -291,6 +291,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
             Outcome::Edit(Edit::Remove(_))
             | Outcome::Read(_)
             | Outcome::Update(_)
+            | Outcome::Part(_)
             | Outcome::Expire(_)
             | Outcome::Whole => unreachable!("a missing key has no value"),
         }

@@ -257,6 +257,40 @@ impl<M: Memory> HashTable<M> {
         Ok(())
     }
 
+    /// Lets a large value that was found grow by zeros. Returns its root.
+    pub(crate) async fn grow_large(
+        &self,
+        home: Home,
+        location: &Location,
+        key: &[u8],
+        root: &LargeRoot,
+        value_size: usize,
+    ) -> Result<LargeRoot, NotStored> {
+        let Location::Large { slab: old, expiry, .. } = location else {
+            unreachable!("a large value was found");
+        };
+        let before = root.value_size as usize;
+        let class = object::class_for_root(key.len(), large_layout::root_pointer_count(value_size), expiry.is_some());
+        // A larger slab does too.
+        let class = class.max(old.class);
+        let mut needs = large_layout::growth_needs(before, value_size);
+        needs[class.index()] += u32::from(class != old.class);
+        let mut slabs = self.take_with_bucket(needs, location)?;
+        let (root, replaced) = self.write_growth(root, value_size, &mut slabs).await;
+        let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, &root, *expiry);
+        if class == old.class {
+            self.memory().write(old.pointer.span(class.size()), fill).await;
+            self.count_pair_size(value_size as i64 - before as i64);
+        } else {
+            let slab = NewSlab { class, pointer: slabs.pop(class), bucket: None };
+            self.install_slab(home, location, &slab, (key.len(), value_size, *expiry), fill).await?;
+        }
+        for (class, pointer) in replaced {
+            self.release(class, pointer);
+        }
+        Ok(root)
+    }
+
     /// Removes the entry that was found; the key is `key_size` bytes long.
     ///
     /// # Panics

@@ -81,6 +81,15 @@ impl Pointer {
         self.0
     }
 
+    /// Returns the pointer to the unit this number of bytes later.
+    ///
+    /// # Panics
+    /// If these are not whole units, or if there is no such pointer.
+    pub(crate) fn plus(self, bytes: usize) -> Self {
+        assert!(bytes.is_multiple_of(UNIT_SIZE), "a pointer names whole units");
+        Pointer::new(self.0 + (bytes / UNIT_SIZE) as u32)
+    }
+
     /// Bytes from the start of the memory.
     #[inline]
     pub fn byte_offset(self) -> usize {

@@ -68,7 +68,7 @@ fn execute_other<'a>(
             Effect::Changed
         }
         Outcome::Edit(edit) => return Access::Edit(edit),
-        Outcome::Whole | Outcome::Expire(_) => unreachable!("the value is in one piece"),
+        Outcome::Part(_) | Outcome::Whole | Outcome::Expire(_) => unreachable!("the value is in one piece"),
     })
 }
 
@@ -97,7 +97,7 @@ pub(super) fn execute_on_missing<'a>(
             reply.set(fixed);
             Access::Done(Effect::Unchanged)
         }
-        Outcome::Read(_) | Outcome::Update(_) | Outcome::Expire(_) | Outcome::Whole => {
+        Outcome::Read(_) | Outcome::Update(_) | Outcome::Part(_) | Outcome::Expire(_) | Outcome::Whole => {
             unreachable!("a missing key has no value")
         }
     }

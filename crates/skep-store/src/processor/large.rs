@@ -6,14 +6,17 @@
 //!    being in a reply. When either is used up, the rest of the queue is deferred, unchanged.
 //! 4. Replies of more than 64 KiB have a budget of their own. When it is used up, only the requests of that key are deferred.
 //!
-//! 5. If the outcome depends on the bytes of the value, they are copied to one piece first ([`Outcome::Whole`]).
+//! 5. A read or a write of a part of the value touches only that part, and the lines of the index that lead to it. If the
+//!    outcome depends on all bytes and nothing less, they are copied to one piece first ([`Outcome::Whole`]).
 //!
 //! The bytes that an operation touches count: none if the size of the value decides it, a line for each slab that it frees.
+
+use std::ops::{ControlFlow, Range};
 
 use super::queue::{Batch, LargeOperation};
 use super::replies::Grant;
 use super::station::{QueueIndex, Queues, RequestIndex};
-use crate::apply::{Edit, Found, NewValue, Outcome, Read, Reader, apply, update_piece};
+use crate::apply::{Edit, Found, NewValue, Outcome, PartWrite, Read, Reader, apply, update_piece};
 use crate::hash::{Home, LargeRoot, Location, NotStored, Pieces, is_large};
 use crate::memory::{LINE_SIZE, Memory};
 use skep_core::operation::{ExpiryChange, Reply, Request, Update};
@@ -47,9 +50,23 @@ impl<'a, M: Memory> Batch<'a, M> {
             self.defer(queue, first);
             return true;
         }
-        let home = self.homes[first.index()];
-        match (&outcome, root) {
-            (Outcome::Read(read), _) if let Some(whole) = &whole => {
+        self.execute_large((queue, first), &location, &outcome, whole.as_deref()).await;
+        true
+    }
+
+    /// Executes the head of a queue, which has found or stores a large value. `whole` is a copy of the value, if the outcome
+    /// depends on it.
+    async fn execute_large(
+        &self,
+        (queue, first): (QueueIndex, RequestIndex),
+        location: &Location,
+        outcome: &Outcome<'_>,
+        whole: Option<&[u8]>,
+    ) {
+        let (request, home) = (&self.requests[first.index()], self.homes[first.index()]);
+        let root = if let Location::Large { root, .. } = location { Some(root) } else { None };
+        match (outcome, root) {
+            (Outcome::Read(read), _) if let Some(whole) = whole => {
                 self.replies.borrow_mut().slot(self.first_reply + first.index()).set_read(*read, whole);
                 self.station.remove(queue, None, first);
             }
@@ -65,19 +82,22 @@ impl<'a, M: Memory> Batch<'a, M> {
                 self.update_large(first, update, root).await;
                 self.station.remove(queue, None, first);
             }
+            (Outcome::Part(write), Some(root)) => {
+                let written = self.write_part(home, request.key, location, root, *write).await;
+                self.finish(queue, first, written.as_deref().map(Reply::Value).map_err(|error| *error));
+            }
             (Outcome::Edit(edit), _) => {
-                let edited = self.edit_large(home, request, &location, root, edit).await;
+                let edited = self.edit_large(home, request, location, root, edit).await;
                 self.finish(queue, first, edited.map(|()| edit.reply()));
             }
             (Outcome::Expire(change), Some(root)) => {
-                let expired = self.expire_large(home, request.key, &location, root, *change).await;
+                let expired = self.expire_large(home, request.key, location, root, *change).await;
                 self.finish(queue, first, expired.map(|()| Reply::Done));
             }
-            (Outcome::Read(_) | Outcome::Update(_) | Outcome::Expire(_) | Outcome::Whole, _) => {
+            (Outcome::Read(_) | Outcome::Update(_) | Outcome::Part(_) | Outcome::Expire(_) | Outcome::Whole, _) => {
                 unreachable!("a large value is needed")
             }
         }
-        true
     }
 
     /// Defers a whole queue.
@@ -144,37 +164,84 @@ impl<'a, M: Memory> Batch<'a, M> {
         self.table.store_root(home, location, key, root, expiry).await
     }
 
+    /// Writes a part of a large value, which grows if it has to. Returns the reply.
+    async fn write_part(
+        &self,
+        home: Home,
+        key: &[u8],
+        location: &Location,
+        root: &LargeRoot,
+        write: PartWrite<'_>,
+    ) -> Result<Vec<u8>, NotStored> {
+        let (before, mut root) = (root.value_size as usize, *root);
+        if write.end() > before {
+            root = self.table.grow_large(home, location, key, &root, write.end()).await?;
+            self.replies.borrow_mut().touch_large(write.end() - before);
+        }
+        let range = write.range(root.value_size as usize);
+        let pieces = self.find_pieces(&root, range.clone()).await;
+        self.replies.borrow_mut().touch_large(range.len());
+        let (start, end) = (range.start, range.end);
+        // The bytes of a run of lines that are in the range, and their position in it.
+        let within = |offset: usize, size: usize| {
+            let (from, to) = (start.clamp(offset, offset + size), end.clamp(offset, offset + size));
+            (from - offset..to - offset, from - start)
+        };
+        match write {
+            PartWrite::Bytes(_, bytes) => {
+                let copy = |offset: usize, piece: &mut [u8]| {
+                    let (in_piece, from) = within(offset, piece.len());
+                    piece[in_piece.clone()].copy_from_slice(&bytes[from..][..in_piece.len()]);
+                };
+                self.table.update_pieces(&pieces, range, copy).await;
+                Ok(i64::from(root.value_size).to_le_bytes().to_vec())
+            }
+            PartWrite::Fields(fields) => {
+                let (mut part, mut reply) = (Vec::with_capacity(range.len()), vec![0; fields.reply_size()]);
+                let read = |offset: usize, piece: &[u8]| part.extend_from_slice(&piece[within(offset, piece.len()).0]);
+                self.table.read_pieces(&pieces, range.clone(), read).await;
+                fields.execute(start, &mut part, &mut reply);
+                let copy = |offset: usize, piece: &mut [u8]| {
+                    let (in_piece, from) = within(offset, piece.len());
+                    piece[in_piece.clone()].copy_from_slice(&part[from..][..in_piece.len()]);
+                };
+                self.table.update_pieces(&pieces, range, copy).await;
+                Ok(reply)
+            }
+        }
+    }
+
     /// Writes a value over another one of its size.
     async fn overwrite_large(&self, new: &NewValue<'_>, root: &LargeRoot) {
-        let pieces = self.find_pieces(root).await;
+        let pieces = self.find_pieces(root, 0..new.size()).await;
         self.replies.borrow_mut().touch_large(new.size());
         let copy = |offset: usize, piece: &mut [u8]| {
             piece.copy_from_slice(&new.bytes()[offset..][..piece.len()]);
             new.finish(offset, piece);
         };
-        self.table.update_pieces(&pieces, copy).await;
+        self.table.update_pieces(&pieces, 0..new.size(), copy).await;
     }
 
     /// Frees the slabs of a large value that nothing refers to.
     async fn release(&self, root: &LargeRoot) {
-        let pieces = self.find_pieces(root).await;
+        let pieces = self.find_pieces(root, 0..root.value_size as usize).await;
         self.replies.borrow_mut().touch_large(pieces.slab_count() * LINE_SIZE);
         self.table.release_pieces(&pieces);
     }
 
-    /// Reads the index of a large value.
-    async fn find_pieces(&self, root: &LargeRoot) -> Pieces {
-        let pieces = self.table.pieces(root).await;
+    /// Reads the index of a range of a large value.
+    async fn find_pieces(&self, root: &LargeRoot, range: Range<usize>) -> Pieces {
+        let pieces = self.table.pieces_of(root, range).await;
         self.replies.borrow_mut().touch_large(pieces.index_size());
         pieces
     }
 
     /// Returns a copy of a large value.
     async fn copy_large(&self, root: &LargeRoot) -> Vec<u8> {
-        let pieces = self.find_pieces(root).await;
-        self.replies.borrow_mut().touch_large(root.value_size as usize);
-        let mut value = Vec::with_capacity(root.value_size as usize);
         let all = 0..root.value_size as usize;
+        let pieces = self.find_pieces(root, all.clone()).await;
+        self.replies.borrow_mut().touch_large(all.len());
+        let mut value = Vec::with_capacity(all.len());
         self.table.read_pieces(&pieces, all, |_, piece| value.extend_from_slice(piece)).await;
         value
     }
@@ -184,28 +251,30 @@ impl<'a, M: Memory> Batch<'a, M> {
         if let Read::Value = read {
             self.hits.set(self.hits.get() + 1);
         }
-        let range = match read {
-            Read::Number(_) => {
-                return self.replies.borrow_mut().slot(self.first_reply + first.index()).set_read(read, &[]);
-            }
-            Read::Slice(start, end) => start..end,
-            Read::Value | Read::Reduce(_) | Read::Filter(_) | Read::Fields(_) => 0..root.value_size as usize,
-        };
-        let pieces = self.find_pieces(root).await;
-        self.replies.borrow_mut().touch_large(range.len());
+        if let Read::Number(_) = read {
+            return self.replies.borrow_mut().slot(self.first_reply + first.index()).set_read(read, &[]);
+        }
+        let range = read.range(root.value_size as usize);
+        let pieces = self.find_pieces(root, range.clone()).await;
         let start = self.replies.borrow_mut().bytes_mut().len();
-        let mut reader = Reader::new(read);
-        let read = |offset: usize, piece: &[u8]| reader.read(offset, piece, self.replies.borrow_mut().bytes_mut());
-        self.table.read_pieces(&pieces, range, read).await;
+        let (mut reader, mut size) = (Reader::new(read), 0);
+        let read = |offset: usize, piece: &[u8]| {
+            reader.read(offset, piece, self.replies.borrow_mut().bytes_mut());
+            size += piece.len();
+            if reader.is_done() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        self.table.read_pieces_until(&pieces, range, read).await;
         let mut replies = self.replies.borrow_mut();
+        replies.touch_large(size);
         reader.finish(replies.bytes_mut());
         replies.finish_value(self.first_reply + first.index(), start);
     }
 
     /// Updates the pieces of a large value.
     async fn update_large(&self, first: RequestIndex, update: &Update<'_>, root: &LargeRoot) {
-        let pieces = self.find_pieces(root).await;
-        self.replies.borrow_mut().touch_large(root.value_size as usize);
+        let all = 0..root.value_size as usize;
+        let pieces = self.find_pieces(root, all.clone()).await;
+        self.replies.borrow_mut().touch_large(all.len());
         let start = self.replies.borrow_mut().bytes_mut().len();
         let change = |offset: usize, piece: &mut [u8]| {
             if update.return_old {
@@ -213,7 +282,7 @@ impl<'a, M: Memory> Batch<'a, M> {
             }
             update_piece(update, offset, piece);
         };
-        self.table.update_pieces(&pieces, change).await;
+        self.table.update_pieces(&pieces, all, change).await;
         let (index, mut replies) = (self.first_reply + first.index(), self.replies.borrow_mut());
         if update.return_old {
             replies.finish_value(index, start);

@@ -359,15 +359,16 @@ impl ReplySlot<'_> {
     pub(crate) fn set_read(&mut self, read: Read<'_>, value: &[u8]) {
         match read {
             Read::Value => self.set_value(value),
-            computed => self.set_computed(computed, value),
+            computed => self.set_read_of_part(computed, 0, value),
         }
     }
 
+    /// Sets the reply to what an operation reads from a part of a value that begins at `offset`.
     #[inline(never)]
-    fn set_computed(&mut self, read: Read<'_>, value: &[u8]) {
+    pub(crate) fn set_read_of_part(&mut self, read: Read<'_>, offset: usize, part: &[u8]) {
         let start = self.bytes.len();
         let mut reader = Reader::new(read);
-        reader.read(0, value, self.bytes);
+        reader.read(offset, part, self.bytes);
         reader.finish(self.bytes);
         self.finish_value(start);
     }

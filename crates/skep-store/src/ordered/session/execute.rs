@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::super::node::overflow;
-use super::super::node::value::{Content, Value};
+use super::super::node::value::Content;
 use super::super::read::descent::{GROUP_SIZE, KeyPosition};
 use super::super::store::OrderedStore;
 use super::super::version::clock::Snapshot;
@@ -27,7 +27,7 @@ use super::super::write::change::{Change, found_of};
 use super::deferred::Deferred;
 use super::scans::{SCANS_AT_ONCE, short_scan};
 use super::{Outcome, Session};
-use crate::apply::{self, Arena, Found, apply, old_value_size_max};
+use crate::apply::{self, Arena, apply, old_value_size_max};
 use crate::processor::{Grant, Replies};
 use skep_core::operation::{Operation, OperationError, PAGE_SIZE_GOAL, PageWriter, Reply, Request, Scan, ScanLease};
 
@@ -280,28 +280,17 @@ impl OrderedStore {
                 return;
             }
             let read = match apply(operation, value.map(|value| move || found_of(value)), &arena) {
-                apply::Outcome::Read(read) => Some(read),
-                apply::Outcome::Whole => None,
+                apply::Outcome::Read(read) => read,
                 apply::Outcome::Reply(reply) => return replies.set(index, reply),
-                apply::Outcome::Update(_) | apply::Outcome::Edit(_) | apply::Outcome::Expire(_) => {
-                    unreachable!("a read changes nothing")
-                }
+                _ => unreachable!("a read changes nothing, and is computed from any pieces"),
             };
-            let expiry = value.and_then(Value::expiry);
             match value.expect("what is read exists").content() {
-                Content::Inside(bytes) => {
-                    replies.slot(index).set_read(read.expect("the value is in one piece"), bytes);
-                }
-                Content::Overflow(_) if let Some(number @ apply::Read::Number(_)) = read => {
-                    replies.slot(index).set_read(number, &[]);
-                }
+                Content::Inside(bytes) => replies.slot(index).set_read(read, bytes),
+                Content::Overflow(_) if let apply::Read::Number(_) = read => replies.slot(index).set_read(read, &[]),
                 Content::Overflow(reference) => {
                     let value_size = overflow::value_size(reference);
-                    let range = match read {
-                        Some(apply::Read::Slice(start, end)) => start..end,
-                        _ => 0..value_size,
-                    };
-                    let reply_size = read.map_or(0, |read| read.reply_size_max(value_size));
+                    let range = read.range(value_size);
+                    let reply_size = read.reply_size_max(value_size);
                     if !replies.may_touch_large(reply_size > 0) {
                         is_within_budget = false;
                         return;
@@ -312,16 +301,9 @@ impl OrderedStore {
                         return;
                     }
                     replies.touch_large(range.len());
+                    let start = range.start;
                     overflow::copy_range(&self.frames, reference, range, scratch, guard);
-                    if let Some(apply::Read::Slice(..)) = read {
-                        return replies.set(index, Reply::Value(scratch));
-                    }
-                    let whole = || apply(operation, Some(|| Found::bytes(scratch, expiry)), &arena);
-                    match read.map_or_else(whole, apply::Outcome::Read) {
-                        apply::Outcome::Read(read) => replies.slot(index).set_read(read, scratch),
-                        apply::Outcome::Reply(reply) => replies.set(index, reply),
-                        _ => unreachable!("a read changes nothing, and the value is in one piece"),
-                    }
+                    replies.slot(index).set_read_of_part(read, start, scratch);
                 }
             }
         });

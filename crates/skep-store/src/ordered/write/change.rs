@@ -162,7 +162,9 @@ fn decide_other<'d, 'g>(
     let arena = Arena::default();
     let mut outcome = apply(change, exists.then_some(found), &arena);
     let mut whole = Vec::new();
-    if let (Outcome::Whole | Outcome::Expire(_), Some(reference)) = (&outcome, value().and_then(Value::reference)) {
+    if let (Outcome::Whole | Outcome::Part(_) | Outcome::Expire(_), Some(reference)) =
+        (&outcome, value().and_then(Value::reference))
+    {
         overflow::with_parts(&store.frames, reference, guard, |_, part| whole.extend_from_slice(part));
         outcome = apply(change, Some(|| Found::bytes(&whole, expiry)), &arena);
         // Counts as work also if nothing is written.
@@ -203,7 +205,7 @@ fn decide_other<'d, 'g>(
             scratch.replies_with = RepliesWith::Old;
             Decision::Refuse(Reply::Done)
         }
-        Outcome::Whole | Outcome::Expire(_) => unreachable!("the value is in one piece"),
+        Outcome::Whole | Outcome::Part(_) | Outcome::Expire(_) => unreachable!("the value is in one piece"),
     }
 }
 
