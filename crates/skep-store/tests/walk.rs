@@ -172,9 +172,26 @@ fn a_step_is_bounded_in_buckets_slabs_and_keys() {
         &[Request { key: &last, operation: Operation::Put { value: b"", condition: PutCondition::Always } }],
         &mut replies,
     );
+    // Buckets without a key are skipped, except those of its group.
+    let mut found = 0;
+    let only = store.walk(0, all, |_| found += 1);
+    assert_eq!((found, only.next, only.slabs), (1, None, 0));
+    assert!(only.buckets <= 64 + count / 4096 / 8, "{only:?}");
+    for from in [count, count + 1, count.next_multiple_of(64), u32::MAX] {
+        assert_eq!(store.walk(from, all, |_| panic!("no bucket is left")).next, None);
+    }
+    // A bucket that has lost its keys is read once more.
+    let keys: Vec<_> = (0..40_000_u64).map(u64::to_be_bytes).collect();
+    for operation in [Operation::Put { value: b"", condition: PutCondition::Always }, Operation::Delete] {
+        let requests: Vec<_> = keys.iter().map(|key| Request { key, operation }).collect();
+        store.execute(&requests, &mut replies);
+        assert!(replies.iter().all(|reply| reply == Reply::Done));
+    }
     let step = store.walk(0, all, |_| panic!("the key is in another bucket"));
     assert_eq!((step.next, step.buckets, step.slabs), (Some(STEP_BUCKETS_MAX), STEP_BUCKETS_MAX, 0));
-    assert_eq!(store.walk(count, all, |_| panic!("no bucket is left")).next, None);
+    let mut found = 0;
+    assert_eq!(store.walk(STEP_BUCKETS_MAX, all, |_| found += 1).next, None);
+    assert_eq!((found, store.walk(0, all, |_| found += 1)), (1, only));
     store.execute(&[Request { key: &last, operation: Operation::Delete }], &mut replies);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     for _ in 0..40_000 {

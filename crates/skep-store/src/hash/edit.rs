@@ -10,7 +10,7 @@
 
 use super::bucket::{Bucket, InlinePair, SLOT_COUNT, SlabSlot, slots_for};
 use super::slab::{NoSlab, SlabClass, SlabNeeds};
-use super::table::{BucketCopy, HashTable, Home, Location};
+use super::table::{BucketCopy, BucketIndex, HashTable, Home, Location};
 use super::{LargeRoot, large, large_layout, object};
 use crate::apply::{Edit, NewValue};
 use crate::memory::{Memory, Pointer};
@@ -103,17 +103,17 @@ impl Location {
 
 impl<M: Memory> HashTable<M> {
     /// Makes an edit if it takes nothing but this bucket, which holds the inline pair or shows that there is none. Pairs are only
-    /// inserted and removed if it is the home bucket and has no chain. Returns true if it did.
+    /// inserted and removed if it is the home bucket, which is given then, and has no chain. Returns true if it did.
     #[inline(never)]
     pub(super) fn edit_bucket(
         &self,
         bucket: &mut Bucket,
         found: Option<InlinePair>,
         key: &[u8],
-        is_home: bool,
+        home: Option<BucketIndex>,
         edit: &Edit<'_>,
     ) -> bool {
-        let may_change_slots = is_home && bucket.chain().is_none();
+        let may_change_slots = home.is_some() && bucket.chain().is_none();
         let old_size = found.map(|pair| key.len() + pair.value_size());
         let old_slots = found.map_or(0, InlinePair::slot_count);
         let (new_size, new_slots) = match (edit, found) {
@@ -137,7 +137,11 @@ impl<M: Memory> HashTable<M> {
         if let Edit::Store(new) = edit {
             new.finish(0, bucket.push_inline(key, new.bytes()));
         }
-        self.count_pairs(i64::from(new_size.is_some()) - i64::from(old_size.is_some()));
+        match (old_size, new_size) {
+            (None, Some(_)) => self.count_insertion(home.expect("pairs are inserted into home buckets")),
+            (Some(_), None) => self.count_removal(),
+            _ => {}
+        }
         self.count_pair_size(new_size.unwrap_or(0) as i64 - old_size.unwrap_or(0) as i64);
         true
     }
@@ -300,7 +304,7 @@ impl<M: Memory> HashTable<M> {
         let (copy, slot) = found_at(location);
         self.clear_slot(home, copy.at, copy.bucket, slot).await;
         self.release_found(location);
-        self.count_pairs(-1);
+        self.count_removal();
         self.count_pair_size(-((key_size + value_size) as i64));
     }
 
@@ -375,7 +379,7 @@ impl<M: Memory> HashTable<M> {
         match location.value_size() {
             Some(old_value_size) => self.count_pair_size(value_size as i64 - old_value_size as i64),
             None => {
-                self.count_pairs(1);
+                self.count_insertion(home.bucket);
                 self.count_pair_size((key_size + value_size) as i64);
             }
         }

@@ -15,8 +15,8 @@
 //! operation reads a stale bucket, and no chain or slab from before the flush is reached. The allocator gives out memory of a
 //! zone only after the flush has reached it, so no slab has two owners.
 //!
-//! **What it costs.** The flush itself takes the same time for every number of keys, besides the bitmap: a bit for each home
-//! bucket, zeroed by the system when it is touched. Meanwhile, a request writes its home bucket once more.
+//! **What it costs.** The flush itself takes the same time for every number of keys, besides two bitmaps: that of `used`, and a
+//! bit for each home bucket, zeroed by the system when it is touched. Meanwhile, a request writes its home bucket once more.
 
 use std::cell::{Cell, RefCell};
 

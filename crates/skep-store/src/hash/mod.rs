@@ -16,6 +16,7 @@ mod room;
 mod settings;
 pub mod slab;
 mod table;
+mod used;
 mod walk;
 mod walk_pairs;
 

@@ -29,7 +29,7 @@ impl<M: Memory> HashTable<M> {
         {
             return false;
         }
-        self.count_pairs(1);
+        self.count_insertion(home.bucket);
         self.count_pair_size((key.len() + new.size()) as i64);
         self.end_wait(home.hash);
         true
@@ -47,7 +47,7 @@ impl<M: Memory> HashTable<M> {
     ) -> bool {
         let is_removed = self.remove_resident(lines, home, at, pair.slot(), pair.slot_count());
         if is_removed {
-            self.count_pairs(-1);
+            self.count_removal();
             self.count_pair_size(-((pair.key_size() + pair.value_size()) as i64));
             self.end_wait(home.hash);
         }
@@ -73,7 +73,7 @@ impl<M: Memory> HashTable<M> {
                     return false;
                 }
                 self.release(slab.class, slab.pointer);
-                self.count_pairs(-1);
+                self.count_removal();
                 self.count_expiring(expiry, None);
                 self.count_pair_size(-((key.len() + value_size) as i64));
             }
@@ -124,7 +124,7 @@ impl<M: Memory> HashTable<M> {
             return false;
         }
         self.count_expiring(None, expiry);
-        self.count_pairs(1);
+        self.count_insertion(home.bucket);
         self.count_pair_size((key.len() + new.size()) as i64);
         self.end_wait(home.hash);
         true

@@ -23,6 +23,7 @@ use super::flush::Flush;
 use super::object::{self, Content, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
+use super::used::UsedGroups;
 use crate::apply::{Edit, NewValue};
 use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError, ResidentLines};
 use skep_core::operation::Expiry;
@@ -151,7 +152,8 @@ pub struct HashTable<M> {
     secrets: RapidSecrets,
     search: Search,
     slabs: RefCell<SlabAllocator>,
-    pair_count: Cell<u64>,
+    pub(super) pair_count: Cell<u64>,
+    pub(super) used: UsedGroups,
     pair_size: Cell<u64>,
     /// Pairs whose keys have an expiry.
     expiring_count: Cell<u64>,
@@ -187,6 +189,7 @@ impl<M: Memory> HashTable<M> {
             search: Search::new(),
             slabs: RefCell::new(SlabAllocator::with_spare(slab_start, slab_end, spare_end)),
             pair_count: Cell::new(0),
+            used: UsedGroups::new(bucket_count),
             pair_size: Cell::new(0),
             expiring_count: Cell::new(0),
             wants_reclaim: Cell::new(false),
@@ -237,6 +240,7 @@ impl<M: Memory> HashTable<M> {
     /// Forgets all pairs and the memory that they take.
     pub(super) fn forget_pairs(&self) {
         self.pair_count.set(0);
+        self.used.clear_all();
         self.pair_size.set(0);
         self.expiring_count.set(0);
         self.forget_earliest_expiry();
@@ -358,14 +362,14 @@ impl<M: Memory> HashTable<M> {
 
     /// Executes an operation as far as this bucket alone allows, after a probe of it. If the bucket has the pair,
     /// `access` gets the value. If it shows that the key is missing, `access` gets `None`. An edit is made if it needs
-    /// only this bucket.
+    /// only this bucket, which is the home bucket if that is given.
     #[inline(always)]
     pub(crate) fn access_bucket<'e>(
         &self,
         bucket: &mut Bucket,
         probe: Probe,
         key: &[u8],
-        is_home: bool,
+        home: Option<BucketIndex>,
         access: impl FnOnce(Option<ResidentValue<'_>>) -> Access<'e>,
     ) -> (Effect, BucketAccess<'e>) {
         let (found, accessed) = match probe {
@@ -378,7 +382,7 @@ impl<M: Memory> HashTable<M> {
         };
         match accessed {
             Access::Done(effect) => (effect, BucketAccess::Done),
-            Access::Edit(edit) if self.edit_bucket(bucket, found, key, is_home, &edit) => {
+            Access::Edit(edit) if self.edit_bucket(bucket, found, key, home, &edit) => {
                 (Effect::Changed, BucketAccess::Edited(edit))
             }
             Access::Edit(edit) => (Effect::Unchanged, BucketAccess::Left(found, edit)),
@@ -440,7 +444,7 @@ impl<M: Memory> HashTable<M> {
         let access_home = |line: &mut Line| {
             let bucket = Bucket::from_line_mut(line);
             let probe = self.probe(bucket, key, home);
-            let (effect, accessed) = self.access_bucket(bucket, probe, key, true, &mut access);
+            let (effect, accessed) = self.access_bucket(bucket, probe, key, Some(home.bucket), &mut access);
             (effect, (accessed, *bucket))
         };
         let at = home.bucket.pointer();
@@ -585,11 +589,6 @@ impl<M: Memory> HashTable<M> {
         if let Some(after) = after {
             self.note_expiry(after.milliseconds());
         }
-    }
-
-    /// Counts pairs that were inserted or removed.
-    pub(super) fn count_pairs(&self, difference: i64) {
-        self.pair_count.set(self.pair_count.get().wrapping_add_signed(difference));
     }
 
     /// Counts bytes of keys and values that were inserted or removed.

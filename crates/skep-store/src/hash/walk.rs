@@ -6,6 +6,8 @@
 //!                                     then return their keys; and again, up to the limits
 //! ```
 //!
+//! Groups of buckets without a pair are skipped, as far as their summary shows them (`used`).
+//!
 //! A step returns the keys of whole chains: those of the home buckets from `next` on. Its limits are compared after each
 //! chain.
 //!
@@ -13,6 +15,8 @@
 //! bucket. Edits move it within this chain, or between its bucket and a slab. Steps run between batches, when no edit is
 //! in flight. So a key that exists from the first step to the last is found by the step that returns the chain of its
 //! home bucket.
+//!
+//! A group that is skipped had no pair at a moment between the two, so the key was not in it.
 //!
 //! **What it costs.** A step reads at most [`STEP_BUCKETS_MAX`] home buckets and begins no further chain after
 //! [`STEP_SLABS_MAX`] slabs. Of a slab it reads the lines up to the end of the key.
@@ -23,10 +27,9 @@ use std::ops::Range;
 use super::bucket::{Bucket, Entry};
 use super::object;
 use super::table::{BucketIndex, HashTable};
+pub(super) use super::used::GROUP_BUCKETS;
 use crate::memory::{LINE_SIZE, Memory};
 
-/// Home buckets that are prefetched together.
-pub(super) const GROUP_BUCKETS: u32 = 64;
 /// Most home buckets of a step.
 pub const STEP_BUCKETS_MAX: u32 = 16 << 10;
 /// Slabs from which on a step ends.
@@ -46,7 +49,7 @@ pub struct WalkLimit {
 pub struct WalkStep {
     /// The home bucket with which the next step begins; `None` after the last one.
     pub next: Option<u32>,
-    /// Home buckets that were read.
+    /// Home buckets that were read, and lines of the summary of those that were skipped.
     pub buckets: u32,
     /// Slabs that were read.
     pub slabs: usize,
@@ -71,12 +74,20 @@ impl<M: Memory> HashTable<M> {
         if self.pair_count() == 0 {
             return WalkStep { next: None, buckets: 0, slabs: 0 };
         }
-        let begin = from.min(self.bucket_count());
-        let end = self.bucket_count().min(begin.saturating_add(STEP_BUCKETS_MAX));
-        let (mut next, mut slabs) = (begin, 0);
+        let (mut buckets, mut summary_words) = (0, 0);
+        let (mut next, mut slabs) = (from, 0);
         let mut is_complete = false;
-        while next < end && !is_complete {
-            self.read_group(group, next..end.min(next + GROUP_BUCKETS)).await;
+        while let Some(begin) = self.next_used(next, &mut summary_words) {
+            if is_complete || buckets >= STEP_BUCKETS_MAX {
+                return WalkStep { next: Some(begin), buckets: buckets + summary_lines(summary_words), slabs };
+            }
+            let group_end = self.bucket_count().min((begin / GROUP_BUCKETS + 1) * GROUP_BUCKETS);
+            let end = group_end.min(begin + (STEP_BUCKETS_MAX - buckets));
+            self.read_group(group, begin..end).await;
+            let is_whole = begin.is_multiple_of(GROUP_BUCKETS) && end == group_end;
+            if is_whole && group.iter().all(|(_, copy)| copy.used_slot_count() == 0) {
+                self.used.clear(begin);
+            }
             let mut copies = group.iter().peekable();
             while let Some((bucket, copy)) = copies.next() {
                 for (_, entry) in copy.entries() {
@@ -116,8 +127,17 @@ impl<M: Memory> HashTable<M> {
                     }
                 }
             }
+            buckets += next - begin;
         }
-        WalkStep { next: (next < self.bucket_count()).then_some(next), buckets: next - begin, slabs }
+        WalkStep { next: None, buckets: buckets + summary_lines(summary_words), slabs }
+    }
+
+    /// Returns the first home bucket from `from` on whose group may have pairs. Counts the words of the summary that it
+    /// skips.
+    fn next_used(&self, from: u32, words: &mut usize) -> Option<u32> {
+        let (next, count) = self.used.next(from);
+        *words += count.saturating_sub(1);
+        next.filter(|next| *next < self.bucket_count())
     }
 
     /// Copies the chains of these home buckets, and prefetches the slabs to which they point.
@@ -144,4 +164,9 @@ impl<M: Memory> HashTable<M> {
             }
         }
     }
+}
+
+/// Returns the lines that have this number of words.
+fn summary_lines(words: usize) -> u32 {
+    (words * size_of::<u64>() / LINE_SIZE) as u32
 }

@@ -373,9 +373,10 @@ impl<'a, M: Memory> Batch<'a, M> {
                 continue;
             }
             let bucket = Bucket::from_line_mut(lines.line(at));
-            let is_home = at == home.bucket.pointer();
+            let home_bucket = (at == home.bucket.pointer()).then_some(home.bucket);
             let access = |value: Option<ResidentValue<'_>>| self.access(queue, first, value, replies);
-            let (effect, accessed) = self.table.access_bucket(bucket, Probe::Pair(pair), request.key, is_home, access);
+            let (effect, accessed) =
+                self.table.access_bucket(bucket, Probe::Pair(pair), request.key, home_bucket, access);
             lines.note(at.span(LINE_SIZE), effect);
             match accessed {
                 BucketAccess::Done => {}
