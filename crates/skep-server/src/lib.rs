@@ -147,7 +147,9 @@ impl Server {
         for shard in 0..usize::from(settings.shards) {
             let seed = opened.as_ref().and_then(|opened| opened.secret_seed(shard, settings.shards.into()));
             let table = settings.store(seed.unwrap_or_else(random_number));
-            let processor = steps.reserve(|| Processor::new(&table), StartError::HashMemory)?;
+            // With another number of shards before, one of them may get the keys of all.
+            let spare = if opened.is_some() { settings.memory } else { 0 };
+            let processor = steps.reserve(|| Processor::with_spare(&table, spare), StartError::HashMemory)?;
             tables.push(table);
             let cache = match settings.cache(random_number()) {
                 Some(settings) => Some(steps.reserve(|| Cache::new(&settings), StartError::CacheMemory)?),

@@ -34,7 +34,7 @@ pub fn recover_store(
     };
     let opened = Opened::new(path)?;
     let table = Settings { seed: opened.secret_seed(0, 1).unwrap_or(settings.seed), ..settings.clone() };
-    let mut processor = Processor::new(&table).map_err(RecoveryError::Memory)?;
+    let mut processor = Processor::with_spare(&table, settings.memory).map_err(RecoveryError::Memory)?;
     let stores = (vec![&mut processor], &[table][..]);
     let recovered = recover(opened, &server, log, stores, None, random_number, &Progress::default())?;
     Ok((processor, recovered))

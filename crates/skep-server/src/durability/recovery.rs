@@ -90,11 +90,11 @@ pub enum RecoveryError {
     DoesNotFit(OperationError),
     /// The hash space has no room.
     #[error(
-        "the keys of the hash space need at least {missing} bytes more than a shard has for them: start with --memory of \
+        "the keys of the hash space need at least {missing} bytes more than it has for them: start with --memory of \
          {memory} bytes or more; no file was changed"
     )]
     HashSpaceDoesNotFit {
-        /// Bytes of slab memory that the shard lacks that lacks most.
+        /// Bytes of slab memory that are missing.
         missing: u64,
         /// Bytes of memory with which the keys fit, about.
         memory: u64,

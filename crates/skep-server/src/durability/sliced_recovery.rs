@@ -22,6 +22,9 @@
 //!    this: `skep_store`, `hash/slab/spare.rs`. As much memory is not given out until keys are deleted. So the store takes
 //!    no more at the next start either.
 //!
+//! With another number of shards, a shard may have more keys than its part of the memory. It takes spare memory too, as far as
+//! other shards have left theirs.
+//!
 //! **What it costs.** The snapshot and the log are read once for each slice. A scratch store has a quarter of the memory of
 //! its store for slabs, about twice what the keys of a slice take. If they take more, because values are large or keys have
 //! many short-lived values, the slice is read again with more memory.
@@ -43,7 +46,9 @@ use super::recovery::{RecoveryError, Replay, Store, Stores, read_snapshot};
 /// Parts of the hash range. The directory is read once for each.
 const SLICES: u64 = 8;
 /// Slab memory of a scratch store, in quarters of the memory of its store: the first that is enough for the slice.
-const SCRATCH_QUARTERS: [u64; 3] = [1, 4, 16];
+const SCRATCH_QUARTERS: [u64; 4] = [1, 4, 16, 64];
+/// All stores together may take one in this many bytes more than their memory.
+const SPARE_PART: u64 = 16;
 
 /// The keys of a pass over the directory.
 pub(super) struct Slice {
@@ -94,28 +99,35 @@ impl Source<'_> {
             store.processor.begin_packing();
         });
         (0..SLICES).try_for_each(|number| self.recover_slice(stores, number))?;
-        let (mut debt, mut missing) = (0, 0_u64);
+        let (mut debt, mut missing, mut free) = (0, 0, 0);
         stores.each(|store| {
+            free += store.processor.statistics().slab_free_bytes;
             debt += store.processor.end_packing();
-            missing = missing.max(store.missing);
+            missing += store.missing;
         });
-        if missing > 0 {
-            return Err(self.lacking(missing));
+        // A shard may take what others have left: keys may be divided less evenly than among other shards before.
+        let beyond = (debt + missing).saturating_sub(free);
+        if missing > 0 || beyond > self.memory() / SPARE_PART {
+            return Err(self.lacking(beyond.max(missing)));
         }
         if debt > 0 {
             tracing::info!(
-                "the keys take {debt} bytes beyond --memory: writes that need memory are refused until as much is deleted"
+                "the keys take {debt} bytes beyond the memory of their shards: writes there that need memory are refused \
+                 until as much is deleted"
             );
         }
         Ok(())
     }
 
-    /// Returns the error of a store that lacks these bytes for slabs.
+    fn memory(&self) -> u64 {
+        self.tables.iter().map(|table| table.memory).sum()
+    }
+
+    /// Returns the error of stores that lack these bytes for slabs.
     fn lacking(&self, missing: u64) -> RecoveryError {
-        let memory: u64 = self.tables.iter().map(|table| table.memory).sum();
         let slab_part = 1.0 - self.tables[0].hash_index_ratio;
-        let more = missing as f64 * self.tables.len() as f64 / slab_part.max(1.0 / 16.0);
-        RecoveryError::HashSpaceDoesNotFit { missing, memory: (memory + more as u64).next_multiple_of(1 << 20) }
+        let more = missing as f64 / slab_part.max(1.0 / 16.0);
+        RecoveryError::HashSpaceDoesNotFit { missing, memory: (self.memory() + more as u64).next_multiple_of(1 << 20) }
     }
 
     fn recover_slice(&self, stores: &Stores<'_>, number: u64) -> Result<(), RecoveryError> {
@@ -135,8 +147,8 @@ impl Source<'_> {
                 error => return error,
             }
         }
-        // The keys of the slice alone take several times the memory.
-        Err(self.lacking(self.tables[0].memory * SLICES))
+        // The keys of the slice alone take many times the memory.
+        Err(self.lacking(self.memory() * SLICES))
     }
 
     fn replay_slice(

@@ -114,12 +114,16 @@ pub struct Statistics {
 }
 
 impl Processor<LocalMemory> {
-    /// The spare address space of a store, as a part of its memory: see [`Processor::begin_packing`].
-    pub const SPARE_PART: u64 = 16;
-
     /// Returns an empty store in a new region, which is reserved but not touched.
     pub fn new(settings: &Settings) -> Result<Self, RegionError> {
-        let memory = LocalMemory::with_spare(settings.memory, settings.memory / Self::SPARE_PART)?;
+        Self::with_spare(settings, 0)
+    }
+
+    /// Returns an empty store, whose region has spare address space for [`Processor::begin_packing`]: this number of bytes, or
+    /// as many as pointers reach and the system grants.
+    pub fn with_spare(settings: &Settings, spare: u64) -> Result<Self, RegionError> {
+        let reserve = |spare| LocalMemory::with_spare(settings.memory, spare);
+        let memory = reserve(spare).or_else(|_| reserve(spare / 16)).or_else(|_| reserve(0))?;
         let end = memory.size_with_spare();
         Ok(Self::of(HashTable::with_spare(memory, settings, end)?))
     }

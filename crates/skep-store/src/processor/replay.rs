@@ -39,8 +39,7 @@ impl<M: Memory> Processor<M> {
         outcome
     }
 
-    /// Removes all pairs at once. From now on, puts that find no memory take spare memory: a sixteenth of the memory, of which
-    /// no page is touched before. So pairs that have fitted this memory fit it in any order.
+    /// Removes all pairs at once. From now on, puts that find no memory take spare memory, of which no page is touched before. So pairs that have fitted this memory fit it in any order.
     pub fn begin_packing(&mut self) {
         self.flush();
         while self.flush_step() {}
