@@ -14,7 +14,7 @@
 
 use crate::limits::OPERATION_WORK;
 
-/// The work that is left, in bytes touched.
+/// The work that was done and that may be done, in bytes touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     limit: usize,
@@ -45,12 +45,6 @@ impl Account {
         self.spent >= self.limit
     }
 
-    /// Returns the bytes that are left.
-    #[inline]
-    pub(crate) fn left(&self) -> usize {
-        self.limit.saturating_sub(self.spent)
-    }
-
     /// Returns the bytes that were spent. The last operation may have exceeded the limit.
     #[inline]
     pub(crate) fn spent(&self) -> usize {
@@ -75,10 +69,9 @@ mod tests {
         account.spend_operations(2, 0);
         account.spend(OPERATION_WORK - 1);
         assert!(!account.is_spent());
-        assert_eq!(account.left(), 1);
         account.spend_operations(1, 1 << 20);
         assert!(account.is_spent());
-        assert_eq!((account.left(), account.spent()), (0, 4 * OPERATION_WORK - 1 + (1 << 20)));
+        assert_eq!(account.spent(), 4 * OPERATION_WORK - 1 + (1 << 20));
     }
 
     #[test]
@@ -86,7 +79,7 @@ mod tests {
         let mut account = Account::new(1);
         account.spend(usize::MAX);
         account.spend_operations(usize::MAX, usize::MAX);
-        assert_eq!((account.is_spent(), account.left(), account.spent()), (true, 0, usize::MAX));
+        assert_eq!((account.is_spent(), account.spent()), (true, usize::MAX));
         assert!(Account::new(0).is_spent());
     }
 }

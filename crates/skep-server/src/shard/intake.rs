@@ -105,7 +105,7 @@ impl Shard {
             match received {
                 Ok(datagram) => {
                     let (peer, local) = datagram.addresses();
-                    self.account.spend_operations(1, CLIENT_WORK);
+                    self.account.spend_operations(1, CLIENT_WORK + datagram.size());
                     let number = shared.enter_datagram(peer, local);
                     let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(&shared.settings));
                     self.metrics().memcached.add(Count::Datagrams);

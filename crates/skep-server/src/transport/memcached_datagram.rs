@@ -138,6 +138,11 @@ impl MemcachedDatagram {
         (self.peer, self.local)
     }
 
+    /// Returns the bytes of the request.
+    pub(crate) fn size(&self) -> usize {
+        self.request.len()
+    }
+
     /// Reads the request, and then its end.
     pub(super) fn read(&self, buffer: &mut [u8]) -> usize {
         let rest = &self.request[self.read.get()..];
