@@ -212,8 +212,19 @@ pub(crate) const ISOLATED_OPERATIONS_MAX: usize = 1 << 18;
 pub(crate) const ISOLATED_READS_MAX: usize = ISOLATED_IN_TURN_MAX;
 /// Bytes of the commands of a transaction: as many as a request may have.
 pub(crate) const TRANSACTION_SIZE_MAX: usize = 16 << 20;
-/// Bytes of replies after which a command that reads or deletes is continued later, and a transaction refuses its other
-/// commands. The reserve of a shard covers them.
+/// Work of a transaction, and of any other command that is executed whole, in bytes touched: its shards execute nothing
+/// else for some 100 ms. A transaction of [`ISOLATED_OPERATIONS_MAX`] small operations, whose keys are looked up before,
+/// takes less.
+pub(crate) const TRANSACTION_WORK_MAX: usize = 512 << 20;
+/// Bytes of a reply that is a number or a status.
+pub(crate) const SHORT_REPLY_SIZE: usize = 24;
+/// Bytes of the error messages of a transaction. Of the errors after them, only the codes are sent.
+pub(crate) const ERRORS_SIZE_MAX: usize = 256 << 10;
+/// A transaction may have replies of all memory that one connection may ever hold, except for one in this many parts.
+pub(crate) const ONE_MAX_PART: usize = 4;
+/// Bytes of converted operands of a transaction from which on those commands are executed that are decoded.
+pub(crate) const OPERANDS_SIZE_KEPT: usize = 256 << 10;
+/// Bytes of replies after which a command that reads or deletes is continued later. The reserve of a shard covers them.
 pub(crate) const ISOLATED_REPLY_MAX: usize = 4 << 20;
 /// Commands with short replies, of about 20 bytes each, whose replies are short together too.
 pub(crate) const SHORT_REPLIES_MAX: usize = 100;
@@ -442,6 +453,8 @@ const _: () = {
     );
     assert!(DRAIN_TIME.as_millis() <= FLUSH_TIME.as_millis() && TICK.as_millis() <= DRAIN_TIME.as_millis());
     // A step of an isolated command is a part of a turn, and the reserve covers its replies.
+    // Each operation, the look-up of its key before, its arguments, and two passes over all of them.
+    assert!(ISOLATED_OPERATIONS_MAX * 3 * OPERATION_WORK + 8 * TRANSACTION_SIZE_MAX <= 2 * TRANSACTION_WORK_MAX);
     assert!(WATCHED_KEYS_MAX <= ISOLATED_OPERATIONS_MAX && ISOLATED_PART_MAX <= ISOLATED_IN_TURN_MAX);
     assert!(ISOLATED_REPLY_MAX <= SHARD_RESERVE && TRANSACTION_PART_MAX <= ISOLATED_PART_MAX);
     assert!(FORWARDED_RETRIES_PART > 1 && FORWARDED_RETRIES_PART <= FORWARDED_BATCHES_MIN);

@@ -15,6 +15,7 @@
 //! The requests of a batch borrow from the input buffers of all connections that take part and from the forwarded
 //! batches of other shards, so nothing of these changes between `gather` and the end of `execute`.
 
+mod beside_hold;
 mod command_turn;
 mod datagrams;
 #[cfg(test)]
@@ -159,6 +160,8 @@ pub(crate) struct Shard {
     polled: Polled,
     /// Connections that may have something to do.
     ready: VecDeque<Token>,
+    /// Connections that wait until the shard may use its store again.
+    aside: VecDeque<Token>,
     /// Connections whose operations were deferred although no earlier operation of the batch was executed.
     stuck: VecDeque<Token>,
     /// Connections whose next operations belong to another shard, when there was no slot for a batch to it, by that shard.
@@ -284,6 +287,7 @@ impl Shard {
             connections: Connections::default(),
             polled: Polled::new(now),
             ready: VecDeque::new(),
+            aside: VecDeque::new(),
             stuck: VecDeque::new(),
             slotless: vec![VecDeque::new(); peer_count],
             waiting_visits: vec![VecDeque::new(); peer_count],
@@ -393,9 +397,11 @@ impl Shard {
             self.lend(stores);
         }
         let has_replied = !self.replied.is_empty();
-        if self.holds.is_held() || self.waits_for_log {
+        if self.waits_for_log || self.holds.is_held() {
+            let has_replied = has_replied || !self.waits_for_log && self.serve_beside_hold(stores, now);
             return has_served || has_replied;
         }
+        self.end_aside();
         let worked = self.has_work() || self.may_retry(now);
         if worked {
             self.turns += 1;
@@ -423,9 +429,10 @@ impl Shard {
             return true;
         }
         if self.holds.is_held() {
-            return false;
+            return !self.ready.is_empty() || !self.postponed.is_empty();
         }
-        let has_connections = [&self.ready, &self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
+        let has_connections =
+            [&self.ready, &self.aside, &self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
         let has_requests = !self.inbox.is_empty() || !self.visitors.is_empty();
         has_connections || has_requests || self.has_more_replies || self.may_forward()
     }

@@ -19,7 +19,7 @@ use crate::resp_batch::RespBatch;
 use crate::resp_command::Context;
 use crate::shard::Bounds;
 use crate::spaces::{SpaceReplies, Spaces};
-use crate::transaction::{ShardSet, Step};
+use crate::transaction::{ReplyRoom, ShardSet, Step};
 use crate::unix_time::UnixTime;
 
 impl Connection {
@@ -107,6 +107,11 @@ impl Connection {
     /// Returns true if operations are to be submitted.
     pub(crate) fn wants_submission(&self) -> bool {
         self.life != super::Life::Closed && !self.is_starved() && self.queue.wants_submission()
+    }
+
+    /// Returns true if its next command needs a store.
+    pub(crate) fn needs_store(&self) -> bool {
+        self.awaits_replies() || matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_next_isolated())
     }
 
     /// Returns the number of operations that may be submitted, if the connection's part of the window is `share`.
@@ -243,11 +248,15 @@ impl Connection {
         output: &mut Vec<u8>,
         bounds: &mut Bounds<'_, '_>,
         context: &mut Context<'_>,
-        partition: &Partition,
+        (partition, shard_budget): (&Partition, &ShardBudget),
         now: Instant,
     ) -> Result<(), Step> {
+        let room = ReplyRoom::of(shard_budget, self.held(), false);
         let ParsedBatch::Resp(parsed) = &mut self.parsed else { unreachable!("only RESP has isolated commands") };
-        let done = parsed.run_isolated(self.input.bytes(), output, bounds, context, partition, now);
+        let done = parsed.run_isolated(self.input.bytes(), output, bounds, context, (partition, room), now);
+        if done == Err(Step::Room) {
+            self.starve();
+        }
         if context.closing {
             self.life.end_requests();
         }

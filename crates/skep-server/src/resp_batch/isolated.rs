@@ -12,7 +12,7 @@ use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, NOT_IN_TRANSACTION, shards_of_key, wire_error};
 use crate::shard::Bounds;
-use crate::transaction::{Environment, Isolated, Multi, ShardSet, Step, TooLong};
+use crate::transaction::{Environment, Isolated, Multi, ReplyRoom, ShardSet, Step, TooLong};
 
 impl RespBatch {
     /// Returns the shards that the next command involves, if that is an isolated one and its turn has come. If it has begun,
@@ -49,6 +49,11 @@ impl RespBatch {
     #[inline]
     pub(crate) fn has_isolated(&self) -> bool {
         self.has_isolated
+    }
+
+    /// Returns true if the next command is isolated.
+    pub(crate) fn is_next_isolated(&self) -> bool {
+        self.commands.get(self.command).is_some_and(|command| command.action.is_isolated())
     }
 
     /// Returns true if an isolated command has begun, and the shards that it involves must be held until it is done.
@@ -120,7 +125,7 @@ impl RespBatch {
         output: &mut Vec<u8>,
         bounds: &mut Bounds<'_, '_>,
         context: &mut Context<'_>,
-        partition: &Partition,
+        (partition, room): (&Partition, ReplyRoom),
         now: Instant,
     ) -> Result<(), Step> {
         // It may have waited for other shards.
@@ -135,9 +140,11 @@ impl RespBatch {
             context,
             watched: &mut self.watched,
             spaces: self.spaces,
+            room,
             now,
             left: bounds.left,
             executed: 0,
+            touched: 0,
         };
         let arguments = command.arguments(input, &self.arguments);
         let parts = (arguments, self.operands.bytes(), command.space);
@@ -148,6 +155,9 @@ impl RespBatch {
         let metrics = context.shared.metrics(shard);
         metrics.operations.add(executed as u64);
         self.is_blocked = matches!(done, Err(Step::Wait | Step::More));
+        if done == Err(Step::Room) {
+            (self.run, self.next_shards) = (None, None);
+        }
         let space = done?;
         if let Isolated::Exec(queue) = isolated
             && queue.selects()

@@ -9,7 +9,7 @@ use crate::transaction::ShardSet;
 
 impl CommandName {
     /// Returns the indexes of the arguments that are keys. The number of arguments has been checked against the table.
-    fn key_indexes(self, arguments: Arguments<'_>) -> impl Iterator<Item = usize> {
+    pub(crate) fn key_indexes(self, arguments: Arguments<'_>) -> impl Iterator<Item = usize> {
         let (mut first, last, mut step) = self.info().keys;
         let mut end = if last < 0 { arguments.count() as i64 + last } else { last };
         if self == CommandName::MSetEx {

@@ -9,6 +9,7 @@
 
 mod admin_command;
 mod bit_command;
+mod bound;
 mod client_command;
 mod client_filter;
 mod command_command;
@@ -46,6 +47,7 @@ pub(crate) mod table;
 mod vector_command;
 mod work;
 
+pub(crate) use bound::{Bound, Extent, Extents, Lengths};
 pub(crate) use context::Context;
 pub(crate) use key_command::KeyCommand;
 pub(crate) use keys::shards_of_key;

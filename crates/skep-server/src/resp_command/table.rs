@@ -270,6 +270,11 @@ impl CommandName {
         None
     }
 
+    /// Returns the name in small letters.
+    pub(crate) fn text(self) -> &'static str {
+        self.info().name
+    }
+
     /// Returns true if the command may change keys.
     pub(crate) fn writes(self) -> bool {
         self.info().has("write")

@@ -13,8 +13,12 @@
 //!    the shards one after another in ascending order, its own one too: it asks an owner and waits for the store
 //!    ([`ShardPart`]).
 //! 3. An owner lends its store at the end of a turn, to those that asked in their order, and once in a turn. Until the store
-//!    is back it executes nothing, but polls, receives and sleeps as ever.
-//! 4. The holder runs the commands, and gives the stores back.
+//!    is back it executes nothing on stores.
+//! 4. The holder runs the commands, and gives the stores back. If the commands are more than the work of a turn, it gives
+//!    them back between two commands, and the connections that are left wait for another hold. So a hold lasts as long as
+//!    a turn and one command, which is bounded (`transaction/forecast.rs`).
+//! 5. A shard without its store, or whose command has begun, serves all that needs no store (`beside_hold.rs`): the
+//!    replies that the server makes itself, such as those to `PING`, `INFO`, `CLIENT KILL` and `SHUTDOWN`.
 //!
 //! Holds never wait for each other in a circle. A hold that waits for shard n has all of its shards below n, and none from n
 //! on. So of all holds that have a shard, the one whose highest shard is the highest waits for a shard that no hold has, or
@@ -111,7 +115,7 @@ pub(crate) struct Bounds<'b, 's> {
     pub(crate) executed: usize,
     /// Commands that may be entered in the slow log in this turn.
     pub(crate) slow_room: usize,
-    /// A command has begun that is not done: no other one begins in this turn.
+    /// No other command begins in this turn: one has begun that is not done, or was done after several turns.
     pub(crate) is_over: bool,
 }
 
@@ -133,7 +137,7 @@ impl Holds {
         }
     }
 
-    /// Returns true if this shard executes nothing, except a command that holds it.
+    /// Returns true if this shard executes nothing on stores, except a command that holds it.
     pub(super) fn is_held(&self) -> bool {
         self.is_lent || self.own_run.is_some() || self.hold.as_ref().is_some_and(|hold| hold.has_own)
     }
@@ -432,18 +436,19 @@ pub(super) fn run(
         if bounds.left == 0 && !connection.is_blocked() || bounds.is_over {
             return (Isolation::Later, count);
         }
-        let executed = bounds.executed;
+        let (executed, has_waited) = (bounds.executed, connection.is_blocked());
         if let Some(error) = connection.isolated_refusal(refusal) {
             connection.refuse_isolated(error, output, context);
         } else {
-            let done = connection.run_isolated(output, bounds, context, partition, now);
+            let done = connection.run_isolated(output, bounds, context, (partition, shard_budget), now);
             // Others may see the metrics a little later.
             if connection.reads_statistics() {
                 bounds.stores.publish(context.shared);
             }
             match done {
-                Ok(()) => {}
-                Err(Step::Pause) => return (Isolation::Later, count),
+                // It has had the stores for several turns: others have theirs before the next command.
+                Ok(()) => bounds.is_over |= has_waited,
+                Err(Step::Pause | Step::Room) => return (Isolation::Later, count),
                 #[cfg(test)]
                 Err(_) if bounds.stores.is_broken => return (Isolation::Later, count),
                 Err(step) => return (Isolation::Blocked(step), count),

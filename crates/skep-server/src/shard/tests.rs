@@ -26,6 +26,7 @@ use crate::transport::Transport;
 use crate::transport::tcp::Tcp;
 use crate::unix_time::{SharedClock, read_clocks};
 
+mod admission;
 mod flushes;
 mod forwarded_batches;
 mod isolated_commands;

@@ -143,7 +143,7 @@ impl Shard {
 
     /// Reads and decodes a connection and adds it to the batch. Spends the work, also that of its operations. Returns the
     /// number of operations for which it counts.
-    fn take_on(&mut self, token: Token, now: Instant) -> usize {
+    pub(super) fn take_on(&mut self, token: Token, now: Instant) -> usize {
         let share = self.window.share();
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
         let needs_password = self.parts.shared.access.needs_password();
@@ -317,7 +317,7 @@ impl Shard {
 
     /// Writes the replies of the batch, and puts connections that can continue into the queue. `has_progress` says that
     /// an operation before those of the connections was executed.
-    fn reply_to_connections(&mut self, mut has_progress: bool, stores: &mut Stores<'_>, now: Instant) {
+    pub(super) fn reply_to_connections(&mut self, mut has_progress: bool, stores: &mut Stores<'_>, now: Instant) {
         let shared = self.parts.shared.clone();
         let metrics = shared.metrics(usize::from(self.parts.index));
         let share = self.window.share();

@@ -35,7 +35,7 @@ use crate::limits::{ENCODED_MAX, TURN_SIZE_MAX};
 use crate::memory_budget::MemoryBudget;
 use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
-use crate::transaction::{ShardSet, Step};
+use crate::transaction::{ReplyRoom, ShardSet, Step};
 use crate::unix_time::UnixTime;
 
 /// The commands of a connection that visit another shard.
@@ -242,6 +242,7 @@ impl Shard {
         let refusal = if is_late { Refusal::Late } else { self.write_refusal };
         let has_begun = visit.parsed.has_begun_isolated();
         let has_room = self.shard_budget.has_room_for_large_replies();
+        let room = ReplyRoom::of(&self.shard_budget, 0, true);
         let is_refused = visit.parsed.isolated_refusal(refusal).is_some();
         if !has_begun && !is_refused && !has_room && !visit.parsed.is_next_reply_short() {
             *shortage = Some(Shortage::Replies);
@@ -255,7 +256,7 @@ impl Shard {
         let Visit { parsed, input, .. } = visit;
         let mut step = None;
         loop {
-            let has_begun = parsed.has_begun_isolated();
+            let (has_begun, has_waited) = (parsed.has_begun_isolated(), parsed.is_blocked());
             if !has_begun && parsed.is_isolated_paused(&mut context) {
                 break;
             }
@@ -263,16 +264,19 @@ impl Shard {
                 parsed.refuse_isolated(error, encoded, &mut context);
                 Ok(())
             } else {
-                parsed.run_isolated(input.bytes(), encoded, bounds, &mut context, partition, now)
+                parsed.run_isolated(input.bytes(), encoded, bounds, &mut context, (partition, room), now)
             };
             visit.commands += 1;
             if let Err(why) = done {
-                step = Some(why).filter(|step| *step != Step::Pause);
+                if why == Step::Room {
+                    *shortage = Some(Shortage::Replies);
+                }
+                step = Some(why).filter(|step| !matches!(step, Step::Pause | Step::Room));
                 break;
             }
             let has_next = parsed.isolated_shards(partition, input.bytes()) == Some(own);
             let may_continue = has_next && (has_room || parsed.is_next_reply_short());
-            if !may_continue || context.closing || bounds.left <= 1 || encoded.len() >= ENCODED_MAX {
+            if !may_continue || has_waited || context.closing || bounds.left <= 1 || encoded.len() >= ENCODED_MAX {
                 break;
             }
         }

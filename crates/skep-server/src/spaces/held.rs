@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use skep_core::operation::Request;
+use skep_core::operation::{KEY_SIZE_MAX, Request};
 use skep_store::cache::Cache;
 use skep_store::ordered::{OwnerRun, Session};
 use skep_store::processor::{Processor, Replies, Statistics};
@@ -12,6 +12,7 @@ use skep_wire::partition::Partition;
 
 use super::{Executed, List, Space, SpaceRequests, Stores, recycle};
 use crate::keyspace::{KeyspaceReplies, KeyspaceRequest};
+use crate::resp_command::Extent;
 use crate::shared::Shared;
 use crate::transaction::{WatchTable, Window};
 
@@ -27,6 +28,9 @@ pub(crate) struct ShardPart {
     /// The expired keys that its shard had removed from the ordered store when it lent the part.
     pub(super) expired_in_order: u64,
 }
+
+/// Bytes of the smallest slab.
+const SLAB_SIZE_MIN: usize = 32;
 
 /// The store of an operation of an isolated command: the space, and the shard if the space is divided.
 pub(super) type Route = (List, u16);
@@ -76,6 +80,27 @@ impl Stores<'_> {
         for (shard, part) in self.lent_parts() {
             publish(shard, part, part.expired_in_order);
         }
+    }
+
+    /// Returns the extents of the hash space, of the shards that the shard has, and of the ordered space.
+    pub(crate) fn extents(&self) -> (Extent, Extent) {
+        let mut hash = Extent::default();
+        let parts = self.own_part.iter().chain(self.lent_parts().map(|(_, part)| part));
+        for statistics in parts.map(|part| part.processor.statistics()) {
+            let used = statistics.memory_bytes - statistics.index_bytes.min(statistics.memory_bytes);
+            let pairs = statistics.pairs as usize;
+            hash.pairs += pairs;
+            hash.slabs += pairs.min((used - statistics.slab_free_bytes.min(used)) as usize / SLAB_SIZE_MIN);
+            hash.key_bytes += (pairs * KEY_SIZE_MAX).min(statistics.pair_bytes as usize);
+            hash.index_bytes += statistics.index_bytes as usize;
+            hash.expiring += statistics.expiring as usize;
+        }
+        let ordered = self.shared.and_then(|shared| shared.ordered.as_ref()).map_or(Extent::default(), |store| {
+            let (pairs, used_bytes) = (store.pair_count() as usize, store.statistics().space.used_bytes as usize);
+            let key_bytes = (pairs * KEY_SIZE_MAX).min(used_bytes);
+            Extent { pairs, slabs: pairs, key_bytes, index_bytes: 0, expiring: store.expiring_count() as usize }
+        });
+        (hash, ordered)
     }
 
     fn expired_in_order(&self) -> u64 {

@@ -5,12 +5,14 @@
 
 use skep_core::operation::Reply;
 use skep_wire::native::Response;
-use skep_wire::resp::ReplyWriter;
 
 use super::Queue;
-use super::run::{Course, Environment, Step, count_error, keys, step, too_much};
+use super::run::{Course, Environment, Step, count_error, keys, step};
 use crate::keyspace::KeyspaceRequest;
-use crate::limits::{ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, KEYSPACE_STEP_WORK, TRANSACTION_PART_MAX};
+use crate::limits::{
+    ERRORS_SIZE_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, KEYSPACE_STEP_WORK, OPERANDS_SIZE_KEPT, SHORT_REPLY_SIZE,
+    TRANSACTION_PART_MAX,
+};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, CommandRequest, Operands, Progress, Session};
 use crate::spaces::Space;
@@ -26,8 +28,8 @@ pub(super) struct Transaction {
     /// A command that was decoded, and is not executed together with these.
     after: Option<Item>,
     operands: Operands,
-    /// Bytes of replies.
-    written: usize,
+    /// Bytes of error messages.
+    errors_size: usize,
 }
 
 /// A command of a transaction.
@@ -47,7 +49,7 @@ impl Transaction {
             items: Vec::with_capacity(count.min(TRANSACTION_PART_MAX)),
             after: None,
             operands: Operands::default(),
-            written: 0,
+            errors_size: 0,
         }
     }
 
@@ -72,8 +74,11 @@ impl Transaction {
             return true;
         }
         self.operands.clear(0);
-        while self.decoded < queue.len() && self.items.len() < TRANSACTION_PART_MAX {
-            let index = self.decoded;
+        while self.decoded < queue.len()
+            && self.items.len() < TRANSACTION_PART_MAX
+            && self.operands.bytes().len() < OPERANDS_SIZE_KEPT
+        {
+            let (index, before) = (self.decoded, self.operands.bytes().len());
             self.decoded += 1;
             let arguments = queue.arguments(index);
             let time = environment.context.time;
@@ -84,6 +89,8 @@ impl Transaction {
             let refusal = if is_ready { None } else { self.operands.convert(arguments, u32::MAX as usize).err() };
             let refusal = refusal.or_else(|| refusal_in_transaction(&action, arguments));
             let item = Item { index, space: self.space, action: refusal.map_or(action, Action::Refuse) };
+            environment.left =
+                environment.left.saturating_sub((self.operands.bytes().len() - before) / ISOLATED_WORK_SIZE);
             let is_single = item.is_single_operation();
             if !is_single && !self.items.is_empty() {
                 self.after = Some(item);
@@ -106,21 +113,14 @@ impl Transaction {
         environment: &mut Environment<'_, '_, '_>,
     ) -> Result<(), Step> {
         let before = output.len();
-        let is_too_much = self.written >= ISOLATED_REPLY_MAX;
-        let Transaction { items, operands, .. } = self;
+        let Transaction { items, operands, errors_size, .. } = self;
         let item = &items[0];
         let arguments = queue.arguments(item.index);
         let parts = (arguments, operands.bytes(), item.space);
         let version = session.version;
         let done = match &item.action {
             Action::Keys(..) if item.is_single_operation() => {
-                single_operations(queue, items, course, operands, is_too_much, (output, session), environment)
-            }
-            _ if is_too_much && !course.window.is_open() => {
-                too_much(1, 0, &mut ReplyWriter::new(output, version));
-                environment.context.executed = None;
-                environment.context.count_error(&output[before..]);
-                Ok(())
+                single_operations(queue, items, course, (operands, errors_size), (output, session), environment)
             }
             Action::Keys(name, command) => {
                 let done = keys(command, course, parts, false, (output, version), environment);
@@ -146,7 +146,9 @@ impl Transaction {
                 done
             }
         };
-        self.written += output.len() - before;
+        if !course.is_reply_begun {
+            cut_error(before, output, errors_size);
+        }
         if session.replies.is_silent() {
             output.truncate(before);
         }
@@ -216,6 +218,7 @@ fn keyspace(
         let work = environment.context.account.spent() - before;
         environment.left = environment.left.saturating_sub(work / ISOLATED_WORK_SIZE);
         environment.executed += executed.operations;
+        environment.touched += executed.bytes.max(work);
         if executed.operations == 0 {
             *is_reply_begun |= output.len() > begin;
             return Err(Step::Wait);
@@ -231,8 +234,7 @@ fn single_operations(
     queue: &Queue,
     items: &[Item],
     course: &mut Course,
-    operands: &Operands,
-    is_too_much: bool,
+    (operands, errors_size): (&Operands, &mut usize),
     (output, session): (&mut Vec<u8>, &mut Session),
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
@@ -241,36 +243,42 @@ fn single_operations(
         window.begin(items.len());
     }
     while window.next().is_some() {
-        let is_too_much = is_too_much || course.written >= ISOLATED_REPLY_MAX;
-        if !is_too_much {
-            environment.execute(window, |index| {
-                let Item { index, space, action } = &items[index];
-                match action.request(queue.arguments(*index), operands.bytes(), 0, None) {
-                    CommandRequest::Key(request) => (*space, request),
-                    CommandRequest::Keyspace(..) => unreachable!("the commands are on keys"),
-                }
-            })?;
-        }
-        let before = output.len();
+        environment.execute(window, |index| {
+            let Item { index, space, action } = &items[index];
+            match action.request(queue.arguments(*index), operands.bytes(), 0, None) {
+                CommandRequest::Key(request) => (*space, request),
+                CommandRequest::Keyspace(..) => unreachable!("the commands are on keys"),
+            }
+        })?;
         while let Some((index, response)) = window.next() {
             let Item { index, action, .. } = &items[index];
             let begin = output.len();
-            match response {
-                Some(response) => reply(action, queue.arguments(*index), response, (output, session), environment),
-                None if is_too_much => {
-                    too_much(1, 0, &mut ReplyWriter::new(output, session.version));
-                    environment.context.executed = None;
-                }
-                None => break,
-            }
+            let Some(response) = response else { break };
+            reply(action, queue.arguments(*index), response, (output, session), environment);
             if output.get(begin) == Some(&b'-') {
                 environment.context.count_error(&output[begin..]);
+                cut_error(begin, output, errors_size);
             }
             window.advance();
         }
-        course.written += output.len() - before;
     }
     Ok(())
+}
+
+/// Cuts an error at its code, such as `OOM`, if there are many of them: the forecast of the replies counts the code only.
+fn cut_error(begin: usize, output: &mut Vec<u8>, errors_size: &mut usize) {
+    if output.get(begin) != Some(&b'-') {
+        return;
+    }
+    let code = output[begin..].iter().position(|byte| *byte == b' ');
+    if let Some(code) =
+        code.filter(|code| *errors_size + output.len() - begin > ERRORS_SIZE_MAX && code + 2 <= SHORT_REPLY_SIZE)
+    {
+        output.truncate(begin + code);
+        output.extend_from_slice(b"\r\n");
+    } else {
+        *errors_size += output.len() - begin;
+    }
 }
 
 /// Writes the reply of a command that is one operation.

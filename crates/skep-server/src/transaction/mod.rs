@@ -16,11 +16,14 @@
 //! 4. Otherwise the shard borrows the stores of other shards (`shard/hold.rs`): an owner lends its part of the hash space
 //!    as an object, so nothing else can be executed on it until it is back. A command on the ordered space, which all
 //!    shards share, involves all of them.
-//! 5. Commands between `MULTI` and `EXEC` are copied to a queue (`queue.rs`), which is complete before anything is held.
-//! 6. `WATCH` registers a connection in the tables of the stores (`watch.rs`). Every write that changes a watched key
+//! 5. A command that is not run in parts begins with a *forecast* (`forecast.rs`): it is refused before anything of it is
+//!    executed if it might take too long, or have larger replies than its connection may hold.
+//! 6. Commands between `MULTI` and `EXEC` are copied to a queue (`queue.rs`), which is complete before anything is held.
+//! 7. `WATCH` registers a connection in the tables of the stores (`watch.rs`). Every write that changes a watched key
 //!    sets the connection's flag.
 
 mod exec;
+mod forecast;
 mod isolated;
 mod queue;
 mod run;
@@ -29,6 +32,7 @@ mod shard_set;
 mod watch;
 mod window;
 
+pub(crate) use forecast::ReplyRoom;
 pub(crate) use isolated::{BitFunction, Isolated, SetMany};
 pub(crate) use queue::{Multi, Queue, TooLong};
 pub(crate) use run::{Environment, Run, Step};

@@ -6,7 +6,8 @@
 //!    next step continues. The stores stay with the command meanwhile.
 //! 3. A command that only reads, or deletes, and is longer than [`ISOLATED_READS_MAX`], or whose replies are more than
 //!    [`ISOLATED_REPLY_MAX`], is run in parts: it *pauses*, and other operations may be executed before the next part.
-//! 4. A transaction never pauses. If its replies are too large, its other commands are refused, and not executed.
+//! 4. A transaction never pauses. It is admitted whole or refused whole, before anything of it is executed
+//!    (`forecast.rs`). So is any other command that cannot be run in parts.
 
 use std::time::Instant;
 
@@ -16,10 +17,15 @@ use skep_wire::partition::Partition;
 use skep_wire::resp::{ReplyWriter, Version};
 
 use super::exec::Transaction;
+use super::forecast::{Commands, Forecast, ReplyRoom, Verdict};
 use super::{Isolated, Watched, Window, several};
-use crate::limits::{ISOLATED_PART_MAX, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, WATCHED_KEYS_MAX};
+use crate::account::operations_work;
+use crate::limits::{
+    ISOLATED_PART_MAX, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, TRANSACTION_WORK_MAX,
+    WATCHED_KEYS_MAX,
+};
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Arguments, Context, KeyCommand, Progress, Session, store_error};
+use crate::resp_command::{Arguments, Bound, Context, Extents, KeyCommand, Progress, Session, store_error};
 use crate::spaces::{Space, Spaces, Stores};
 
 /// The reason why a step has ended before its command.
@@ -31,6 +37,8 @@ pub(crate) enum Step {
     More,
     /// The command is run in parts: other operations may be executed before the next one.
     Pause,
+    /// There is no memory for its replies. Nothing was executed, and it begins anew when there is.
+    Room,
 }
 
 /// The stores, the connection and the time of a step.
@@ -42,11 +50,15 @@ pub(crate) struct Environment<'e, 's, 'c> {
     /// The keys that the connection watches.
     pub(crate) watched: &'e mut Option<Box<Watched>>,
     pub(crate) spaces: Spaces,
+    /// The bytes of replies that a transaction may have.
+    pub(crate) room: ReplyRoom,
     pub(crate) now: Instant,
     /// Operations that may still be executed in this turn.
     pub(crate) left: usize,
     /// Operations that were executed.
     pub(crate) executed: usize,
+    /// Work of the operations, in bytes touched.
+    pub(crate) touched: usize,
 }
 
 /// The course of a command that has begun.
@@ -85,10 +97,21 @@ impl Course {
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     course: Course,
+    /// The forecast of the commands, if they are not yet admitted.
+    forecast: Option<Forecast>,
+    /// What the commands take at most, if they are admitted, and what they have taken.
+    admitted: Option<Bound>,
+    taken: Bound,
     transaction: Option<Transaction>,
 }
 
 impl Environment<'_, '_, '_> {
+    /// Returns the extents of the spaces, of which all shards are held.
+    pub(super) fn extents(&self) -> Extents {
+        let (hash, ordered) = self.stores.extents();
+        Extents { spaces: self.spaces, hash, ordered, clients: self.context.shared.clients().len() }
+    }
+
     /// Counts work of a command besides its operations. Fails if there is no time for it in this turn.
     pub(super) fn work(&mut self, count: usize) -> Result<(), Step> {
         if self.left == 0 {
@@ -113,6 +136,7 @@ impl Environment<'_, '_, '_> {
         self.left = self.left.saturating_sub(executed.operations + bytes / ISOLATED_WORK_SIZE);
         self.executed += executed.operations;
         self.context.account.spend_operations(executed.operations, bytes);
+        self.touched += operations_work(executed.operations, bytes);
         #[cfg(test)]
         if self.stores.is_broken && !window.is_complete() {
             return Err(Step::More);
@@ -137,14 +161,15 @@ impl Run {
     /// Forgets the command, and keeps some memory for another one.
     pub(crate) fn reset(&mut self) {
         self.course.reset();
-        self.transaction = None;
+        (self.transaction, self.forecast, self.admitted, self.taken) = (None, None, None, Bound::default());
     }
 
     /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
         let of_transaction = self.transaction.as_ref().map_or(0, Transaction::capacity);
         let Course { window, writes, kept, .. } = &self.course;
-        window.capacity() + writes.capacity() + kept.capacity() + of_transaction
+        let of_forecast = self.forecast.as_ref().map_or(0, Forecast::capacity);
+        window.capacity() + writes.capacity() + kept.capacity() + of_transaction + of_forecast
     }
 
     /// Continues a command. Returns the space that is chosen after it, or the reason why it is not done.
@@ -156,32 +181,59 @@ impl Run {
         (output, session): (&mut Vec<u8>, &mut Session),
         environment: &mut Environment<'_, '_, '_>,
     ) -> Result<Space, Step> {
-        let Run { course, transaction } = self;
+        let commands = match command {
+            Isolated::Exec(queue) => Some(Commands::Queue(queue)),
+            // They are run in parts, or are short.
+            Isolated::Keys(_) | Isolated::Watch => None,
+            _ => Some(Commands::One(name, arguments)),
+        };
+        let begin = output.len();
+        if let Some(commands) = commands
+            && self.admitted.is_none()
+            && let Some(refusal) = self.admit(commands, space, environment)?
+        {
+            refusal.write(name, &mut ReplyWriter::new(output, session.version));
+            environment.context.count_command(name, arguments, command.weight(arguments.count()));
+            if output.get(begin) == Some(&b'-') {
+                environment.context.count_error(&output[begin..]);
+            }
+            if session.replies.is_silent() {
+                output.truncate(begin);
+            }
+            return Ok(space);
+        }
+        let done = self.run(name, command, (arguments, operands, space), (output, session), environment);
+        if let Some(admitted) = self.admitted {
+            self.taken.add(Bound { work: environment.touched, reply: output.len() - begin });
+            let Bound { work, reply } = self.taken;
+            debug_assert!(work <= admitted.work && reply <= admitted.reply, "{work} and {reply} of {admitted:?}");
+        }
+        done
+    }
+
+    /// Continues a command that is admitted, as [`Run::step`] does.
+    fn run(
+        &mut self,
+        name: CommandName,
+        command: &Isolated,
+        (arguments, operands, space): (Arguments<'_>, &[u8], Space),
+        (output, session): (&mut Vec<u8>, &mut Session),
+        environment: &mut Environment<'_, '_, '_>,
+    ) -> Result<Space, Step> {
+        let Run { course, transaction, .. } = self;
         let Isolated::Exec(queue) = command else {
             let parts = (arguments, operands, space);
             step(name, command, course, parts, true, (output, session), environment)?;
             return Ok(space);
         };
-        let begin = output.len();
         let transaction = match transaction {
             Some(transaction) => transaction,
             None => {
-                let is_valid = is_valid(course, environment)?;
-                *environment.watched = None;
-                let mut writer = ReplyWriter::new(output, session.version);
-                if is_valid {
-                    writer.array(queue.len());
-                } else {
-                    writer.null_array();
-                }
+                let begin = output.len();
+                ReplyWriter::new(output, session.version).array(queue.len());
                 if session.replies.is_silent() {
                     output.truncate(begin);
                 }
-                if !is_valid {
-                    environment.context.count_command(name, arguments, command.weight(arguments.count()));
-                    return Ok(space);
-                }
-                course.reset();
                 transaction.insert(Transaction::new(space, queue.len()))
             }
         };
@@ -190,6 +242,72 @@ impl Run {
         }
         environment.context.count_command(name, arguments, command.weight(arguments.count()));
         Ok(transaction.space())
+    }
+}
+
+impl Run {
+    /// Continues the admission of commands that are executed whole. Returns the reason if they are refused.
+    fn admit(
+        &mut self,
+        commands: Commands<'_>,
+        space: Space,
+        environment: &mut Environment<'_, '_, '_>,
+    ) -> Result<Option<Refused>, Step> {
+        let Run { course, forecast, .. } = self;
+        let is_exec = matches!(commands, Commands::Queue(_));
+        if forecast.is_none() && is_exec && !is_valid(course, environment)? {
+            *environment.watched = None;
+            return Ok(Some(Refused::Changed));
+        }
+        let forecast = forecast.get_or_insert_with(|| {
+            course.reset();
+            Forecast::new(space)
+        });
+        let verdict = forecast.step(commands, space, course, environment)?;
+        self.forecast = None;
+        self.course.reset();
+        environment.touched = 0;
+        if is_exec {
+            *environment.watched = None;
+        }
+        Ok(match verdict {
+            Verdict::Admitted(bound) => {
+                self.admitted = Some(bound);
+                None
+            }
+            Verdict::TooMuchWork(work) => Some(Refused::Work(work)),
+            Verdict::TooLargeReplies(size) => Some(Refused::Replies(size, environment.room.most)),
+        })
+    }
+}
+
+/// The reason why commands are refused that are executed whole, or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    /// A key that the connection watches has changed.
+    Changed,
+    /// They would take this work.
+    Work(usize),
+    /// They may have replies of these bytes, and the connection may hold those.
+    Replies(usize, usize),
+}
+
+impl Refused {
+    fn write(self, name: CommandName, writer: &mut ReplyWriter<'_>) {
+        let reason = match self {
+            Refused::Changed => return writer.null_array(),
+            Refused::Work(work) => format!(
+                "may touch {work} bytes, more than the {TRANSACTION_WORK_MAX} for which others wait: use fewer or shorter values"
+            ),
+            Refused::Replies(size, most) => format!(
+                "may have replies of {size} bytes, more than the {most} that this connection may hold: read fewer values, \
+                 or raise --connection-memory"
+            ),
+        };
+        match name {
+            CommandName::Exec => writer.error(&format!("EXECABORT Transaction discarded because it {reason}")),
+            _ => writer.error(&format!("ERR '{}' {reason}", name.text())),
+        }
     }
 }
 
@@ -288,11 +406,8 @@ pub(super) fn keys(
             course.window.begin((count - course.next).min(ISOLATED_PART_MAX));
         }
         let Course { next, window, progress, written, since_pause, .. } = course;
-        if !is_too_much || may_pause {
-            let resume = progress.resume();
-            environment
-                .execute(window, |index| (space, command.request(arguments, operands, *next + index, resume)))?;
-        }
+        let resume = progress.resume();
+        environment.execute(window, |index| (space, command.request(arguments, operands, *next + index, resume)))?;
         let before = output.len();
         let mut writer = ReplyWriter::new(output, version);
         while let Some((index, response)) = window.next() {
@@ -302,9 +417,6 @@ pub(super) fn keys(
                         window.repeat();
                         break;
                     }
-                }
-                None if is_too_much && !may_pause => {
-                    too_much(command.operation_count(argument_count), *next + index, &mut writer);
                 }
                 None => break,
             }
@@ -319,14 +431,6 @@ pub(super) fn keys(
     }
     command.finish(&course.progress, &mut ReplyWriter::new(output, version));
     Ok(())
-}
-
-/// Refuses an operation of a transaction whose replies are too large.
-pub(super) fn too_much(count: usize, index: usize, writer: &mut ReplyWriter<'_>) {
-    if index == 0 && count > 1 {
-        writer.array(count);
-    }
-    writer.error(&format!("ERR the replies of the transaction are more than {ISOLATED_REPLY_MAX} bytes"));
 }
 
 /// Continues `WATCH`.

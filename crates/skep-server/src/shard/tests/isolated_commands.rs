@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use skep_wire::partition::Partition;
 
-use super::{Bench, Client, long_command, with_bound};
+use super::{Bench, Client, command, long_command, with_bound};
 use crate::settings::ServerSettings;
 
 fn turn_all(bench: &mut Bench, turns: usize) {
@@ -104,5 +104,76 @@ fn an_isolated_command_waits_until_its_numbers_are_converted() {
         let text = String::from_utf8_lossy(&client.received);
         assert!(text.starts_with(&format!("+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n{reply}*2\r\n$200000\r\n")));
         assert!(text.ends_with(":1\r\n"));
+    }
+}
+
+#[test]
+fn a_pipeline_of_long_commands_lets_others_have_turns_between_them() {
+    for shards in [1, 2] {
+        let mut bench = Bench::new(shards, &ServerSettings::default());
+        let [from, to] = [bench.key(0, 0), bench.key(shards - 1, 1)];
+        let mut hog = bench.resp(0);
+        let value = vec![b'v'; 1 << 20];
+        bench.ask(&mut hog, &command(&[b"SET", &from, &value]), 5);
+        let copies = command(&[b"COPY", &from, &to, b"REPLACE"]).repeat(60);
+        bench.send(&mut hog, &copies);
+        let mut modest: Vec<Client> = (0..usize::from(shards)).map(|shard| bench.resp(shard)).collect();
+        turn_all(&mut bench, 3);
+        for _ in 0..10 {
+            for client in &mut modest {
+                client.received.clear();
+                bench.send(client, &command(&[b"GET", b"small"]));
+                let turns = bench.turns_until(client, 5, 1000);
+                assert!(turns <= 12, "{turns} turns");
+            }
+        }
+        assert!(hog.receive() < 60 * 4, "the pipeline was done");
+        bench.turns_until(&mut hog, 60 * 4, 2000);
+    }
+}
+
+#[test]
+fn a_shard_without_its_store_serves_what_needs_none() {
+    for waits_with in 0..2 {
+        let mut bench = Bench::new(2, &ServerSettings::default());
+        let [one, other] = [bench.key(0, 0), bench.key(1, 0)].map(|key| String::from_utf8(key).unwrap());
+        let [mut holder, mut waiter] = [(); 2].map(|()| bench.resp(0));
+        let mut clients: Vec<Client> = (0..4).map(|number| bench.resp(number % 2)).collect();
+        let id = String::from_utf8(bench.ask(&mut waiter, b"CLIENT ID\r\n", 4)).unwrap();
+        bench.shards[0].stores.defers_puts = true;
+        let keys = [&one, &other][..2 - waits_with].iter().map(|key| format!("SET {key} v\r\n")).collect::<String>();
+        bench.send(&mut holder, format!("MULTI\r\n{keys}EXEC\r\n").as_bytes());
+        turn_all(&mut bench, 10);
+        bench.send(&mut waiter, format!("MULTI\r\nSET {one} w\r\nGET {other}\r\nEXEC\r\n").as_bytes());
+        for (number, client) in clients.iter_mut().enumerate() {
+            bench.send(
+                client,
+                b"PING\r\nECHO hi\r\nCLIENT GETNAME\r\nHELLO 2\r\nCONFIG GET maxclients\r\nINFO server\r\nPING\r\n",
+            );
+            for _ in 0..10 {
+                turn_all(&mut bench, 1);
+            }
+            client.receive();
+            let text = String::from_utf8_lossy(&client.received).into_owned();
+            assert!(
+                text.starts_with("+PONG\r\n$2\r\nhi\r\n$-1\r\n*14\r\n") && text.ends_with("+PONG\r\n"),
+                "{number}: {text}"
+            );
+            client.received.clear();
+        }
+        // What needs the store waits, and so does what follows it.
+        bench.send(&mut clients[0], format!("GET {one}\r\nPING\r\n").as_bytes());
+        // A transaction that waits ends with its connection.
+        bench.send(&mut clients[1], format!("CLIENT KILL ID {}", &id[1..]).as_bytes());
+        turn_all(&mut bench, 20);
+        bench.shards.iter_mut().for_each(|driven| driven.tick(bench.now));
+        assert_eq!((clients[0].receive(), holder.receive()), (0, 5 + 9 * (2 - waits_with) + "*2\r\n".len()));
+        clients[1].receive();
+        assert_eq!(clients[1].received, b":1\r\n");
+        let closed = std::io::Read::read(&mut waiter.stream, &mut [0; 100]);
+        assert!(closed.is_ok() || closed.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
+        bench.shards[0].stores.defers_puts = false;
+        bench.turns_until(&mut clients[0], 14, 1000);
+        assert_eq!(clients[0].received, b"$1\r\nv\r\n+PONG\r\n");
     }
 }

@@ -1,0 +1,519 @@
+//! The bound of each command: the work that it may take, and the bytes of its reply, before it is executed.
+//!
+//! ```text
+//!   SETRANGE k 1000000 v     4 passes over max(length of k, 1000001)      reply: a number
+//!   MGET k…                  2 passes over each value                     reply: all values
+//!   KEYS pattern             all buckets, the slabs and keys of a space   reply: all keys, at most a few mebibytes
+//! ```
+//!
+//! [`CommandName::kind`] is a column of the table of commands: a match that names each command, so that none can be
+//! added without a bound. A bound is never less than what the command really takes. Work is in bytes touched, see
+//! [`crate::account`]; the factors are about what the stores and the encoding of replies cost beside that.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use skep_core::operation::{KEY_SIZE_MAX, PAGE_SIZE_GOAL, VALUE_SIZE_MAX};
+use skep_wire::rdb::payload;
+
+use super::Arguments;
+use super::table::{COMMAND_COUNT, CommandName};
+use crate::limits::{
+    CLIENT_LIST_SIZE_MAX, CLIENT_SIZE, COUNT_TIMES, ISOLATED_REPLY_MAX, KEYSPACE_PAGE_SIZE, OPERATION_WORK,
+    SHORT_REPLY_SIZE, SLOW_LOG_REPLY_MAX,
+};
+use crate::spaces::{Space, Spaces};
+
+/// The most that a command may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// Work, in bytes touched.
+    pub(crate) work: usize,
+    /// Bytes of the reply, unless it is an error.
+    pub(crate) reply: usize,
+}
+
+impl Bound {
+    /// Adds the bound of another command.
+    pub(crate) fn add(&mut self, other: Bound) {
+        self.work = self.work.saturating_add(other.work);
+        self.reply = self.reply.saturating_add(other.reply);
+    }
+}
+
+/// Upper bounds of the lengths of values, while commands change them. Keys are told apart by their secret hashes.
+#[derive(Debug, Default)]
+pub(crate) struct Lengths {
+    /// `None`: every value may be the longest.
+    known: Option<HashMap<u64, u32>>,
+    hasher: RandomState,
+}
+
+impl Lengths {
+    /// Begins to know lengths.
+    pub(crate) fn learn(&mut self) {
+        self.known = Some(HashMap::new());
+    }
+
+    fn hash(&self, space: Space, key: &[u8]) -> u64 {
+        self.hasher.hash_one((space as u8, key))
+    }
+
+    /// Notes a key whose length is about to be known. Returns false if it was noted before.
+    pub(crate) fn note(&mut self, space: Space, key: &[u8]) -> bool {
+        let hash = self.hash(space, key);
+        self.known.as_mut().is_some_and(|known| known.insert(hash, VALUE_SIZE_MAX as u32).is_none())
+    }
+
+    /// Sets the length of a value.
+    pub(crate) fn set(&mut self, space: Space, key: &[u8], length: usize) {
+        let hash = self.hash(space, key);
+        if let Some(known) = &mut self.known {
+            known.insert(hash, length as u32);
+        }
+    }
+
+    /// Raises the bound of a value. Returns it.
+    fn raise(&mut self, space: Space, key: &[u8], length: usize) -> usize {
+        let length = self.get(space, key).max(length.min(VALUE_SIZE_MAX));
+        self.set(space, key, length);
+        length
+    }
+
+    fn get(&self, space: Space, key: &[u8]) -> usize {
+        let length = |known: &HashMap<u64, u32>| known.get(&self.hash(space, key)).copied();
+        self.known.as_ref().and_then(length).map_or(VALUE_SIZE_MAX, |length| length as usize)
+    }
+
+    /// Returns the bytes of memory held.
+    pub(crate) fn capacity(&self) -> usize {
+        self.known.as_ref().map_or(0, |known| known.capacity() * size_of::<(u64, u64)>())
+    }
+}
+
+/// The extent of a space: what commands on all of its keys depend on. Upper bounds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extent {
+    /// Pairs, with those that have expired.
+    pub(crate) pairs: usize,
+    /// Pairs that are not in the index itself.
+    pub(crate) slabs: usize,
+    /// Bytes of all keys.
+    pub(crate) key_bytes: usize,
+    /// Bytes of the index, all of which a walk reads.
+    pub(crate) index_bytes: usize,
+    /// Keys with an expiry.
+    pub(crate) expiring: usize,
+}
+
+/// The extents of the spaces, and what else the bounds of commands depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extents {
+    pub(crate) spaces: Spaces,
+    pub(crate) hash: Extent,
+    pub(crate) ordered: Extent,
+    pub(crate) clients: usize,
+}
+
+impl Extents {
+    /// Returns extents that are not known, for commands that depend on none.
+    pub(crate) fn unknown(spaces: Spaces) -> Extents {
+        Extents { spaces, hash: Extent::default(), ordered: Extent::default(), clients: 0 }
+    }
+
+    /// Adds pairs that commands may add before others walk over them.
+    pub(crate) fn grow(&mut self, pairs: usize, key_bytes: usize) {
+        for extent in [&mut self.hash, &mut self.ordered] {
+            extent.pairs += pairs;
+            extent.slabs += pairs;
+            extent.key_bytes += key_bytes;
+            extent.index_bytes += pairs * BUCKET_SIZE;
+            extent.expiring += pairs;
+        }
+    }
+}
+
+/// A column of the table of commands: what the bound of a command depends on.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// On keys: operations for each, passes over each value, how the values change, and the reply.
+    Keys(usize, usize, Growth, ReplySize),
+    /// The server replies itself: operations that take as long, and bytes of the reply.
+    Server(usize, usize),
+    /// The same, and its work grows with the number of connections.
+    Clients,
+    /// The reply has the arguments.
+    Echo,
+    /// The reply describes commands.
+    Descriptions,
+    /// On all keys, or on those of a range.
+    Many(Walk),
+}
+
+/// The length of a value after a command.
+#[derive(Clone, Copy, Debug)]
+enum Growth {
+    /// Not longer than before.
+    None,
+    /// As long as this argument.
+    Argument(usize),
+    /// As long as the argument after the key.
+    Next,
+    /// A number of this length.
+    Number(usize),
+    Append,
+    Overwrite,
+    Bit,
+    Fields,
+    Restored,
+    /// As many elements as there are arguments.
+    Vector,
+    /// The second key gets the value of the first.
+    Moved,
+    /// The first key gets a value as long as the longest of the others.
+    Combined,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ReplySize {
+    /// A number or a status.
+    Short,
+    /// The value.
+    Value,
+    /// The part of the value between two positions.
+    Range,
+    /// An array of all values.
+    Values,
+    /// The elements of the value as text.
+    Elements,
+    /// A number for each field.
+    Fields,
+    /// At most these bytes.
+    Most(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Walk {
+    Keys,
+    Scan,
+    Random,
+    Count,
+    Flush,
+    Page,
+    Pair,
+    CountRange,
+}
+
+/// Bytes of a bucket of the index.
+const BUCKET_SIZE: usize = 64;
+/// Bytes that the encoding of a value takes besides it: `$1048576`, and the ends of both lines.
+const ENCODING: usize = 16;
+/// Bytes that an element takes as text, for each of its own: `:-128` with the end of its line, and shorter ones.
+const ELEMENT_TEXT: usize = 8;
+/// Passes over a value whose elements are written as text.
+const TEXT_PASSES: usize = 64;
+/// Work for each argument: it is decoded.
+const ARGUMENT_WORK: usize = 64;
+/// Work of a slab that a walk reads, and of a pair of the ordered space.
+const PAIR_WORK: usize = 1 << 10;
+/// Work of a byte of a key that a walk returns.
+const KEY_WORK: usize = 8;
+/// Work of a comparison of a byte of a pattern with one of a key.
+const MATCH_WORK: usize = 4;
+/// Work of a step of a walk, of a count and of a flush besides the keys.
+const STEP_WORK: usize = 2 << 20;
+/// Keys that a step of a scan may return beyond those that were asked for: the rest of a chain.
+const CHAIN_KEYS: usize = 256;
+/// Bytes of a reply with the settings, the help or the like.
+const TEXT_SIZE: usize = 32 << 10;
+/// Bytes of the description of a command.
+const DESCRIPTION_SIZE: usize = 2 << 10;
+/// Operations that take as long as a reply about all metrics, for a few shards.
+const COSTLY: usize = 1 << 10;
+
+impl CommandName {
+    /// Returns what the bound of the command depends on.
+    fn kind(self) -> Kind {
+        use CommandName as N;
+        use Growth as G;
+        use ReplySize as R;
+        match self {
+            N::Exists
+            | N::Touch
+            | N::Ttl
+            | N::PTtl
+            | N::ExpireTime
+            | N::PExpireTime
+            | N::Type
+            | N::StrLen
+            | N::Watch => Kind::Keys(1, 0, G::None, R::Short),
+            // The beginning of a long value is behind an index.
+            N::Object | N::Memory => Kind::Keys(32, 0, G::None, R::Most(TEXT_SIZE)),
+            N::Get => Kind::Keys(1, 1, G::None, R::Value),
+            N::GetRange | N::SubStr => Kind::Keys(1, 1, G::None, R::Range),
+            N::MGet => Kind::Keys(1, 1, G::None, R::Values),
+            N::GetBit | N::BitCount | N::BitPos | N::Digest => Kind::Keys(1, 1, G::None, R::Short),
+            N::BitFieldRo => Kind::Keys(1, 1, G::None, R::Fields),
+            N::BitField => Kind::Keys(1, 3, G::Fields, R::Fields),
+            N::Del | N::Unlink => Kind::Keys(1, 2, G::None, R::Short),
+            N::DelEx | N::Expire | N::PExpire | N::ExpireAt | N::PExpireAt | N::Persist => {
+                Kind::Keys(1, 3, G::None, R::Short)
+            }
+            N::GetDel | N::GetEx => Kind::Keys(1, 3, G::None, R::Value),
+            N::Set | N::GetSet => Kind::Keys(1, 3, G::Argument(2), R::Value),
+            N::SetNx => Kind::Keys(1, 3, G::Argument(2), R::Short),
+            N::SetEx | N::PSetEx => Kind::Keys(1, 3, G::Argument(3), R::Short),
+            // Each key is looked up, gets its room, and is set.
+            N::MSet | N::MSetNx | N::MSetEx => Kind::Keys(3, 3, G::Next, R::Short),
+            N::Incr | N::Decr | N::IncrBy | N::DecrBy => Kind::Keys(1, 3, G::Number(20), R::Short),
+            N::IncrByFloat => Kind::Keys(1, 3, G::Number(400), R::Most(512)),
+            N::Append => Kind::Keys(1, 3, G::Append, R::Short),
+            N::SetRange => Kind::Keys(1, 3, G::Overwrite, R::Short),
+            N::SetBit => Kind::Keys(1, 3, G::Bit, R::Short),
+            N::BitOp => Kind::Keys(2, 3, G::Combined, R::Short),
+            N::Rename | N::RenameNx | N::Copy => Kind::Keys(3, 3, G::Moved, R::Short),
+            N::Dump => Kind::Keys(1, 4, G::None, R::Value),
+            N::Restore => Kind::Keys(1, 4, G::Restored, R::Short),
+            N::SkepSet => Kind::Keys(1, 3, G::Vector, R::Short),
+            N::SkepGetV | N::SkepFilter => Kind::Keys(1, TEXT_PASSES, G::None, R::Elements),
+            N::SkepUpdate => Kind::Keys(1, TEXT_PASSES, G::Vector, R::Elements),
+            N::SkepReduce => Kind::Keys(1, 16, G::None, R::Most(64)),
+            N::Keys => Kind::Many(Walk::Keys),
+            N::Scan => Kind::Many(Walk::Scan),
+            N::RandomKey => Kind::Many(Walk::Random),
+            N::DbSize => Kind::Many(Walk::Count),
+            N::FlushDb | N::FlushAll => Kind::Many(Walk::Flush),
+            N::SkepScan | N::SkepPrefix => Kind::Many(Walk::Page),
+            N::SkepFloor => Kind::Many(Walk::Pair),
+            N::SkepCount => Kind::Many(Walk::CountRange),
+            N::Ping | N::Echo => Kind::Echo,
+            N::Client => Kind::Clients,
+            N::Command => Kind::Descriptions,
+            N::Hello | N::Lolwut | N::Time | N::Role | N::BgSave | N::BgRewriteAof => Kind::Server(4, 1 << 10),
+            N::Info => Kind::Server(COSTLY, TEXT_SIZE),
+            N::Config => Kind::Server(COSTLY, TEXT_SIZE),
+            N::Acl => Kind::Server(COSTLY, TEXT_SIZE),
+            N::SlowLog => Kind::Server(COSTLY, 2 * SLOW_LOG_REPLY_MAX),
+            N::Latency => Kind::Server(4 * COSTLY, COMMAND_COUNT * DESCRIPTION_SIZE),
+            N::Debug | N::Save | N::WaitAof | N::Monitor | N::Shutdown => Kind::Server(4, TEXT_SIZE),
+            N::Multi | N::Exec | N::Discard | N::Unwatch | N::Auth | N::Reset | N::Select | N::Quit => {
+                Kind::Server(1, SHORT_REPLY_SIZE)
+            }
+            N::Wait | N::LastSave => Kind::Server(1, SHORT_REPLY_SIZE),
+        }
+    }
+
+    /// Returns true if the bound depends on the extents of the spaces, or on the number of connections.
+    pub(crate) fn needs_extents(self) -> bool {
+        matches!(self.kind(), Kind::Many(_) | Kind::Clients)
+    }
+
+    /// Returns true if the bound depends on the lengths of values.
+    pub(crate) fn needs_lengths(self) -> bool {
+        matches!(self.kind(), Kind::Keys(_, passes, ..) if passes > 0)
+    }
+
+    /// Returns the space of a key of the command: that of a copy may be another one.
+    pub(crate) fn space_of_key(self, arguments: Arguments<'_>, index: usize, space: Space, spaces: Spaces) -> Space {
+        if self != CommandName::Copy || index != 2 {
+            return space;
+        }
+        let named = (3..arguments.count().saturating_sub(1)).find(|index| arguments.is(*index, "DB"));
+        let number = named.and_then(|index| u16::try_from(arguments.integer(index + 1)?).ok());
+        number.and_then(|number| spaces.find(number)).unwrap_or(space)
+    }
+
+    /// Returns the bound of the command, and notes how it may change the lengths of values.
+    pub(crate) fn bound(
+        self,
+        arguments: Arguments<'_>,
+        space: Space,
+        lengths: &mut Lengths,
+        extents: &Extents,
+    ) -> Bound {
+        let count = arguments.count();
+        let size = || arguments.from(1).map(<[u8]>::len).sum::<usize>();
+        let bound = match self.kind() {
+            Kind::Keys(operations, passes, growth, reply) => {
+                self.bound_of_keys((operations, passes, growth, reply), arguments, space, lengths, extents)
+            }
+            Kind::Server(operations, reply) => {
+                Bound { work: operations * OPERATION_WORK * usize::from(extents.spaces.shard_count.div_ceil(8)), reply }
+            }
+            Kind::Clients => Bound {
+                work: (extents.clients + 4) * OPERATION_WORK,
+                reply: if arguments.is(1, "list") { CLIENT_LIST_SIZE_MAX + TEXT_SIZE } else { 4 * CLIENT_SIZE },
+            },
+            Kind::Echo => Bound { work: OPERATION_WORK, reply: size() + 2 * ENCODING },
+            Kind::Descriptions => {
+                let reply = COMMAND_COUNT.max(count) * DESCRIPTION_SIZE;
+                Bound { work: 4 * reply, reply }
+            }
+            Kind::Many(walk) => walk.bound(arguments, space, extents),
+        };
+        Bound { work: bound.work.saturating_add(count * ARGUMENT_WORK), ..bound }
+    }
+
+    fn bound_of_keys(
+        self,
+        (operations, passes, growth, reply): (usize, usize, Growth, ReplySize),
+        arguments: Arguments<'_>,
+        space: Space,
+        lengths: &mut Lengths,
+        extents: &Extents,
+    ) -> Bound {
+        let (mut key_count, mut longest, mut touched, mut returned) = (0, 0_usize, 0_usize, 0);
+        for index in self.key_indexes(arguments) {
+            let key = arguments.get(index);
+            let of = self.space_of_key(arguments, index, space, extents.spaces);
+            let before = if passes > 0 { lengths.get(of, key) } else { 0 };
+            let after = match growth.length(arguments, index, before) {
+                Some(length) => lengths.raise(of, key, length),
+                None if matches!(growth, Growth::Moved) && key_count == 1 => lengths.raise(of, key, longest),
+                None => before,
+            };
+            key_count += 1;
+            longest = longest.max(before);
+            touched += stored_size(before.max(after));
+            returned += before + ENCODING;
+        }
+        if matches!(growth, Growth::Combined) && arguments.count() > 3 {
+            // The longest is that of the new key or of another one.
+            touched += stored_size(lengths.raise(space, arguments.get(2), longest));
+        }
+        let arguments_size = arguments.from(1).map(<[u8]>::len).sum::<usize>();
+        let reply = match reply {
+            ReplySize::Short => SHORT_REPLY_SIZE,
+            ReplySize::Value if self == CommandName::Set && !returns_old(arguments) => SHORT_REPLY_SIZE,
+            ReplySize::Value => longest + 2 * ENCODING + SHORT_REPLY_SIZE,
+            ReplySize::Range => range_size(arguments, longest) + 2 * ENCODING,
+            ReplySize::Values => returned + ENCODING,
+            ReplySize::Elements if self == CommandName::SkepUpdate && is_silent(arguments) => SHORT_REPLY_SIZE,
+            ReplySize::Elements => longest * ELEMENT_TEXT + 4 * ENCODING,
+            ReplySize::Fields => arguments.count() * SHORT_REPLY_SIZE,
+            ReplySize::Most(size) => size,
+        };
+        let passes = if reply == SHORT_REPLY_SIZE { passes.min(16) } else { passes };
+        let of_operations = key_count.max(1) * operations * OPERATION_WORK;
+        Bound { work: of_operations + passes * touched + 4 * arguments_size, reply }
+    }
+}
+
+/// Returns the most bytes of the range that the second and third arguments name, of a value of this length.
+fn range_size(arguments: Arguments<'_>, length: usize) -> usize {
+    match (arguments.integer(2), arguments.integer(3)) {
+        (Some(start @ 0..), Some(end @ 0..)) => length.min(end.saturating_sub(start).saturating_add(1).max(0) as usize),
+        _ => length,
+    }
+}
+
+/// Returns the bytes of memory of a value of this length: a long one is in parts, and an index of them.
+fn stored_size(length: usize) -> usize {
+    if length <= 256 { length } else { length + length / 8 + (1 << 10) }
+}
+
+/// Returns true if a `SET` returns the old value.
+fn returns_old(arguments: Arguments<'_>) -> bool {
+    (3..arguments.count()).any(|index| arguments.is(index, "GET"))
+}
+
+/// Returns true if a `SKEP.UPDATE` returns nothing.
+fn is_silent(arguments: Arguments<'_>) -> bool {
+    (4..arguments.count()).any(|index| arguments.is(index, "NORETURN"))
+}
+
+impl Growth {
+    /// Returns the length that the value of a key may have after the command, from this one before, unless it depends on
+    /// other keys or is not longer.
+    fn length(self, arguments: Arguments<'_>, key: usize, before: usize) -> Option<usize> {
+        let size = |index: usize| if index < arguments.count() { arguments.get(index).len() } else { 0 };
+        let number =
+            |index: usize| arguments.integer(index).map_or(0, |number| number.clamp(0, i64::from(u32::MAX)) as usize);
+        match self {
+            Growth::None | Growth::Moved | Growth::Combined => None,
+            Growth::Argument(index) => Some(size(index)),
+            Growth::Next => Some(size(key + 1)),
+            Growth::Number(length) => Some(length),
+            Growth::Append => Some(before + size(2)),
+            Growth::Overwrite => Some(number(2) + size(3)),
+            Growth::Bit => Some(number(2) / 8 + 1),
+            Growth::Fields => {
+                // An offset in bits, or in fields of at most 64 bits.
+                let bits = (2..arguments.count()).map(|index| {
+                    let text = arguments.get(index);
+                    let (digits, width) = text.strip_prefix(b"#").map_or((text, 1), |digits| (digits, 64));
+                    super::decimal(digits).map_or(0, |number| number.clamp(0, i64::from(u32::MAX)) as usize * width)
+                });
+                bits.max().map(|bits| bits / 8 + 9)
+            }
+            Growth::Restored => {
+                Some(if arguments.count() > 3 { payload::value_size(arguments.get(3)).max(24) } else { 0 })
+            }
+            Growth::Vector => Some(arguments.count() * size_of::<u64>()),
+        }
+    }
+}
+
+impl Walk {
+    fn bound(self, arguments: Arguments<'_>, space: Space, extents: &Extents) -> Bound {
+        let shards = if space.is_divided() { usize::from(extents.spaces.shard_count) } else { 1 };
+        let extent = match space {
+            Space::Hash => extents.hash,
+            Space::Ordered => extents.ordered,
+            Space::Cache => Extent::default(),
+        };
+        let Extent { pairs, slabs, key_bytes, index_bytes, expiring } = extent;
+        let whole = index_bytes + slabs * PAIR_WORK + (key_bytes + 2 * pairs) * KEY_WORK + shards * STEP_WORK / 2;
+        let keys_reply =
+            |count: usize| (count * KEY_SIZE_MAX).min(key_bytes) + count.min(pairs) * ENCODING + 4 * ENCODING;
+        match self {
+            Walk::Keys => {
+                let matching = match_work(arguments.get(1), key_bytes, pairs);
+                Bound { work: whole + matching, reply: keys_reply(pairs).min(ISOLATED_REPLY_MAX + ENCODING) }
+            }
+            Walk::Scan => {
+                let option = |word| (2..arguments.count() - 1).find(|index| arguments.is(*index, word));
+                let count = option("COUNT").and_then(|index| arguments.integer(index + 1)).unwrap_or(10);
+                let page = 2 * KEYSPACE_PAGE_SIZE;
+                let keys = (count.clamp(1, page as i64) as usize).saturating_add(CHAIN_KEYS);
+                let matching = option("MATCH").map_or(0, |index| match_work(arguments.get(index + 1), page, keys));
+                let step = whole.min(shards * STEP_WORK) + KEY_WORK * page + matching;
+                Bound { work: step, reply: keys_reply(keys) }
+            }
+            // The gap between two keys is a few times as long as it is on average.
+            Walk::Random => Bound {
+                work: (32 * (index_bytes / pairs.max(1))).min(2 * index_bytes) + (shards + 1) * STEP_WORK,
+                reply: KEY_SIZE_MAX + ENCODING,
+            },
+            Walk::Count => {
+                let times =
+                    if expiring == 0 { 1 } else { COUNT_TIMES.min(1 + (pairs + index_bytes / 64) / (16 * 256)) };
+                Bound { work: shards * times * STEP_WORK / 4 + expiring * PAIR_WORK, reply: SHORT_REPLY_SIZE }
+            }
+            Walk::Flush => {
+                let ordered = extents.ordered.pairs * 2 * PAIR_WORK;
+                let all = usize::from(extents.spaces.shard_count);
+                Bound { work: (2 * all + 1) * STEP_WORK + ordered, reply: SHORT_REPLY_SIZE }
+            }
+            Walk::Page | Walk::Pair => {
+                let limit = (2..arguments.count().saturating_sub(1)).find(|index| arguments.is(*index, "LIMIT"));
+                let limit = limit.and_then(|index| usize::try_from(arguments.integer(index + 1)?).ok());
+                let limit = if matches!(self, Walk::Pair) { 1 } else { limit.unwrap_or(usize::MAX) };
+                let page = PAGE_SIZE_GOAL + VALUE_SIZE_MAX + 2 * KEY_SIZE_MAX;
+                let pairs = limit.min(pairs + 1).min(PAGE_SIZE_GOAL / 4);
+                Bound {
+                    work: 2 * OPERATION_WORK + 2 * page + pairs * PAIR_WORK,
+                    reply: page + pairs * 2 * ENCODING + 8 * ENCODING,
+                }
+            }
+            Walk::CountRange => Bound { work: pairs * PAIR_WORK + STEP_WORK, reply: SHORT_REPLY_SIZE },
+        }
+    }
+}
+
+/// Returns the work of matching keys with a pattern.
+fn match_work(pattern: &[u8], key_bytes: usize, pairs: usize) -> usize {
+    let of_pairs = pairs * (pattern.len() + 1);
+    let repeated = if pattern.contains(&b'*') { key_bytes.saturating_mul(pattern.len()) } else { key_bytes };
+    repeated.saturating_add(of_pairs).saturating_mul(MATCH_WORK)
+}

@@ -1,0 +1,262 @@
+//! The forecast of a transaction, or of another command that is executed whole: what it may take, before anything runs.
+//!
+//! 1. The bounds of all commands are added up, as if every value were the longest. Nearly every transaction is short
+//!    enough, and is admitted without any access to a store.
+//! 2. Otherwise the length of each value is read, one small operation for each key, and the bounds are added up again.
+//!    Each command may make values longer, for the commands after it ([`Lengths`]).
+//! 3. If the work is more than [`TRANSACTION_WORK_MAX`], or the replies are more than the connection may hold, the
+//!    commands are refused together, and nothing was executed. If the replies do not fit the memory that is free now,
+//!    the stores are given back, and the transaction waits for memory.
+//!
+//! The stores are held from the forecast to the end of the commands, so the lengths are those that the commands find.
+//! The work of the forecast counts too, as that of other operations.
+
+use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, StringRead};
+
+use super::Queue;
+use super::run::{Course, Environment, Step};
+use crate::limits::{
+    ERRORS_SIZE_MAX, ISOLATED_PART_MAX, ISOLATED_REPLY_MAX, ONE_MAX_PART, SHORT_REPLIES_MAX, TRANSACTION_PART_MAX,
+    TRANSACTION_WORK_MAX,
+};
+use crate::memory_budget::ShardBudget;
+use crate::resp_command::table::CommandName;
+use crate::resp_command::{Arguments, Bound, Extents, Lengths, chosen_space};
+use crate::spaces::Space;
+
+/// Bytes of an error besides those of a short reply.
+const ERROR_SIZE: usize = 192;
+
+/// The bytes of replies that a command may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyRoom {
+    /// Those for which there is memory now.
+    pub(crate) now: usize,
+    /// Those that a connection may ever hold.
+    pub(crate) most: usize,
+}
+
+impl ReplyRoom {
+    /// Returns the room of a connection that holds `held` bytes. A visit holds its replies twice when they come back.
+    pub(crate) fn of(shard_budget: &ShardBudget, held: usize, is_visit: bool) -> ReplyRoom {
+        let part = if is_visit { 2 } else { 1 };
+        let usual = if shard_budget.has_room_for_large_replies() { ISOLATED_REPLY_MAX } else { 0 };
+        let short = SHORT_REPLIES_MAX * 2 * ERROR_SIZE;
+        // Others hold memory too, so that one connection hardly ever gets all that it might.
+        let most = (shard_budget.one_max() / ONE_MAX_PART * (ONE_MAX_PART - 1)).saturating_sub(held) / part;
+        let most = most.max(ISOLATED_REPLY_MAX);
+        ReplyRoom { now: (shard_budget.room(held, false) / part).max(usual).max(short).min(most), most }
+    }
+}
+
+/// The commands of a forecast.
+#[derive(Clone, Copy)]
+pub(super) enum Commands<'c> {
+    One(CommandName, Arguments<'c>),
+    Queue(&'c Queue),
+}
+
+impl<'c> Commands<'c> {
+    fn count(self) -> usize {
+        match self {
+            Commands::One(..) => 1,
+            Commands::Queue(queue) => queue.len(),
+        }
+    }
+
+    fn get(self, index: usize) -> (CommandName, Arguments<'c>) {
+        match self {
+            Commands::One(name, arguments) => (name, arguments),
+            Commands::Queue(queue) => (queue.name(index), queue.arguments(index)),
+        }
+    }
+
+    fn all(self) -> impl Iterator<Item = (CommandName, Arguments<'c>)> {
+        (0..self.count()).map(move |index| self.get(index))
+    }
+
+    /// Returns the pairs that the commands may add to a space, and the bytes of their keys.
+    fn growth(self) -> (usize, usize) {
+        let written = self.all().filter(|(name, _)| name.writes());
+        written.fold((0, 0), |(pairs, bytes), (_, arguments)| {
+            (
+                pairs + arguments.count(),
+                bytes + arguments.from(1).map(|argument| argument.len().min(KEY_SIZE_MAX)).sum::<usize>(),
+            )
+        })
+    }
+}
+
+/// A forecast that has begun.
+#[derive(Debug, Default)]
+pub(super) struct Forecast {
+    pass: Pass,
+    /// The next command, and the next of its keys.
+    next: (usize, usize),
+    /// The space of that command.
+    space: Space,
+    lengths: Lengths,
+    extents: Option<Extents>,
+    /// Commands and arguments that are keys, whose lengths are being read, and their spaces.
+    probed: Vec<(u32, u32, Space)>,
+    bound: Bound,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Pass {
+    /// The bounds are added up as if every value were the longest.
+    #[default]
+    Rough,
+    /// The lengths of the values are read.
+    Probe,
+    /// The bounds are added up.
+    Exact,
+}
+
+/// The result of a forecast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The commands may run: they take at most this.
+    Admitted(Bound),
+    /// They would take this work.
+    TooMuchWork(usize),
+    /// They may have replies of these bytes.
+    TooLargeReplies(usize),
+}
+
+impl Forecast {
+    /// Begins a forecast of commands of which the first is on this space.
+    pub(super) fn new(space: Space) -> Forecast {
+        Forecast { space, ..Forecast::default() }
+    }
+
+    /// Returns the bytes of memory held.
+    pub(super) fn capacity(&self) -> usize {
+        self.lengths.capacity() + self.probed.capacity() * size_of::<(u32, u32, Space)>()
+    }
+
+    /// Continues the forecast. Fails with [`Step::Room`] if the commands have to wait for memory.
+    pub(super) fn step(
+        &mut self,
+        commands: Commands<'_>,
+        space: Space,
+        course: &mut Course,
+        environment: &mut Environment<'_, '_, '_>,
+    ) -> Result<Verdict, Step> {
+        let room = environment.room;
+        if self.pass == Pass::Rough {
+            self.add_up(commands, environment)?;
+            let is_short = self.bound.work <= TRANSACTION_WORK_MAX && self.bound.reply <= room.now;
+            let is_exact = !commands.all().any(|(name, _)| name.needs_lengths());
+            if is_short || is_exact {
+                return self.verdict(room);
+            }
+            self.lengths.learn();
+            (self.pass, self.next, self.space) = (Pass::Probe, (0, 0), space);
+        }
+        if self.pass == Pass::Probe {
+            self.probe(commands, course, environment)?;
+            (self.pass, self.next, self.space) = (Pass::Exact, (0, 0), space);
+            self.bound = Bound::default();
+        }
+        self.add_up(commands, environment)?;
+        self.verdict(room)
+    }
+
+    fn verdict(&self, room: ReplyRoom) -> Result<Verdict, Step> {
+        let Bound { work, reply } = self.bound;
+        match () {
+            () if work > TRANSACTION_WORK_MAX => Ok(Verdict::TooMuchWork(work)),
+            () if reply > room.most => Ok(Verdict::TooLargeReplies(reply)),
+            () if reply > room.now => Err(Step::Room),
+            () => Ok(Verdict::Admitted(self.bound)),
+        }
+    }
+
+    /// Adds up the bounds of all commands. The first pass ends early if they are too much.
+    fn add_up(&mut self, commands: Commands<'_>, environment: &mut Environment<'_, '_, '_>) -> Result<(), Step> {
+        if self.next.0 == 0 {
+            self.bound.reply = (commands.count() * ERROR_SIZE).min(ERRORS_SIZE_MAX) + ERROR_SIZE;
+        }
+        while self.next.0 < commands.count() {
+            let end = commands.count().min(self.next.0 + TRANSACTION_PART_MAX);
+            environment.work((end - self.next.0).div_ceil(4))?;
+            for index in self.next.0..end {
+                let (name, arguments) = commands.get(index);
+                if name.needs_extents() && self.extents.is_none() {
+                    let mut extents = environment.extents();
+                    let (pairs, key_bytes) = commands.growth();
+                    extents.grow(pairs, key_bytes);
+                    self.extents = Some(extents);
+                }
+                let extents = self.extents.unwrap_or(Extents::unknown(environment.spaces));
+                self.bound.add(name.bound(arguments, self.space, &mut self.lengths, &extents));
+                self.choose_space(name, arguments, environment);
+            }
+            self.next.0 = end;
+            if self.pass == Pass::Rough && self.bound.work > TRANSACTION_WORK_MAX {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn choose_space(&mut self, name: CommandName, arguments: Arguments<'_>, environment: &Environment<'_, '_, '_>) {
+        if name == CommandName::Select {
+            self.space = chosen_space(arguments, environment.spaces).unwrap_or(self.space);
+        }
+    }
+
+    /// Reads the lengths of all values.
+    fn probe(
+        &mut self,
+        commands: Commands<'_>,
+        course: &mut Course,
+        environment: &mut Environment<'_, '_, '_>,
+    ) -> Result<(), Step> {
+        loop {
+            if !course.window.is_open() {
+                self.collect(commands, environment);
+                if self.probed.is_empty() {
+                    return Ok(());
+                }
+                course.window.begin(self.probed.len());
+            }
+            let probed = &self.probed;
+            let key =
+                |(command, argument, _): (u32, u32, Space)| commands.get(command as usize).1.get(argument as usize);
+            environment.complete(&mut course.window, |index| {
+                let operation = Operation::StringRead(StringRead::Size);
+                (probed[index].2, Request { key: key(probed[index]), operation })
+            })?;
+            for (index, probe) in self.probed.drain(..).enumerate() {
+                let length = match course.window.response(index) {
+                    Ok(Reply::Value(bytes)) => bytes.try_into().map_or(0, i64::from_le_bytes).max(0) as usize,
+                    _ => 0,
+                };
+                self.lengths.set(probe.2, key(probe), length);
+            }
+            course.window.end();
+        }
+    }
+
+    /// Collects the next keys whose lengths are to be read, each once.
+    fn collect(&mut self, commands: Commands<'_>, environment: &Environment<'_, '_, '_>) {
+        while self.next.0 < commands.count() {
+            let (name, arguments) = commands.get(self.next.0);
+            let keys = name.key_indexes(arguments).skip(self.next.1).filter(|_| name.needs_lengths());
+            for index in keys {
+                if self.probed.len() == ISOLATED_PART_MAX {
+                    return;
+                }
+                self.next.1 += 1;
+                let space = name.space_of_key(arguments, index, self.space, environment.spaces);
+                if self.lengths.note(space, arguments.get(index)) {
+                    self.probed.push((self.next.0 as u32, index as u32, space));
+                }
+            }
+            self.choose_space(name, arguments, environment);
+            self.next = (self.next.0 + 1, 0);
+        }
+    }
+}
