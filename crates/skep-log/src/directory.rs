@@ -143,7 +143,10 @@ impl<D: Disk> Directory<D> {
             let seeds = Manifest { server_id, partition_seed, memory, kv_size, shards, ..Manifest::default() };
             self.write(Manifest { first_group: 1, ..seeds })?;
         }
+        // On a full disk this makes room for a segment.
+        self.remove_old_snapshots()?;
         let (spares, surplus) = self.divide(&end, settings.segment_size)?;
+        self.remove(&surplus)?;
         let mut segments = Segments::new(Arc::clone(&self.disk), settings.segment_size, end.last_number + 1, spares);
         let prepared = segments.prepare(uid()).map_err(LogError::io("prepare", "a segment"))?;
         let header = SegmentHeader { kind: SegmentKind::Recovered, first_group: end.next_group, ..prepared };
@@ -157,11 +160,7 @@ impl<D: Disk> Directory<D> {
         let manifest =
             Manifest { durable_group, durable_block, durable_floor, segment: header.number, gap, ..manifest };
         (0..copies).try_for_each(|_| self.write(manifest.clone()))?;
-        for number in surplus {
-            let name = segment::name(number);
-            self.disk.remove(&name).map_err(LogError::io("remove", name))?;
-        }
-        self.remove_old_snapshots()?;
+        self.remove(&end.dead)?;
         let LogEnd { used, before, next_block, floor, .. } = end;
         let group_size = settings.group_size;
         let start = Start { segment: header, used, before, next_block, floor, group_size, prepared: VecDeque::new() };
@@ -203,10 +202,35 @@ impl<D: Disk> Directory<D> {
         self.disk.sync_directory().map_err(LogError::io("flush", "the directory"))
     }
 
+    fn remove(&self, segments: &[u64]) -> Result<(), LogError> {
+        segments.iter().try_for_each(|number| {
+            let name = segment::name(*number);
+            self.disk.remove(&name).map_err(LogError::io("remove", name))
+        })
+    }
+
+    /// Writes a manifest whose snapshot has all that was read, so that no group of the log is needed any more. The files of
+    /// the snapshot are complete, and nothing was written since the directory was read.
+    pub fn replace_log(&mut self, end: &mut LogEnd, manifest: Manifest) -> Result<(), LogError> {
+        self.make_durable(end)?;
+        let (durable_group, durable_block, durable_floor) = (end.next_group - 1, end.next_block - 1, end.floor);
+        let first_group = end.next_group;
+        // The last segment stays until another one has begun: without it, the one before would seem to lack its successor.
+        let last = end.used.pop();
+        let segment = last.map_or(0, |last| last.number);
+        self.write(Manifest { first_group, durable_group, durable_block, durable_floor, segment, ..manifest })?;
+        end.unused.extend(end.used.drain(..).map(|segment| segment.number));
+        end.used.extend(last);
+        end.segment_bytes = 0;
+        Ok(())
+    }
+
     /// Divides the segments that the log no longer needs into those that are used again and those that are removed.
     fn divide(&self, end: &LogEnd, size: u64) -> Result<(Vec<u64>, Vec<u64>), LogError> {
-        let (mut spares, mut surplus) = (Vec::new(), end.dead.clone());
-        for &number in &end.unused {
+        let (mut spares, mut surplus) = (Vec::new(), Vec::new());
+        // The manifest names a segment that must exist until it names another one.
+        let named = self.manifest.as_ref().map_or(0, |manifest| manifest.segment);
+        for &number in end.unused.iter().filter(|number| **number != named) {
             let name = segment::name(number);
             let file = self.disk.open(&name).map_err(LogError::io("open", name.as_str()))?;
             let has_size = self.disk.size(&file).map_err(LogError::io("read", name))? == size;

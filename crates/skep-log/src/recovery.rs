@@ -61,7 +61,7 @@ pub struct LogEnd {
     pub(crate) next_group: u64,
     pub(crate) before: u32,
     pub(crate) used: Vec<UsedSegment>,
-    segment_bytes: u64,
+    pub(crate) segment_bytes: u64,
     /// Segments that can be used again.
     pub(crate) unused: Vec<u64>,
     /// Segments whose groups were cut off. They are removed, because their groups have numbers that are used again.

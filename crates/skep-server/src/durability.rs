@@ -27,7 +27,9 @@
 //! write has failed, then operations that may change keys are refused until that moment, and replies of connections that
 //! had some in work are held. Reads of the others go on: they may show what only the memory has until then.
 
+mod compaction;
 pub mod embedding;
+mod flushes;
 pub(crate) mod keeper;
 pub(crate) mod loading;
 mod ordered_recovery;

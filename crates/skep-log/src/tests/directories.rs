@@ -95,7 +95,27 @@ impl Process {
 
     fn snapshot(&mut self, disk: &Arc<SimulatedDisk>, number: u64) {
         let first_group = self.groups.next_group();
-        let (last_block, mut pages) = (self.groups.next_block() - 1, Pages::default());
+        let last_block = self.groups.next_block() - 1;
+        let manifest = Manifest {
+            first_group,
+            ..Process::files_of_snapshot(disk, &self.pairs, number, last_block, self.next_version)
+        };
+        self.directory.write_manifest(manifest, &self.groups).unwrap();
+        self.directory.remove_old_snapshots().unwrap();
+        while let Some(number) = self.groups.trim(first_group) {
+            self.segments.recycle(number).unwrap();
+        }
+    }
+
+    /// Writes the files of a snapshot, and returns a manifest that names them.
+    fn files_of_snapshot(
+        disk: &Arc<SimulatedDisk>,
+        pairs: &[Pairs; 2],
+        number: u64,
+        last_block: u64,
+        next_version: u64,
+    ) -> Manifest {
+        let mut pages = Pages::default();
         let mut files = Vec::new();
         for part in [SnapshotPart::Shard(0), SnapshotPart::Shard(1), SnapshotPart::Ordered] {
             let mut chunks = ChunkWriter::new(number, part);
@@ -106,15 +126,15 @@ impl Process {
                         let is_in_step = |key: &[u8]| {
                             shard(key, SHARDS) == usize::from(of_part) && is_first == (position(key) <= u64::MAX / 3)
                         };
-                        let pairs = self.pairs[0].iter().filter(|(key, _)| is_in_step(key));
-                        pairs.for_each(|(key, value)| chunks.push(key, value, None));
+                        let of_step = pairs[0].iter().filter(|(key, _)| is_in_step(key));
+                        of_step.for_each(|(key, value)| chunks.push(key, value, None));
                         chunks.end_step(if is_first { u64::MAX / 3 } else { u64::MAX }, last_block);
                     }
                     SnapshotPart::Ordered => {
                         let end = &b"key 2"[..];
-                        let pairs = self.pairs[1].iter().filter(|(key, _)| is_first == (key.as_slice() < end));
-                        pairs.for_each(|(key, value)| chunks.push(key, value, None));
-                        chunks.end_ordered_step(is_first.then_some(end), self.next_version - 1);
+                        let of_step = pairs[1].iter().filter(|(key, _)| is_first == (key.as_slice() < end));
+                        of_step.for_each(|(key, value)| chunks.push(key, value, None));
+                        chunks.end_ordered_step(is_first.then_some(end), next_version - 1);
                     }
                 }
                 assert!(chunks.finish(&mut pages));
@@ -123,13 +143,7 @@ impl Process {
             files.push(file.finish().unwrap());
         }
         let shards = files[..2].iter().map(|&file| ManifestShard { secret_seed: 0, file }).collect();
-        let manifest = self.directory.manifest().unwrap().clone();
-        let manifest = Manifest { snapshot: Some(number), first_group, shards, ordered: files[2], ..manifest };
-        self.directory.write_manifest(manifest, &self.groups).unwrap();
-        self.directory.remove_old_snapshots().unwrap();
-        while let Some(number) = self.groups.trim(first_group) {
-            self.segments.recycle(number).unwrap();
-        }
+        Manifest { snapshot: Some(number), shards, ordered: files[2], ..manifest() }
     }
 }
 
@@ -396,4 +410,49 @@ fn a_failed_write_stops_the_log() {
     process.append("key", b"value");
     process.push();
     assert!(process.groups.next_write().is_none() && process.groups.next_seal().is_none());
+}
+
+/// A snapshot that was being written when the process ended is room for the segment.
+#[test]
+fn a_start_frees_what_is_not_needed_before_it_prepares_a_segment() {
+    let mut refused = 0;
+    for call in 1..60 {
+        let disk = new_disk();
+        let mut process = Process::start(&disk, false).unwrap();
+        process.put("key", b"value");
+        drop(SnapshotWriter::create(Arc::clone(&disk), 9, SnapshotPart::Shard(0)).unwrap());
+        let disk = restart(&disk);
+        disk.fail_at(call, io::ErrorKind::StorageFull);
+        if let Some(LogError::Io { action: "prepare", .. }) = Process::start(&disk, false).err() {
+            refused += 1;
+            let names = restart(&disk).list().unwrap();
+            assert!(names.iter().all(|name| !name.starts_with("snapshot-")), "call {call}: {names:?}");
+        }
+    }
+    assert!(refused > 1);
+}
+
+/// A snapshot of all that was read replaces the log, also if a power loss follows at once.
+#[test]
+fn a_log_that_a_snapshot_replaces_is_not_read_again() {
+    for calls in 0..40 {
+        let disk = new_disk();
+        let mut process = Process::start(&disk, false).unwrap();
+        (0..9).for_each(|number| process.put(&format!("key {number}"), b"value"));
+        let expected = process.pairs.clone();
+        let disk = restart(&disk);
+        let (pairs, mut end, mut directory) = recover(&disk, false).unwrap();
+        assert!(pairs == expected && end.segment_count() > 1);
+        let of_snapshot = Process::files_of_snapshot(&disk, &pairs, 7, end.next_block() - 1, end.floor());
+        disk.fail_at(calls + 1, io::ErrorKind::Other);
+        let replaced = directory.replace_log(&mut end, Manifest { snapshot: Some(7), ..of_snapshot });
+        if replaced.is_ok() {
+            assert_eq!(end.segment_bytes(), 0);
+            _ = directory.begin(end, SETTINGS, manifest(), || 77);
+        }
+        let disk = Arc::new(disk.crash());
+        let (pairs, end, _) = recover(&disk, false).unwrap();
+        assert!(pairs == expected, "call {calls}: other pairs");
+        assert!(replaced.is_err() || end.groups == 0, "call {calls}: the log is read");
+    }
 }

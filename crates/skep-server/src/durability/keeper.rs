@@ -41,7 +41,7 @@ const RETRY_TIME: Duration = Duration::from_secs(5);
 /// A snapshot whose end is not in the log after this time, when no segment can be prepared, is given up.
 const FULL_TIME: Duration = Duration::from_secs(1);
 /// The log grows by this many times the size of all pairs until a snapshot is taken.
-const GROWTH: u64 = 2;
+pub(super) const GROWTH: u64 = 2;
 /// Distance between the numbers of the last block of a broken log and the first of a fresh one: more than are sealed while
 /// it begins.
 const FRESH_DISTANCE: u64 = 1 << 32;

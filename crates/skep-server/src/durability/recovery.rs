@@ -10,12 +10,13 @@
 //! Keys are assigned to shards by the seed that the directory states, also if the number of shards has changed. The
 //! positions of the snapshot are those of the shards that wrote it.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use skep_core::operation::{OperationError, Request};
+use skep_core::operation::{Operation, OperationError, Request};
 use skep_log::{
     BlockView, Boundary, Chunk, Directory, Files, GroupWriter, LogEnd, LogError, LogSettings, Manifest, ManifestShard,
     SEGMENT_SIZE, Section, Segments, SnapshotFile,
@@ -28,6 +29,8 @@ use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 
 use super::Durability;
+use super::compaction::{self, Loaded};
+use super::flushes::Written;
 use super::loading::Progress;
 use super::ordered_recovery::OrderedReplay;
 use super::sliced_recovery::{Slice, Source};
@@ -216,6 +219,25 @@ impl<'s> Stores<'s> {
         self.each(|store| store.processor.end_replay(now));
     }
 
+    /// Removes some keys.
+    fn remove<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut parts: Vec<Vec<Request<'_>>> = vec![Vec::new(); self.stores.len()];
+        for key in keys {
+            parts[usize::from(self.partition.shard_of(key))].push(Request { key, operation: Operation::Delete });
+        }
+        parts.iter_mut().enumerate().for_each(|(store, part)| self.with(store, |store| store.execute((0, 0), part)));
+    }
+
+    fn into_processors(self) -> Vec<&'s mut Processor> {
+        let store = |store: Mutex<Store<'s>>| store.into_inner().unwrap_or_else(PoisonError::into_inner).processor;
+        self.stores.into_iter().map(store).collect()
+    }
+
+    /// Returns the home buckets of all stores.
+    fn bucket_count(&self) -> usize {
+        (0..self.stores.len()).map(|store| self.with(store, |store| store.processor.home_bucket_count() as usize)).sum()
+    }
+
     pub(super) fn failure(&self) -> Option<OperationError> {
         (0..self.stores.len()).find_map(|store| self.with(store, |store| store.failure))
     }
@@ -266,6 +288,10 @@ pub(super) struct Replay<'s, 'a> {
     /// There are effects, but no ordered space.
     lacks_ordered: bool,
     times: Times,
+    /// What removals of all keys of a shard have to remove.
+    written: Written,
+    /// Walks over all buckets for that.
+    walks: u64,
 }
 
 /// The times of the operations that were executed.
@@ -315,6 +341,8 @@ impl<'s, 'a> Replay<'s, 'a> {
             ordered: None,
             lacks_ordered: manifest.is_some_and(|manifest| manifest.ordered != SnapshotFile::default()),
             times: Times::new(manifest.map_or(store_count, |manifest| manifest.shards.len()), store_count),
+            written: Written::new(seed, stores.bucket_count()),
+            walks: 0,
         }
     }
 
@@ -357,6 +385,7 @@ impl<'s, 'a> Replay<'s, 'a> {
                             {
                                 continue;
                             }
+                            self.written.note(request.key);
                             parts[store].push(request);
                             if parts[store].len() == BATCH {
                                 let (part, times) = (&mut parts[store], (now, self.times.all_after(store)));
@@ -386,29 +415,34 @@ impl<'s, 'a> Replay<'s, 'a> {
     }
 
     /// Removes the keys of a shard, except those that the snapshot found after they were removed.
-    fn remove_all(&self, block: u64, shard: u16, shard_count: u16) {
+    fn remove_all(&mut self, block: u64, shard: u16, shard_count: u16) {
         if block > self.contained.last_block && usize::from(shard_count) == self.stores.stores.len() {
             return self.stores.with(usize::from(shard), |store| store.processor.flush());
         }
+        if let Some(keys) = self.written.take(shard, shard_count) {
+            let (kept, removed): (HashSet<_>, HashSet<_>) =
+                keys.into_iter().partition(|key| self.contained.contains(block, key));
+            self.stores.remove(removed.iter().map(|key| &**key));
+            return self.written.begin(shard, kept);
+        }
+        self.walks += 1;
         let partition = Partition::new(self.seed, shard_count);
         for store in 0..self.stores.stores.len() {
-            self.stores.with(store, |store| {
+            let mut next = Some(0);
+            while let Some(from) = next {
                 let mut keys: Vec<Vec<u8>> = Vec::new();
-                let mut next = Some(0);
-                while let Some(from) = next {
-                    next = store.processor.walk_pairs(from, |key, _, _| {
+                next = self.stores.with(store, |store| {
+                    store.processor.walk_pairs(from, |key, _, _| {
                         if partition.shard_of(key) == shard && !self.contained.contains(block, key) {
                             keys.push(key.to_vec());
                         }
-                    });
-                    let mut deletes: Vec<_> = keys
-                        .iter()
-                        .map(|key| Request { key, operation: skep_core::operation::Operation::Delete })
-                        .collect();
-                    store.execute((0, 0), &mut deletes);
-                    keys.clear();
-                }
-            });
+                    })
+                });
+                self.stores.remove(keys.iter().map(|key| &key[..]));
+            }
+        }
+        if block > self.contained.last_block {
+            self.written.begin(shard, HashSet::new());
         }
     }
 }
@@ -475,7 +509,8 @@ pub(crate) fn recover(
         Source { directory, tables, partition_seed: seed, accept_loss, time: last_time, progress }.recover(&stores)?;
     }
     stores.end(last_time);
-    if let Some(ordered) = ordered {
+    let mut ordered = ordered;
+    if let Some(ordered) = &mut ordered {
         ordered.begin_versions_after(end.floor());
         end.raise_floor(ordered.newest_version() + 1);
     }
@@ -507,13 +542,19 @@ pub(crate) fn recover(
         shards: tables.iter().map(shard).collect(),
         ..Manifest::default()
     };
-    let reached = Reached { block: end.next_block() - 1, version: end.floor().saturating_sub(1) };
     let loss = end.loss.is_some() || end.missing.is_some();
+    let mut loaded = Loaded { processors: stores.into_processors(), ordered: ordered.as_deref() };
+    let is_long = compaction::is_due(end.segment_bytes(), loaded.live_bytes(), log.segment_size);
+    let is_compacted = is_long
+        && !loss
+        && settings.durability != Durability::Memory
+        && loaded.compact(&disk, &mut directory, &mut end, &manifest)?;
+    let reached = Reached { block: end.next_block() - 1, version: end.floor().saturating_sub(1) };
     let log_bytes = end.segment_bytes();
     let (groups, segments) = directory.begin(end, log, manifest.clone(), &random)?;
     let has_changed = old.is_some_and(|manifest| manifest.shards.len() != tables.len() || manifest.gap.is_some());
     // After an accepted loss at the level `memory` too: until then, a start without the flag is refused.
-    let needs_snapshot = loss || settings.durability != Durability::Memory && has_changed;
+    let needs_snapshot = loss || settings.durability != Durability::Memory && has_changed && !is_compacted;
     Ok(Recovered {
         disk,
         directory,

@@ -170,6 +170,6 @@ fn recovery_finds_the_latest_time_also_without_operations() {
     let views = [&first, &second].map(|block| BlockView::decode(1, block.bytes()).unwrap().0);
     let manifest = Manifest { shards: vec![ManifestShard::default()], ..Manifest::default() };
     let recovering = Recovering::new(vec![&mut processor], &ordered, Partition::new(0, 1), Rule::Boundary);
-    assert_eq!(recovering.replay(&manifest, vec![Boundary::default()], &views), 6000);
+    assert_eq!(recovering.replay(&manifest, vec![Boundary::default()], &views).0, 6000);
     assert_eq!(processor.statistics().pairs, 1);
 }

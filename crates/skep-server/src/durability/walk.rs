@@ -22,12 +22,12 @@ use super::tasks::Piece;
 use crate::connection::Reached;
 
 /// Bytes from which on a chunk is complete.
-const CHUNK_SIZE: usize = 512 << 10;
+pub(super) const CHUNK_SIZE: usize = 512 << 10;
 /// A walk takes at most this part of the time of a shard that has other work.
 const PART: u32 = 16;
 /// Pairs of a step over the ordered space, and bytes of their keys and values.
-const ORDERED_PAIRS: usize = 256;
-const ORDERED_SIZE: usize = 64 << 10;
+pub(super) const ORDERED_PAIRS: usize = 256;
+pub(super) const ORDERED_SIZE: usize = 64 << 10;
 /// Pairs of the ordered space that a shard walks over for each key that it has inserted there meanwhile.
 pub(crate) const PAIRS_FOR_INSERT: u64 = 8;
 /// Time that a walk makes up for at most, after turns in which it could make no step.

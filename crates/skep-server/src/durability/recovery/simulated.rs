@@ -49,8 +49,13 @@ impl<'s> Recovering<'s> {
         }
     }
 
-    /// Replays blocks. Returns the latest time that they state.
-    pub(crate) fn replay(self, before: &Manifest, mut boundaries: Vec<Boundary>, blocks: &[BlockView<'_>]) -> u64 {
+    /// Replays blocks. Returns the latest time that they state, and the number of walks over all buckets.
+    pub(crate) fn replay(
+        self,
+        before: &Manifest,
+        mut boundaries: Vec<Boundary>,
+        blocks: &[BlockView<'_>],
+    ) -> (u64, u64) {
         if self.rule == Rule::AllBlocks {
             boundaries.fill(Boundary::default());
         }
@@ -66,6 +71,6 @@ impl<'s> Recovering<'s> {
         };
         self.chunks.iter().for_each(|chunk| ordered.chunk(chunk, read_again).expect("the chunk is valid"));
         assert!(ordered.finish(read_again).is_ok());
-        replay.times.last
+        (replay.times.last, replay.walks)
     }
 }
