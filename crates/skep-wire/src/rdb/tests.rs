@@ -162,7 +162,7 @@ fn a_file_may_lack_a_checksum() {
 
 #[test]
 fn every_version_is_read_and_unknown_types_are_named() {
-    for header in ["REDIS0001", "REDIS0012", "REDIS0013", "REDIS0015", "REDIS0099", "VALKEY080", "VALKEY081"] {
+    for header in ["REDIS0005", "REDIS0012", "REDIS0013", "REDIS0015", "REDIS0099", "VALKEY080", "VALKEY081"] {
         assert_eq!(read(&file(header, &[b"\x00\x01a\x01b"])).unwrap_or_default().len(), 1, "{header}");
     }
     for header in ["", "REDIS", "redis0011", "REDIS001x", "VALKEY0xx", "*2\r\n$6\r\nSELECT"] {
