@@ -251,7 +251,8 @@ fn introspection() {
          *3\r\n+@string\r\n+@read\r\n+@fast\r\n*0\r\n*0\r\n*0\r\n$-1\r\n",
     );
     // As Redis 7 replies.
-    let mut third = Resp::connect(&server);
+    let other = self::server(1, SMALL);
+    let mut third = Resp::connect(&other);
     third.0.write_all(b"HELLO 3\r\nCOMMAND INFO get\r\nECHO end\r\n").unwrap();
     let text = read_until(&mut third, "end\r\n");
     assert!(
