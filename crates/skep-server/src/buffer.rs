@@ -75,10 +75,10 @@ impl Input {
         if needed > self.buffer.capacity() { needed.clamp(INPUT_ROOM_MIN, 2 * self.end + INPUT_GROWTH_MAX) } else { 0 }
     }
 
-    /// Returns all memory if no bytes wait.
-    pub(crate) fn release(&mut self) {
-        if self.bytes().is_empty() {
-            *self = Input::default();
+    /// Returns the memory that the waiting bytes do not need.
+    pub(crate) fn fit(&mut self) {
+        if self.bytes().len() < self.buffer.capacity() {
+            *self = Input { buffer: self.bytes().to_vec(), start: 0, end: self.bytes().len() };
         }
     }
 
@@ -328,7 +328,7 @@ mod tests {
             assert_eq!((input.bytes().len(), input.capacity()), (allowed, allowed));
         }
         input.consume(100_000);
-        input.release();
+        input.fit();
         assert_eq!(input.capacity(), 0);
     }
 

@@ -27,7 +27,9 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use crate::buffer::{Input, Output};
-use crate::limits::{FIRST_OPERATION_SIZE, READ_MAX, READ_MIN, SHARE, SHARE_FOR_INPUT, SMALL_OUTPUT_SIZE_MAX};
+use crate::limits::{
+    FIRST_OPERATION_SIZE, PIPELINE_INPUT_MAX, READ_MAX, READ_MIN, SHARE, SHARE_FOR_INPUT, SMALL_OUTPUT_SIZE_MAX,
+};
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
 use crate::parsed_batch::ParsedBatch;
@@ -37,6 +39,7 @@ use held_replies::HeldReplies;
 pub(crate) use held_replies::{Reached, Release};
 use life::{Drain, Life, Readiness};
 use memory::Holding;
+pub(crate) use memory::Need;
 use submissions::Submissions;
 
 /// A connection.
@@ -152,7 +155,7 @@ impl Connection {
         let takes_more = self.life == Life::Open;
         self.life.end_input();
         if takes_more {
-            self.take_bytes(source, READ_MAX, metrics, now, shard_budget);
+            self.take_bytes(source, (READ_MAX, usize::MAX), metrics, now, shard_budget);
         }
         self.intake.is_exhausted = false;
     }
@@ -161,7 +164,7 @@ impl Connection {
     /// there is room for replies.
     fn would_read(&self) -> bool {
         let is_wanted = self.intake.is_exhausted && self.parsed.is_finished() && self.has_room();
-        is_wanted && self.life == Life::Open && self.readiness.is_readable
+        is_wanted && self.life == Life::Open && self.readiness.is_readable && !self.waits_for_grant()
     }
 
     /// Reads if `would_read` returns true: about `share` operations, or as many bytes as an incomplete request has so
@@ -179,33 +182,38 @@ impl Connection {
                 self.life = Life::Closed;
             }
         } else if self.would_read() {
-            let size = (share * self.intake.operation_size).max(READ_MIN).max(self.input.bytes().len());
-            self.take_bytes(source, size.min(READ_MAX), metrics, now, shard_budget);
+            let size = (share * self.intake.operation_size).max(READ_MIN).max(self.input.bytes().len()).min(READ_MAX);
+            let Ok(end) = self.secure_request(metrics, shard_budget) else { return };
+            // The beginning of the next request stays within the share.
+            let end = end.map_or(usize::MAX, |end| end + SHARE_FOR_INPUT);
+            let size = if end < usize::MAX { READ_MAX.min(end - self.input.bytes().len()) } else { size };
+            self.take_bytes(source, (size, end), metrics, now, shard_budget);
         }
     }
 
+    /// Reads up to `size_max` bytes; the input grows to no more than `end` bytes.
     fn take_bytes(
         &mut self,
         source: impl Read,
-        size_max: usize,
+        (size_max, end): (usize, usize),
         metrics: &Metrics,
         now: Instant,
         shard_budget: &mut ShardBudget,
     ) {
         self.intake.read_at = now;
         let (held, capacity) = (self.memory(), self.input.capacity());
-        let room = shard_budget.secure(held, self.has_priority(), self.input.growth_max(size_max));
+        let room = self.room_to_grow(self.input.growth_max(size_max), PIPELINE_INPUT_MAX, shard_budget);
         // The rest of a share is for the parsed requests and the replies.
         let from_share = SHARE.saturating_sub(held).min(SHARE_FOR_INPUT.saturating_sub(capacity));
         let capacity_max = capacity + room.saturating_sub(SHARE.saturating_sub(held)).max(from_share);
+        let capacity_max = capacity_max.min(end);
         let Ok(moved) = self.input.read(source, size_max, capacity_max) else {
             self.life = Life::Closed;
             return;
         };
-        if moved.size > 0 {
-            self.progress_at = now;
-        } else if moved.full && self.life == Life::Open {
-            self.want_memory(SHARE_FOR_INPUT, metrics, shard_budget);
+        self.count_moved(moved.size, now);
+        if moved.size == 0 && moved.full && self.life == Life::Open {
+            let _ = self.ask_for_input(metrics, shard_budget);
         }
         metrics.input_bytes.add(moved.size as u64);
         self.intake.work += moved.size;
@@ -243,16 +251,15 @@ impl Connection {
                 Ok(moved) => {
                     metrics.output_bytes.add(moved.size as u64);
                     self.readiness.on_write(moved);
-                    if moved.size > 0 {
-                        self.progress_at = now;
-                    }
+                    self.count_moved(moved.size, now);
                 }
                 Err(_) => self.life = Life::Closed,
             }
         }
         self.record_memory(shard_budget);
+        self.end_permit(shard_budget);
         if std::mem::take(&mut self.is_request_done) {
-            self.yield_priority(shard_budget);
+            self.end_request(shard_budget);
         }
         self.look_for_room(shard_budget);
         if self.intake.waits_for_client && self.has_room() {

@@ -85,14 +85,9 @@ impl Endpoint {
         self.write((&[], Release::Same), true, metrics, now, shard_budget)
     }
 
-    /// Closes a connection that holds memory and makes no progress. A client that has read all replies is told the
+    /// Closes a connection that holds memory and transfers too slowly. A client that has read all replies is told the
     /// reason.
-    pub(crate) fn close_unresponsive(
-        &mut self,
-        metrics: &Metrics,
-        now: Instant,
-        shard_budget: &mut ShardBudget,
-    ) -> Next {
-        if self.connection.end_unresponsive(metrics) { self.flush(metrics, now, shard_budget) } else { Next::Close }
+    pub(crate) fn close_slow(&mut self, metrics: &Metrics, now: Instant, shard_budget: &mut ShardBudget) -> Next {
+        if self.connection.end_slow(metrics) { self.flush(metrics, now, shard_budget) } else { Next::Close }
     }
 }

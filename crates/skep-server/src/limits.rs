@@ -189,6 +189,8 @@ pub(crate) const OPERAND_WORK: usize = 16;
 /// Bytes of operations that a connection submits at a time, beside those of the last one. They may have more than has
 /// arrived: the copy flags let a frame name one value tens of thousands of times, and what is forwarded is copied.
 pub(crate) const SUBMISSION_SIZE_MAX: usize = 1 << 20;
+/// Bytes of operations that forwarded batches carry for a connection at a time.
+pub(crate) const FORWARDED_SIZE_MAX: usize = SUBMISSION_SIZE_MAX + VALUE_SIZE_MAX;
 /// Bytes of large values that the replies of a space to a batch may have, and one value more. The cache has two
 /// lists of replies, each with this budget: to operations, and to commands of memcached.
 pub(crate) const REPLY_BUDGET: usize = 1 << 20;
@@ -264,6 +266,8 @@ pub(crate) const WAKE_WORK: usize = 8 << 10;
 pub(crate) const SERVER_ARGUMENTS_MAX: usize = 1024;
 /// Bytes of the longest argument that is cheap to return.
 pub(crate) const SMALL_ARGUMENT_SIZE_MAX: usize = 256;
+/// Bytes of a reply that the server makes itself, about: it repeats an argument, or lists what is bounded.
+pub(crate) const SERVER_REPLY_MAX: usize = VALUE_SIZE_MAX + (64 << 10);
 /// Bytes of a list of connections: a request of a few bytes must not take much memory.
 pub(crate) const CLIENT_LIST_SIZE_MAX: usize = 256 << 10;
 /// Connections that are copied for a list while the lock is held.
@@ -411,15 +415,23 @@ pub(crate) const ROOM_PART: usize = 2;
 pub(crate) const RESERVE_PART: usize = 64;
 /// The most bytes that they may take of it.
 pub(crate) const RESERVE_ROOM_MAX: usize = 64 << 10;
-/// Bytes that a connection may borrow while another one has priority, or while little is free.
-pub(crate) const SMALL_LOAN_MAX: usize = 64 << 10;
-/// This part of the common part is lent only in small loans and for replies.
+/// Bytes to which a connection of small requests may grow while requests of others wait for memory: when it reads, and when
+/// it decodes what it has read.
+pub(crate) const PIPELINE_INPUT_MAX: usize = 20 << 10;
+pub(crate) const PIPELINE_SIZE_MAX: usize = 48 << 10;
+/// This part of the common part is lent only for replies.
 pub(crate) const KEPT_PART: usize = 16;
 /// Bytes that a connection with something to send must be allowed to borrow, so that its requests are executed.
 pub(crate) const OUTPUT_ROOM_MIN: usize = 256 << 10;
 /// The time between two looks at the memory of connections. One that is silent for as long returns its empty buffers.
 pub(crate) const MEMORY_SCAN_TIME: Duration = Duration::from_secs(1);
-/// The time for which a connection may hold more than its share without progress while memory is wanted.
+/// While others wait for memory, a client of a connection that holds some transfers this number of bytes in this time, or
+/// the connection may be closed. The time for which the connection waits for the server does not count.
+pub(crate) const PROGRESS_SIZE_MIN: u64 = 16 << 10;
+pub(crate) const PROGRESS_TIME: Duration = Duration::from_millis(750);
+/// Progress that was not looked at for longer is judged anew.
+pub(crate) const PROGRESS_GAP_MAX: Duration = Duration::from_millis(500);
+/// The time after which a connection is closed that waits for memory, and whose client has closed its side.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 const _: () = {
@@ -440,8 +452,12 @@ const _: () = {
     assert!(RESERVE_ROOM_MAX <= SHARD_RESERVE / 2 / RESERVE_PART && SHARE_FOR_REPLIES <= RESERVE_ROOM_MAX);
     assert!(ENCODED_MAX <= TURN_SIZE_MAX && BUFFERED_SIZE_MAX <= TURN_SIZE_MAX && SUBMISSION_SIZE_MAX <= TURN_SIZE_MAX);
     // Pieces are small beside what a shard may keep, and a silent connection returns its memory before it is closed.
-    assert!(PIECES_KEPT * PIECE <= BUDGET_MIN / KEPT_PART && SMALL_LOAN_MAX <= OUTPUT_ROOM_MIN);
+    assert!(PIECES_KEPT * PIECE <= BUDGET_MIN / KEPT_PART);
     assert!(MEMORY_SCAN_TIME.as_millis() < SILENCE_MAX.as_millis() && TICK.as_millis() < MEMORY_SCAN_TIME.as_millis());
+    // Progress is looked at some times before a client is slow.
+    assert!(
+        2 * TICK.as_millis() < PROGRESS_GAP_MAX.as_millis() && PROGRESS_GAP_MAX.as_millis() < PROGRESS_TIME.as_millis()
+    );
     // A connection's part of the window is never 0, and a parsed batch has as many operations as it may submit.
     assert!(WINDOW_MIN >= WINDOW_PART * WINDOW_STEP && WINDOW_MIN <= WINDOW_MAX);
     assert!(WINDOW_MAX / WINDOW_PART <= PARSED_OPERATIONS_MAX && RESUMED_MAX <= WINDOW_MIN && COST_COUNT % 2 == 1);
@@ -456,6 +472,8 @@ const _: () = {
     // Each operation, the look-up of its key before, its arguments, and two passes over all of them.
     assert!(ISOLATED_OPERATIONS_MAX * 3 * OPERATION_WORK + 8 * TRANSACTION_SIZE_MAX <= 2 * TRANSACTION_WORK_MAX);
     assert!(WATCHED_KEYS_MAX <= ISOLATED_OPERATIONS_MAX && ISOLATED_PART_MAX <= ISOLATED_IN_TURN_MAX);
+    assert!(ISOLATED_REPLY_MAX + TURN_REPLIES_MAX <= SHARD_RESERVE && SERVER_REPLY_MAX <= SHARD_RESERVE / 2);
+    assert!(CLIENT_LIST_SIZE_MAX <= SERVER_REPLY_MAX && SLOW_LOG_REPLY_MAX <= SERVER_REPLY_MAX);
     assert!(ISOLATED_REPLY_MAX <= SHARD_RESERVE && TRANSACTION_PART_MAX <= ISOLATED_PART_MAX);
     assert!(FORWARDED_RETRIES_PART > 1 && FORWARDED_RETRIES_PART <= FORWARDED_BATCHES_MIN);
     assert!(FORWARDED_BATCHES_MIN <= FORWARDED_BATCHES_MAX && FORWARDED_BATCHES_MAX <= FORWARDED_BATCHES_OF_SHARD);

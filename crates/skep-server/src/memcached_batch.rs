@@ -13,6 +13,7 @@ use skep_wire::native::WireError;
 
 pub(crate) use self::command::MEMCACHED_VERSION;
 use self::command::{Action, Command, Operation, Span};
+use crate::connection::Need;
 use crate::dispatch::{Dispatch, Limit};
 use crate::limits::{DECODE_WORK, LOCKED_REQUEST_MAX, LOCKED_VALUE_MAX, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::parsed_batch::{Decoded, make_room};
@@ -124,6 +125,11 @@ impl MemcachedBatch {
     /// Sets the time at which the next operations are submitted, from which relative times count.
     pub(crate) fn set_time(&mut self, now: UnixTime) {
         self.time = now;
+    }
+
+    /// Returns the memory that the command needs which is arriving.
+    pub(crate) fn arriving(&self) -> Need {
+        Need::of_size(self.parser.arriving_size())
     }
 
     /// Returns true if the parsed batch has enough commands.

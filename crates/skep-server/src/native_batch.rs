@@ -11,6 +11,7 @@ use skep_wire::native::{
     Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError,
 };
 
+use crate::connection::Need;
 use crate::dispatch::{Dispatch, Limit, Refusal};
 use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::parsed_batch::make_room;
@@ -75,6 +76,11 @@ impl NativeBatch {
             }
         }
         Ok((operation_count, false))
+    }
+
+    /// Returns the memory that the frame needs which begins with these bytes and is incomplete.
+    pub(crate) fn arriving(&self, input: &[u8]) -> Need {
+        Need::of_size(RequestFrame::size_of(input))
     }
 
     /// Returns the bytes of the input that the frames take.

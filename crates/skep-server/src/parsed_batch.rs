@@ -8,6 +8,7 @@
 
 use skep_wire::native::{Hello, ProtocolError};
 
+use crate::connection::Need;
 use crate::dispatch::{Dispatch, Limit, Refusal};
 use crate::limits::DECODE_WORK;
 use crate::memcached_batch::MemcachedBatch;
@@ -107,15 +108,19 @@ impl ParsedBatch {
         }
     }
 
-    /// Returns true unless it has nothing but empty lines.
-    pub(crate) fn has_requests(&self) -> bool {
+    /// Returns the memory that the request needs which begins with these bytes and is incomplete.
+    pub(crate) fn arriving(&self, input: &[u8]) -> Need {
         match self {
-            ParsedBatch::Handshake => false,
-            ParsedBatch::Native(parsed) => parsed.size() > 0,
-            ParsedBatch::Resp(parsed) => parsed.request_count() > 0,
-            ParsedBatch::Memcached(parsed) => parsed.request_count() > 0,
-            ParsedBatch::Away => true,
+            ParsedBatch::Handshake | ParsedBatch::Away => Need::of_size(None),
+            ParsedBatch::Native(parsed) => parsed.arriving(input),
+            ParsedBatch::Resp(parsed) => parsed.arriving(input),
+            ParsedBatch::Memcached(parsed) => parsed.arriving(),
         }
+    }
+
+    /// Returns true if a transaction is being queued: it keeps memory when a request is done.
+    pub(crate) fn is_in_transaction(&self) -> bool {
+        matches!(self, ParsedBatch::Resp(parsed) if parsed.is_in_transaction())
     }
 
     /// Returns true if a long request has been decoded in part.

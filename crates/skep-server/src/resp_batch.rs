@@ -10,9 +10,11 @@
 mod isolated;
 mod submit;
 
-use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser};
+use skep_core::operation::VALUE_SIZE_MAX;
+use skep_wire::resp::{Argument, Arriving, Parsed, ReplyWriter, RequestParser};
 
 use self::isolated::queue;
+use crate::connection::Need;
 use crate::limits::{
     DECODE_WORK, ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERAND_BYTE_WORK, OPERANDS_PART,
     PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, SHARE, TEXT_WORK,
@@ -180,6 +182,30 @@ impl RespBatch {
                 command.action.postpone(milliseconds);
             }
         }
+    }
+
+    /// Returns the memory that the command needs which begins with these bytes and is incomplete.
+    pub(crate) fn arriving(&self, input: &[u8]) -> Need {
+        let Arriving { size_min, is_size_known, argument_count } = self.parser.arriving();
+        let mut need = Need::of_size(is_size_known.then_some(size_min));
+        need.size_min = size_min;
+        if argument_count > FREE_ARGUMENTS_MAX {
+            need.besides = argument_count * size_of::<Argument>();
+            need.perhaps += argument_count * ELEMENT_SIZE_MAX;
+        }
+        if is_restore(input) {
+            need.perhaps += VALUE_SIZE_MAX;
+        }
+        if self.multi.is_open() {
+            // It is copied to the transaction.
+            need.besides += self.multi.growth(size_min, argument_count);
+        }
+        need
+    }
+
+    /// Returns true if a transaction is being queued.
+    pub(crate) fn is_in_transaction(&self) -> bool {
+        self.multi.is_open()
     }
 
     /// Returns true if the parsed batch has enough commands.
@@ -518,6 +544,12 @@ impl RespBatch {
         self.command += 1;
         true
     }
+}
+
+/// Returns true if these bytes begin a `RESTORE`, whose value may be longer than its payload.
+fn is_restore(input: &[u8]) -> bool {
+    let name = input.splitn(4, |&byte| byte == b'\n').nth(2);
+    name.is_some_and(|name| name.trim_ascii_end().eq_ignore_ascii_case(b"RESTORE"))
 }
 
 impl Command {

@@ -510,6 +510,7 @@ impl Shard {
             return;
         }
         if let Some(mut endpoint) = self.connections.remove(token) {
+            self.leave_queue(&endpoint.connection);
             if let Transport::SharedMemory(shared) = &endpoint.transport
                 && let Some(invalid) = shared.end().invalid_word()
             {

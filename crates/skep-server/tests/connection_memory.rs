@@ -130,7 +130,8 @@ fn unfinished_requests_stay_within_the_budget_and_end() {
             native.execute(round, &[get; 20], |_, response| assert_eq!(response, Ok(Reply::Value(b"1"))));
             assert!(used(&mut witness) <= BUDGET);
         }
-        assert!(used(&mut witness) > BUDGET / 2, "most of the budget is used");
+        // One may have half of the budget, and the others share a part that leaves it that much.
+        assert!(used(&mut witness) > BUDGET / 4, "much of the budget is used");
         // All finish: each request is executed, or its connection ends with a reason.
         let mut replies = Vec::new();
         std::thread::scope(|scope| {
@@ -202,7 +203,7 @@ fn replies_that_clients_do_not_take_stay_within_the_budget() {
 }
 
 #[test]
-fn connections_that_keep_memory_without_progress_are_closed() {
+fn connections_that_keep_memory_without_progress_are_closed_when_others_need_it() {
     let server = server(1, 8 * MIB, 100);
     let mut witness = Resp::connect(&server);
     witness.expect(command(&[b"SET", b"big", &vec![b'v'; 1 << 20]]), "+OK\r\n");
@@ -212,6 +213,10 @@ fn connections_that_keep_memory_without_progress_are_closed() {
     }
     let mut idle = Resp::connect(&server);
     idle.expect("PING\r\n", "+PONG\r\n");
+    // More than half of the memory is held, and this request waits for as much.
+    wait_until(|| used(&mut witness) > 4 * MIB);
+    let value = vec![b'w'; 1 << 20];
+    witness.expect(command(&[b"MSET", b"a", &value, b"b", &value, b"c", &value]), "+OK\r\n");
     wait_until(|| info(&mut witness, "skep_connections_closed_for_memory") > 0);
     witness.expect("PING\r\n", "+PONG\r\n");
     idle.expect("PING\r\n", "+PONG\r\n");

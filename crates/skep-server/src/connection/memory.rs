@@ -1,12 +1,21 @@
 //! The memory that a connection holds, and waits for when it may not hold more: see [`crate::memory_budget`].
+//!
+//! ```text
+//!   head of a request ─▶ ask ─┬─▶ granted: it is read ─▶ executed ─▶ end of the grant
+//!                             └─▶ waits in the queue of the server, is not read ─▶ admitted ─▶ …
+//! ```
 
 use std::cmp::Reverse;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Connection;
 use crate::buffer::Input;
-use crate::limits::{CLIENT_SIZE, OUTPUT_ROOM_MIN, SHARE};
-use crate::memory_budget::ShardBudget;
+use crate::connections::Token;
+use crate::limits::{
+    CLIENT_SIZE, INPUT_GROWTH_MAX, INPUT_ROOM_MIN, OUTPUT_ROOM_MIN, PROGRESS_GAP_MAX, PROGRESS_SIZE_MIN, PROGRESS_TIME,
+    SHARE, SHARE_FOR_INPUT, SHARE_FOR_REPLIES,
+};
+use crate::memory_budget::{Class, Loan, Permit, ShardBudget, Waiter};
 use crate::metrics::Metrics;
 use crate::parsed_batch::ParsedBatch;
 use crate::transport::Transport;
@@ -17,17 +26,17 @@ const CONNECTION_SIZE: usize = size_of::<Connection>() + size_of::<Transport>() 
 /// The memory that a connection holds, and waits for.
 #[derive(Debug, Default)]
 pub(super) struct Holding {
-    /// Bytes of memory that it held when its shard last counted them.
-    held: usize,
-    /// Bytes of its output when its shard last counted them.
-    held_output: usize,
+    loan: Loan,
     /// Bytes that the next request needs, if decoding found that there were fewer.
     pub(super) needed: usize,
     want: Want,
-    /// It may borrow all that is free.
-    has_priority: bool,
+    /// The ticket of its request, if that has waited for memory.
+    ticket: Option<u64>,
     /// Its client does not take replies, and no more of them may be held.
     pub(super) is_full: bool,
+    progress: Progress,
+    /// The permit of the command that has begun.
+    permit: Option<Permit>,
 }
 
 /// The purpose for which a connection wants memory.
@@ -37,18 +46,69 @@ enum Want {
     Nothing,
     /// A step, such as a reply.
     Step,
-    /// A request that is incomplete without it.
-    Request,
+    /// This many bytes more for a request, which may need still more later unless it `is_whole`.
+    Request { bytes: usize, is_whole: bool },
+}
+
+/// The memory that a request needs which is arriving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Bytes of the request, at least.
+    pub(crate) size_min: usize,
+    /// It has no more bytes.
+    pub(crate) is_size_known: bool,
+    /// Bytes besides its own that it certainly takes.
+    pub(crate) besides: usize,
+    /// Bytes that it may take in addition.
+    pub(crate) perhaps: usize,
+}
+
+impl Need {
+    /// Returns the need of a request of this size, if it is known.
+    pub(crate) fn of_size(size: Option<usize>) -> Need {
+        Need { size_min: size.unwrap_or(0), is_size_known: size.is_some(), besides: 0, perhaps: 0 }
+    }
+}
+
+/// The transfer of a connection while others wait for memory.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Bytes that were read and written.
+    moved: u64,
+    /// The same when the connection last had enough progress.
+    moved_before: u64,
+    /// The time since then for which it has waited for its client.
+    waited: Duration,
+    looked_at: Option<Instant>,
+}
+
+impl Progress {
+    /// Looks at the progress. Returns the bytes that were moved and the time for which the client was waited for, if it is
+    /// too slow.
+    fn look(&mut self, now: Instant, waits_for_client: bool) -> Option<(u64, Reverse<Duration>)> {
+        let passed = self.looked_at.map_or(Duration::MAX, |before| now.saturating_duration_since(before));
+        self.looked_at = Some(now);
+        let moved = self.moved - self.moved_before;
+        if passed > PROGRESS_GAP_MAX || moved >= PROGRESS_SIZE_MIN {
+            (self.moved_before, self.waited) = (self.moved, Duration::ZERO);
+            return None;
+        }
+        if waits_for_client {
+            self.waited += passed;
+        }
+        (waits_for_client && self.waited >= PROGRESS_TIME).then_some((moved, Reverse(self.waited)))
+    }
 }
 
 impl Connection {
     /// Returns the bytes of memory held.
     pub(super) fn memory(&self) -> usize {
-        CONNECTION_SIZE
-            + self.input.capacity()
-            + self.output.capacity()
-            + self.parsed.capacity()
-            + self.queue.capacity()
+        CONNECTION_SIZE + self.request_memory() + self.output.capacity() + self.queue.capacity()
+    }
+
+    /// Returns the bytes of memory held by requests.
+    fn request_memory(&self) -> usize {
+        self.input.capacity() + self.parsed.capacity()
     }
 
     /// Returns true if it may not continue because the reserve is used up. A connection within its share always may.
@@ -58,28 +118,28 @@ impl Connection {
 
     /// Records the memory that is held now.
     pub(crate) fn record_memory(&mut self, shard_budget: &mut ShardBudget) {
-        let (held, output) = (self.memory(), self.output.waiting());
-        shard_budget.record(std::mem::replace(&mut self.holding.held, held), held);
-        shard_budget.record_output(std::mem::replace(&mut self.holding.held_output, output), output);
+        let (held, requests, outputs) = (self.memory(), self.request_memory(), self.output.waiting());
+        shard_budget.record(&mut self.holding.loan, held, requests, outputs);
     }
 
     /// Records that no memory is held: the connection ends, or is handed over to another shard.
     pub(crate) fn leave(&mut self, shard_budget: &mut ShardBudget) {
-        self.yield_priority(shard_budget);
-        shard_budget.record(std::mem::take(&mut self.holding.held), 0);
-        shard_budget.record_output(std::mem::take(&mut self.holding.held_output), 0);
+        shard_budget.leave(&mut self.holding.loan, self.number);
     }
 
-    /// Yields its priority.
-    pub(crate) fn yield_priority(&mut self, shard_budget: &ShardBudget) {
-        if std::mem::take(&mut self.holding.has_priority) {
-            shard_budget.memory_budget().yield_priority();
+    /// Counts bytes that were read or written.
+    pub(super) fn count_moved(&mut self, size: usize, now: Instant) {
+        if size > 0 {
+            self.progress_at = now;
+            self.holding.progress.moved += size as u64;
         }
     }
 
-    /// Lets the step that was waiting for memory be tried again.
+    /// Lets the step that was waiting for memory be tried again. A request waits until it is admitted.
     pub(crate) fn retry(&mut self, shard_budget: &ShardBudget) {
-        self.holding.want = Want::Nothing;
+        if self.holding.want == Want::Step {
+            self.holding.want = Want::Nothing;
+        }
         self.look_for_room(shard_budget);
     }
 
@@ -98,31 +158,116 @@ impl Connection {
     /// Returns true if more replies may be held. A client that takes none must leave memory to others.
     fn may_hold_more(&self, shard_budget: &ShardBudget) -> bool {
         !shard_budget.memory_budget().is_tight()
-            && shard_budget.room(self.held(), false) >= OUTPUT_ROOM_MIN.min(shard_budget.one_max() / 8)
+            && shard_budget.room_for_replies(self.held()) >= OUTPUT_ROOM_MIN.min(shard_budget.one_max() / 8)
     }
 
-    /// Waits until it may hold `size` bytes more, or ends if it may never hold that many.
-    pub(super) fn want_memory(&mut self, size: usize, metrics: &Metrics, shard_budget: &ShardBudget) {
-        if self.memory() + size <= shard_budget.one_max() {
-            self.holding.want = Want::Request;
-            self.holding.has_priority =
-                self.holding.has_priority || shard_budget.memory_budget().take_priority(self.number);
-            return;
+    /// Returns the bytes by which its requests may grow, at most `wanted` beyond the share. While others wait, it may hold
+    /// `small_max`.
+    pub(super) fn room_to_grow(&self, wanted: usize, small_max: usize, shard_budget: &mut ShardBudget) -> usize {
+        let held = (self.memory(), self.request_memory());
+        SHARE.saturating_sub(held.0) + shard_budget.room_to_grow(&self.holding.loan, held, wanted, small_max)
+    }
+
+    /// Asks for the memory of the request that is arriving, if its head has told its size. Returns the bytes of the input
+    /// up to its end, if these are known and granted, or `None`: the input grows as it may. Fails if it has to wait.
+    pub(super) fn secure_request(
+        &mut self,
+        metrics: &Metrics,
+        shard_budget: &mut ShardBudget,
+    ) -> Result<Option<usize>, Waits> {
+        let need = self.parsed.arriving(self.input.bytes());
+        if need.size_min + need.besides <= self.input.capacity().max(SHARE_FOR_INPUT) || self.input.bytes().is_empty() {
+            return Ok(None);
         }
-        if self.output.waiting() > 0 && self.memory() - self.output.capacity() + size <= shard_budget.one_max() {
-            // The request fits when the client has taken its replies. Until then, the connection must not keep others
-            // from borrowing.
+        if !self.holding.loan.is_granted() {
+            self.input.fit();
+        }
+        let growth = need.size_min + need.besides - self.input.capacity();
+        if !need.is_size_known {
+            // What it never gets is refused before it is read.
+            return if self.fits(growth, shard_budget) {
+                Ok(None)
+            } else {
+                self.refuse_memory(growth, metrics, shard_budget)
+            };
+        }
+        if self.holding.loan.granted_left(self.request_memory()) < growth {
+            let is_whole = !self.parsed.is_in_transaction();
+            let besides = SHARE_FOR_INPUT + SHARE_FOR_REPLIES;
+            self.ask(growth + besides, need.perhaps, is_whole, metrics, shard_budget)?;
+        }
+        Ok(Some(need.size_min))
+    }
+
+    /// Asks for memory for more bytes of a request whose size is not known.
+    pub(super) fn ask_for_input(&mut self, metrics: &Metrics, shard_budget: &mut ShardBudget) -> Result<(), Waits> {
+        let growth = self.input.bytes().len().clamp(INPUT_ROOM_MIN, INPUT_GROWTH_MAX);
+        self.ask(SHARE_FOR_INPUT, growth - SHARE_FOR_INPUT, false, metrics, shard_budget)
+    }
+
+    /// Asks for `bytes`, and for up to as many as `perhaps` in addition, and waits unless they are granted. Ends the
+    /// connection if it may never hold that many.
+    pub(super) fn ask(
+        &mut self,
+        bytes: usize,
+        perhaps: usize,
+        is_whole: bool,
+        metrics: &Metrics,
+        shard_budget: &mut ShardBudget,
+    ) -> Result<(), Waits> {
+        if !self.fits(bytes, shard_budget) {
+            return self.refuse_memory(bytes, metrics, shard_budget).map(|_: Option<usize>| ());
+        }
+        self.record_memory(shard_budget);
+        let bytes = (bytes + perhaps).min(shard_budget.one_max() - self.memory());
+        if shard_budget.grant(&mut self.holding.loan, bytes, is_whole) {
+            return Ok(());
+        }
+        // While it waits, it holds no more than it needs.
+        self.release_unused();
+        self.record_memory(shard_budget);
+        // It keeps its place in the order if it waits again for the same request.
+        self.holding.ticket.get_or_insert_with(|| shard_budget.memory_budget().next_ticket());
+        self.holding.want = Want::Request { bytes, is_whole };
+        Err(Waits)
+    }
+
+    /// Returns true if it may hold as many bytes more at some time.
+    fn fits(&self, bytes: usize, shard_budget: &ShardBudget) -> bool {
+        self.memory() + bytes <= shard_budget.one_max()
+    }
+
+    /// Waits until the client has taken its replies, if the request fits then. Else ends the connection.
+    fn refuse_memory<T>(&mut self, bytes: usize, metrics: &Metrics, shard_budget: &ShardBudget) -> Result<T, Waits> {
+        if self.output.waiting() > 0 && self.memory() - self.output.capacity() + bytes <= shard_budget.one_max() {
             self.starve();
-            return;
+        } else {
+            self.end_with_error("the request takes more than half of the memory for connections", metrics);
         }
-        self.end_with_error("the request takes more than half of the memory for connections", metrics);
+        Err(Waits)
     }
 
-    /// Ends a connection that holds memory and makes no progress. Returns true if only the reason is left to be sent: a
+    /// Ends the grant of a request that is done. Returns memory that may not be kept for the next one.
+    pub(super) fn end_request(&mut self, shard_budget: &mut ShardBudget) {
+        let is_in_transaction = self.parsed.is_in_transaction();
+        if !is_in_transaction {
+            self.holding.ticket = None;
+        }
+        if self.holding.loan.is_granted() || self.holding.loan.class() != Class::Growing {
+            if !is_in_transaction && !shard_budget.may_keep(&self.holding.loan, self.request_memory()) {
+                self.release(shard_budget);
+            }
+            shard_budget.end_grant(&mut self.holding.loan, self.number, is_in_transaction);
+        } else if shard_budget.memory_budget().has_waiting() {
+            self.release(shard_budget);
+        }
+    }
+
+    /// Ends a connection that holds memory and transfers too slowly. Returns true if only the reason is left to be sent: a
     /// client that has read all replies is told it.
-    pub(crate) fn end_unresponsive(&mut self, metrics: &Metrics) -> bool {
+    pub(crate) fn end_slow(&mut self, metrics: &Metrics) -> bool {
         let is_idle = self.output.waiting() == 0 && self.parsed.is_finished() && self.life.takes_requests();
-        self.end_with_error("memory for connections is short, and this one made no progress for 10 s", metrics);
+        self.end_with_error("memory for connections is short, and this one transfers too slowly", metrics);
         is_idle
     }
 
@@ -143,11 +288,36 @@ impl Connection {
         }
         self.life.end_requests();
         self.intake.is_exhausted = true;
+        // The next write ends what was granted.
+        self.is_request_done = true;
     }
 
-    /// Returns true if it holds more than its share.
+    /// Returns the permit for the reply to its next command, which is isolated, beside `written` bytes of replies. If there
+    /// is no memory, it waits.
+    pub(crate) fn permit(&mut self, written: usize, shard_budget: &mut ShardBudget) -> Option<Permit> {
+        if self.is_next_reply_short() {
+            return Some(Permit::for_short_reply());
+        }
+        if !self.is_blocked() || self.holding.permit.is_none() {
+            self.holding.permit = shard_budget.permit(&mut self.holding.loan, written);
+        }
+        if self.holding.permit.is_none() {
+            self.starve();
+        }
+        self.holding.permit
+    }
+
+    /// Ends the permit, unless its command goes on: the replies are recorded.
+    pub(super) fn end_permit(&mut self, shard_budget: &mut ShardBudget) {
+        if self.holding.permit.is_some() && !self.is_blocked() {
+            self.holding.permit = None;
+            shard_budget.end_permit(&mut self.holding.loan);
+        }
+    }
+
+    /// Returns true if it holds more than its share, or was granted more.
     pub(crate) fn borrows(&self) -> bool {
-        self.held() > SHARE
+        self.held() > SHARE || self.holding.loan.charge() > 0
     }
 
     /// Returns true if it waits for memory, also for room in its output.
@@ -155,13 +325,49 @@ impl Connection {
         self.holding.want != Want::Nothing || self.holding.is_full
     }
 
+    /// Returns true if it waits for memory for a step, such as a reply.
+    pub(crate) fn wants_step(&self) -> bool {
+        self.holding.want == Want::Step
+    }
+
+    /// Returns true if its request waits for its admission.
+    pub(crate) fn waits_for_grant(&self) -> bool {
+        matches!(self.holding.want, Want::Request { .. })
+    }
+
+    /// Returns its entry in the queue of the server, if its request waits.
+    pub(crate) fn waiter(&self, shard: u16, token: Token) -> Option<Waiter> {
+        let Want::Request { bytes, is_whole } = self.holding.want else { return None };
+        let class = if is_whole { Class::Whole } else { Class::Growing };
+        let ticket = self.holding.ticket?;
+        Some(Waiter { shard, token, connection: self.number, bytes, class, ticket })
+    }
+
+    /// Takes what was granted to its request, which has waited.
+    pub(crate) fn accept(&mut self, waiter: &Waiter, shard_budget: &mut ShardBudget) {
+        self.holding.want = Want::Nothing;
+        shard_budget.accept(&mut self.holding.loan, waiter);
+    }
+
+    /// Counts bytes of its requests among those of a visit.
+    pub(crate) fn set_away(&mut self, bytes: usize, shard_budget: &mut ShardBudget) {
+        shard_budget.set_away(&mut self.holding.loan, bytes);
+    }
+
     /// Returns true if it waits for its client: to take replies, or to send the rest of a request.
     pub(crate) fn waits_for_client(&self) -> bool {
-        if self.output.waiting() > 0 {
+        if self.output.waiting() > self.held_replies.size() {
             !self.readiness.is_writable
         } else {
-            self.parsed.is_finished() && self.intake.is_exhausted && !self.readiness.is_readable
+            !self.is_starved() && self.parsed.is_finished() && self.intake.is_exhausted && !self.readiness.is_readable
         }
+    }
+
+    /// Looks at its progress while others wait for memory. Returns the bytes and the time by which it is compared with
+    /// others, the slowest first, if it is too slow.
+    pub(crate) fn slowness(&mut self, now: Instant) -> Option<(u64, Reverse<Duration>)> {
+        let waits_for_client = self.waits_for_client();
+        self.holding.progress.look(now, waits_for_client)
     }
 
     /// Returns true if it waits for memory and its client has closed its side.
@@ -171,24 +377,7 @@ impl Connection {
 
     /// Returns the bytes of memory that it held when they were last counted.
     pub(crate) fn held(&self) -> usize {
-        self.holding.held
-    }
-
-    /// Returns true if a request needs more memory than it may hold.
-    pub(crate) fn wants_room(&self) -> bool {
-        self.holding.want == Want::Request
-    }
-
-    /// Returns true if it may borrow all that is free.
-    pub(crate) fn has_priority(&self) -> bool {
-        self.holding.has_priority
-    }
-
-    /// Orders connections that wait for memory. The first ones are those with a request that needs memory, and of these
-    /// the one that holds most: it is the next one with priority. Of the others, the one with the latest progress is
-    /// the first.
-    pub(crate) fn rank(&self) -> impl Ord + use<> {
-        (Reverse(if self.wants_room() { self.held() } else { 0 }), Reverse(self.progress_at))
+        self.holding.loan.held()
     }
 
     /// Returns the time at which it last read or wrote a byte.
@@ -196,13 +385,52 @@ impl Connection {
         self.progress_at
     }
 
-    /// Returns the memory of empty buffers.
+    /// Returns the memory of empty buffers, and of an input that has only the beginning of a request.
     pub(crate) fn release(&mut self, shard_budget: &mut ShardBudget) {
         if self.parsed.is_finished() && self.queue.is_finished() {
-            self.input.release();
+            self.release_unused();
+            self.record_memory(shard_budget);
+        }
+    }
+
+    fn release_unused(&mut self) {
+        if self.input.bytes().len() <= SHARE_FOR_INPUT {
+            self.input.fit();
+        }
+        if self.parsed.is_finished() && self.queue.is_finished() {
             self.parsed.release();
             self.queue.release();
-            self.record_memory(shard_budget);
+        }
+    }
+}
+
+/// The connection waits for memory, or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waits;
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::Progress;
+    use crate::limits::{PROGRESS_SIZE_MIN, PROGRESS_TIME, TICK};
+
+    #[test]
+    fn only_a_client_that_is_waited_for_is_slow() {
+        for (waits_for_client, bytes_in_tick, is_slow) in
+            [(true, 0, true), (true, 10, true), (false, 0, false), (true, PROGRESS_SIZE_MIN, false)]
+        {
+            let (mut progress, mut now) = (Progress::default(), Instant::now());
+            let mut ticks = 0;
+            while progress.look(now, waits_for_client).is_none() && ticks < 1000 {
+                progress.moved += bytes_in_tick;
+                now += TICK;
+                ticks += 1;
+            }
+            let expected = if is_slow { PROGRESS_TIME.div_duration_f64(TICK).ceil() as u32 } else { 1000 };
+            assert_eq!(ticks, expected, "{waits_for_client}, {bytes_in_tick} bytes");
+            now += Duration::from_secs(5);
+            assert_eq!(progress.look(now, true), None, "it was not looked at meanwhile");
         }
     }
 }

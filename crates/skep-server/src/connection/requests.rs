@@ -9,8 +9,8 @@ use super::Connection;
 use crate::batch::ReplyBatch;
 use crate::buffer::Input;
 use crate::dispatch::{Dispatch, Limit, Refusal};
-use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, READ_MAX, SHARE_FOR_REPLIES};
-use crate::memory_budget::ShardBudget;
+use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, PIPELINE_SIZE_MAX, READ_MAX, SHARE_FOR_REPLIES};
+use crate::memory_budget::{Permit, ShardBudget};
 use crate::metrics::Metrics;
 use crate::native_batch::NativeBatch;
 use crate::parsed_batch::{Decoded, ParsedBatch};
@@ -33,7 +33,7 @@ impl Connection {
         shard_budget: &mut ShardBudget,
     ) -> Option<Hello> {
         self.parsed.set_time(time);
-        let may_decode = self.parsed.is_finished() || self.parsed.is_decoding();
+        let may_decode = (self.parsed.is_finished() || self.parsed.is_decoding()) && !self.waits_for_grant();
         if self.intake.is_exhausted || !may_decode || !self.has_room() || !self.life.takes_requests() {
             return None;
         }
@@ -41,8 +41,7 @@ impl Connection {
             self.starve();
             return None;
         }
-        let held = self.memory();
-        let room = shard_budget.secure(held, self.has_priority(), PARSED_GROWTH_MAX.max(self.holding.needed));
+        let room = self.room_to_grow(PARSED_GROWTH_MAX.max(self.holding.needed), PIPELINE_SIZE_MAX, shard_budget);
         let memory_max = self.parsed.capacity() + room.saturating_sub(SHARE_FOR_REPLIES);
         match self.parsed.decode(self.input.bytes_mut(), memory_max, time, needs_password) {
             Ok(Decoded::Requests { queue_size, request_count, exhausted, work }) => {
@@ -67,8 +66,9 @@ impl Connection {
             Ok(Decoded::NeedsMemory(size)) => {
                 self.holding.needed = size + SHARE_FOR_REPLIES;
                 // Usually the memory is available, and the next turn decodes the request.
-                if shard_budget.secure(held, self.has_priority(), self.holding.needed) < self.holding.needed {
-                    self.want_memory(self.holding.needed, metrics, shard_budget);
+                if self.room_to_grow(self.holding.needed, PIPELINE_SIZE_MAX, shard_budget) < self.holding.needed {
+                    let is_whole = !self.parsed.is_in_transaction();
+                    let _ = self.ask(self.holding.needed, 0, is_whole, metrics, shard_budget);
                 }
             }
             Ok(Decoded::NoHello) => self.intake.is_exhausted = true,
@@ -194,14 +194,18 @@ impl Connection {
         shard_budget: &ShardBudget,
     ) -> usize {
         let (before, begin) = (self.parsed.operations_left(&self.queue), output.len());
-        let room = if shard_budget.is_overdrawn() { 0 } else { shard_budget.room(self.held(), false).min(ENCODED_MAX) };
-        // `SHARE_FOR_REPLIES` is always allowed: while another connection has priority, a connection that has borrowed
-        // may have no other room.
+        let room =
+            if shard_budget.is_overdrawn() { 0 } else { shard_budget.room_for_replies(self.held()).min(ENCODED_MAX) };
+        // `SHARE_FOR_REPLIES` is always allowed: a connection that has borrowed may have no other room.
         let room = room.max(SHARE_FOR_REPLIES);
+        context.may_hold_reply = shard_budget.may_reply(output.len());
         if self.is_throttled(shard_budget) {
             self.starve();
         } else if self.has_room() {
             self.parsed.encode(&mut self.queue, replies, self.input.bytes(), output, room, context);
+        }
+        if std::mem::take(&mut context.lacks_memory) {
+            self.starve();
         }
         self.queue.buffer(replies);
         let after = self.parsed.operations_left(&self.queue);
@@ -237,6 +241,11 @@ impl Connection {
         (self.life != super::Life::Closed && !self.is_starved()).then_some(shards)
     }
 
+    /// Returns true if the reply to the next command, which is isolated, is short regardless of the values in the stores.
+    pub(crate) fn is_next_reply_short(&self) -> bool {
+        matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_next_reply_short())
+    }
+
     /// Returns true if an isolated command has begun, and the shards that it involves must be held until it is done.
     pub(crate) fn is_blocked(&self) -> bool {
         matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_blocked())
@@ -248,12 +257,12 @@ impl Connection {
         output: &mut Vec<u8>,
         bounds: &mut Bounds<'_, '_>,
         context: &mut Context<'_>,
-        (partition, shard_budget): (&Partition, &ShardBudget),
+        (partition, shard_budget, permit): (&Partition, &ShardBudget, Permit),
         now: Instant,
     ) -> Result<(), Step> {
         let room = ReplyRoom::of(shard_budget, self.held(), false);
         let ParsedBatch::Resp(parsed) = &mut self.parsed else { unreachable!("only RESP has isolated commands") };
-        let done = parsed.run_isolated(self.input.bytes(), output, bounds, context, (partition, room), now);
+        let done = parsed.run_isolated(self.input.bytes(), output, bounds, context, (partition, room, permit), now);
         if done == Err(Step::Room) {
             self.starve();
         }
@@ -311,7 +320,7 @@ impl Connection {
     pub(super) fn finish_parsed(&mut self) {
         // A parsed batch without requests keeps the memory that was made for the next one.
         if self.parsed.is_finished() && self.parsed.size() > 0 {
-            self.is_request_done |= self.parsed.has_requests();
+            self.is_request_done = true;
             let size = self.parsed.finish();
             self.input.consume(size);
         }

@@ -9,6 +9,7 @@ use skep_wire::resp::{Argument, ReplyWriter};
 use super::RespBatch;
 use crate::dispatch::Refusal;
 use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
+use crate::memory_budget::Permit;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, NOT_IN_TRANSACTION, shards_of_key, wire_error};
 use crate::shard::Bounds;
@@ -125,11 +126,12 @@ impl RespBatch {
         output: &mut Vec<u8>,
         bounds: &mut Bounds<'_, '_>,
         context: &mut Context<'_>,
-        (partition, room): (&Partition, ReplyRoom),
+        (partition, room, permit): (&Partition, ReplyRoom, Permit),
         now: Instant,
     ) -> Result<(), Step> {
         // It may have waited for other shards.
         self.set_time(context.time);
+        context.reply_max = permit.reply_max();
         let command = &self.commands[self.command];
         let Action::Isolated(name, isolated) = &command.action else { unreachable!("the command is isolated") };
         let run = self.run.get_or_insert_with(|| bounds.stores.spare_run.take().unwrap_or_default());

@@ -55,6 +55,12 @@ pub(crate) struct Context<'a> {
     pub(crate) is_first: bool,
     /// Set when a command of the server waits for another turn.
     pub(crate) is_postponed: bool,
+    /// Bytes of replies after which an isolated command pauses that is run in parts.
+    pub(crate) reply_max: usize,
+    /// There is memory for a costly reply of the server.
+    pub(crate) may_hold_reply: bool,
+    /// Set when a reply of the server waits for memory.
+    pub(crate) lacks_memory: bool,
 }
 
 impl Context<'_> {
@@ -117,8 +123,12 @@ impl Context<'_> {
     /// Returns true if the server may execute another command of its own for the connection in this turn: the account is
     /// not spent, and the connection has not had its part of it. Otherwise the connection is postponed. One command of a
     /// connection goes on in any case if it `is_small`, so that a `PING` does not wait, or if it is the first connection
-    /// of the turn, so that none waits for ever.
+    /// of the turn, so that none waits for ever. If there is no memory for a reply that is not small, it waits for that.
     pub(crate) fn may_execute(&mut self, is_small: bool) -> bool {
+        if !is_small && !self.may_hold_reply {
+            self.lacks_memory = true;
+            return false;
+        }
         let spent = self.account.spent() - self.spent_before;
         let is_left = !self.account.is_spent() && spent < TURN_WORK / TURN_PART_OF_CONNECTION;
         self.is_postponed = !is_left && (spent > 0 || !is_small && !self.is_first);

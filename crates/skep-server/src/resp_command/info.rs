@@ -113,7 +113,7 @@ fn clients(text: &mut String, shared: &Shared) {
         "skep_connection_memory_limit" shared.settings.connection_memory
         "skep_connection_memory_used" connection_memory
         "skep_connection_memory_used_max" shared.memory_budget.used_max().max(connection_memory)
-        "skep_connections_waiting_for_memory" shared.memory_budget.waiting()
+        "skep_connections_waiting_for_memory" shared.memory_budget.starved()
         "skep_connections_closed_for_memory" shared.sum(|metrics| &metrics.connections_closed_for_memory)
         "skep_connections_closed_idle" shared.sum(|metrics| &metrics.connections_closed_idle)
         "skep_shared_memory_connections" shared.shared_memory_connections()

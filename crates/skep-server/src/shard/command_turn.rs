@@ -75,6 +75,9 @@ impl CommandTurn {
             account,
             is_first,
             is_postponed: false,
+            reply_max: 0,
+            may_hold_reply: true,
+            lacks_memory: false,
         }
     }
 }

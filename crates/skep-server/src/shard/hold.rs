@@ -40,7 +40,7 @@ use super::{Message, Shard, Visitor};
 use crate::connection::{Connection, Next};
 use crate::connections::Token;
 use crate::dispatch::Refusal;
-use crate::limits::{HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX};
+use crate::limits::{ENCODED_MAX, HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX};
 use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
 use crate::spaces::{ShardPart, SpaceReplies, Stores};
@@ -367,7 +367,7 @@ impl Shard {
         let (isolation, replied) = run(
             &mut endpoint.connection,
             bounds,
-            (&self.replies, &mut self.encoded, &mut context, &self.shard_budget),
+            (&self.replies, &mut self.encoded, &mut context, &mut self.shard_budget),
             &self.parts.partition,
             now,
             self.write_refusal,
@@ -420,7 +420,7 @@ impl Shard {
 pub(super) fn run(
     connection: &mut Connection,
     bounds: &mut Bounds<'_, '_>,
-    (replies, output, context, shard_budget): (&SpaceReplies, &mut Vec<u8>, &mut Context<'_>, &ShardBudget),
+    (replies, output, context, shard_budget): (&SpaceReplies, &mut Vec<u8>, &mut Context<'_>, &mut ShardBudget),
     partition: &Partition,
     now: Instant,
     refusal: Refusal,
@@ -440,7 +440,11 @@ pub(super) fn run(
         if let Some(error) = connection.isolated_refusal(refusal) {
             connection.refuse_isolated(error, output, context);
         } else {
-            let done = connection.run_isolated(output, bounds, context, (partition, shard_budget), now);
+            if output.len() >= ENCODED_MAX && !connection.is_blocked() {
+                return (Isolation::Later, count);
+            }
+            let Some(permit) = connection.permit(output.len(), shard_budget) else { return (Isolation::Over, count) };
+            let done = connection.run_isolated(output, bounds, context, (partition, &*shard_budget, permit), now);
             // Others may see the metrics a little later.
             if connection.reads_statistics() {
                 bounds.stores.publish(context.shared);

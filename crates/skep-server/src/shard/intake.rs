@@ -150,8 +150,10 @@ impl Shard {
         }
     }
 
-    /// Takes the connections that other shards hand over, and their messages about stores.
+    /// Takes the connections that other shards hand over, those of this one that were admitted to memory, and messages
+    /// about stores.
     pub(super) fn accept_handed_over(&mut self, now: Instant) {
+        self.take_admitted();
         while let Ok(endpoint) = self.parts.incoming.connections.try_recv() {
             self.take(endpoint, now);
         }

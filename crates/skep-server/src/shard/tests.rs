@@ -32,6 +32,7 @@ mod forwarded_batches;
 mod isolated_commands;
 mod memcached_datagrams;
 mod memory;
+mod memory_admission;
 mod relative_times;
 mod server_replies;
 mod turn_work;

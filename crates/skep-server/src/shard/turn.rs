@@ -62,6 +62,8 @@ pub(super) struct Submission {
     /// Its part of [`Shard::destinations`].
     destinations: Range<usize>,
     forwarded_count: usize,
+    /// There was no memory for forwarded batches.
+    lacks_memory: bool,
     /// It had operations to submit.
     is_waiting: bool,
     /// Its next operation must wait for the end of a pause.
@@ -168,6 +170,7 @@ impl Shard {
             token,
             destinations: 0..0,
             forwarded_count: 0,
+            lacks_memory: false,
             is_waiting,
             is_held: false,
             without_slot: None,
@@ -240,6 +243,10 @@ impl Shard {
             }
             if pause.is_some_and(|pause| !pause.writes_only) {
                 submission.is_held = true;
+                continue;
+            }
+            if peers.len() > 1 && connection.borrows() && !shard_budget.may_forward() {
+                submission.lacks_memory = true;
                 continue;
             }
             requests.begin(connection.number);
@@ -331,8 +338,16 @@ impl Shard {
             if index == self.first_ready {
                 written = written.min(TURN_SIZE_MAX / RESUMED_PART);
             }
-            let Submission { token, ref destinations, forwarded_count, is_waiting, is_held, without_slot, .. } =
-                self.batch[index];
+            let Submission {
+                token,
+                ref destinations,
+                forwarded_count,
+                lacks_memory,
+                is_waiting,
+                is_held,
+                without_slot,
+                ..
+            } = self.batch[index];
             let destinations = destinations.clone();
             let Some(endpoint) = self.connections.get_mut(token) else { continue };
             let connection = &mut endpoint.connection;
@@ -346,6 +361,9 @@ impl Shard {
                     has_progress,
                 ),
             };
+            if lacks_memory {
+                connection.starve();
+            }
             has_progress |= done > 0;
             // Replies of the server itself, such as to PING, rest on nothing.
             let rests_on_nothing = !connection.awaits_replies() && !connection.has_isolated();
@@ -363,7 +381,7 @@ impl Shard {
                 let left = connection.operations_left();
                 let is_late =
                     self.stop_until.is_none() && self.window.is_late(connection.read_at(), now, left, self.others_wait);
-                let parts = (&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
+                let parts = (&self.replies, &mut self.encoded, &mut context, &mut self.shard_budget);
                 let refusal = if is_late { Refusal::Late } else { self.write_refusal };
                 let (over, count) = run(connection, &mut bounds, parts, &self.parts.partition, now, refusal);
                 (isolation, replied) = (over, replied + count);

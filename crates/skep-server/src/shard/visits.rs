@@ -13,8 +13,8 @@
 //! 3. The owner sends them back with the replies, which the home shard writes. A command that is run in parts comes
 //!    back after each, so its client has to take the replies of a part before the next one.
 //!
-//! A visit has a slot of the rings, and its memory counts as that of a forwarded batch. While there is no room for large
-//! replies, only commands with short ones begin. A connection for which there is no slot waits until there is one; those
+//! A visit has a slot of the rings, and its memory counts as that of a forwarded batch. A command
+//! begins with a permit for its reply. A connection for which there is no slot waits until there is one; those
 //! that wait get half of the slots that come back, requests the other half. A visit never waits for another shard: if
 //! its owner is held, it is in the queue there, and the hold ends without it. A connection that ends meanwhile is closed
 //! at once. Its commands are dropped when they come back.
@@ -32,7 +32,7 @@ use crate::dispatch::Refusal;
 use crate::durability::Log;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{ENCODED_MAX, TURN_SIZE_MAX};
-use crate::memory_budget::MemoryBudget;
+use crate::memory_budget::{MemoryBudget, Permit};
 use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
 use crate::transaction::{ReplyRoom, ShardSet, Step};
@@ -115,6 +115,7 @@ impl Shard {
         let (number, read_at) = (connection.number, connection.read_at());
         let operations_left = connection.operations_left();
         let (parsed, input) = connection.begin_visit();
+        connection.set_away(parsed.capacity() + input.capacity(), &mut self.shard_budget);
         connection.record_memory(&mut self.shard_budget);
         let visit = Visit {
             number,
@@ -160,6 +161,7 @@ impl Shard {
         let at = now.saturating_duration_since(shared.started).as_millis() as u64;
         endpoint.activity.record(visit.last_command, at);
         endpoint.connection.end_visit(visit.parsed, visit.input, visit.is_closing);
+        endpoint.connection.set_away(0, &mut self.shard_budget);
         if self.stop_until.is_some() {
             endpoint.end_input(metrics, now, &mut self.shard_budget);
         }
@@ -240,11 +242,14 @@ impl Shard {
         let is_late = self.stop_until.is_none()
             && self.window.is_late(visit.read_at, now, visit.operations_left, self.others_wait);
         let refusal = if is_late { Refusal::Late } else { self.write_refusal };
-        let has_begun = visit.parsed.has_begun_isolated();
-        let has_room = self.shard_budget.has_room_for_large_replies();
+        let shard_budget = &self.shard_budget;
+        let permit = |parsed: &RespBatch, written: usize| match parsed.is_next_reply_short() {
+            true => Some(Permit::for_short_reply()),
+            false => shard_budget.permit_visit(written),
+        };
         let room = ReplyRoom::of(&self.shard_budget, 0, true);
         let is_refused = visit.parsed.isolated_refusal(refusal).is_some();
-        if !has_begun && !is_refused && !has_room && !visit.parsed.is_next_reply_short() {
+        if !visit.parsed.is_blocked() && !is_refused && permit(&visit.parsed, encoded.len()).is_none() {
             *shortage = Some(Shortage::Replies);
             return None;
         }
@@ -264,7 +269,9 @@ impl Shard {
                 parsed.refuse_isolated(error, encoded, &mut context);
                 Ok(())
             } else {
-                parsed.run_isolated(input.bytes(), encoded, bounds, &mut context, (partition, room), now)
+                // One that has begun and keeps its store has had its permit.
+                let permit = permit(parsed, encoded.len()).unwrap_or(Permit::for_short_reply());
+                parsed.run_isolated(input.bytes(), encoded, bounds, &mut context, (partition, room, permit), now)
             };
             visit.commands += 1;
             if let Err(why) = done {
@@ -275,7 +282,7 @@ impl Shard {
                 break;
             }
             let has_next = parsed.isolated_shards(partition, input.bytes()) == Some(own);
-            let may_continue = has_next && (has_room || parsed.is_next_reply_short());
+            let may_continue = has_next && permit(parsed, encoded.len()).is_some();
             if !may_continue || has_waited || context.closing || bounds.left <= 1 || encoded.len() >= ENCODED_MAX {
                 break;
             }

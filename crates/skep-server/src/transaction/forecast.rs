@@ -40,12 +40,12 @@ impl ReplyRoom {
     /// Returns the room of a connection that holds `held` bytes. A visit holds its replies twice when they come back.
     pub(crate) fn of(shard_budget: &ShardBudget, held: usize, is_visit: bool) -> ReplyRoom {
         let part = if is_visit { 2 } else { 1 };
-        let usual = if shard_budget.has_room_for_large_replies() { ISOLATED_REPLY_MAX } else { 0 };
+        let usual = if shard_budget.permit_visit(0).is_some() { ISOLATED_REPLY_MAX } else { 0 };
         let short = SHORT_REPLIES_MAX * 2 * ERROR_SIZE;
         // Others hold memory too, so that one connection hardly ever gets all that it might.
         let most = (shard_budget.one_max() / ONE_MAX_PART * (ONE_MAX_PART - 1)).saturating_sub(held) / part;
         let most = most.max(ISOLATED_REPLY_MAX);
-        ReplyRoom { now: (shard_budget.room(held, false) / part).max(usual).max(short).min(most), most }
+        ReplyRoom { now: (shard_budget.room_for_replies(held) / part).max(usual).max(short).min(most), most }
     }
 }
 

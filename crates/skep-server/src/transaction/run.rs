@@ -5,7 +5,7 @@
 //! 2. It ends when the command is done, or when a store defers all that is left, or after the operations of a turn. The
 //!    next step continues. The stores stay with the command meanwhile.
 //! 3. A command that only reads, or deletes, and is longer than [`ISOLATED_READS_MAX`], or whose replies are more than
-//!    [`ISOLATED_REPLY_MAX`], is run in parts: it *pauses*, and other operations may be executed before the next part.
+//!    its permit allows, is run in parts: it *pauses*, and other operations may be executed before the next part.
 //! 4. A transaction never pauses. It is admitted whole or refused whole, before anything of it is executed
 //!    (`forecast.rs`). So is any other command that cannot be run in parts.
 
@@ -396,7 +396,8 @@ pub(super) fn keys(
     let argument_count = arguments.count();
     let count = command.operation_count(argument_count);
     while course.next < count {
-        let is_too_much = course.written >= ISOLATED_REPLY_MAX;
+        let reply_max = if may_pause { environment.context.reply_max } else { ISOLATED_REPLY_MAX };
+        let is_too_much = course.written >= reply_max;
         let is_long = course.since_pause >= ISOLATED_READS_MAX && !course.window.is_open();
         if may_pause && (is_too_much || is_long) {
             (course.written, course.since_pause) = (0, 0);

@@ -91,6 +91,11 @@ impl RequestParser {
         self.value_size_max = value_size_max;
     }
 
+    /// Returns the size of an incomplete request, when its line has told it.
+    pub fn arriving_size(&self) -> Option<usize> {
+        (self.size > 0).then_some(self.size)
+    }
+
     /// Parses the request that begins with the first byte of `input`. After `Close` the parser must not be used again.
     pub fn parse<'b>(&mut self, input: &'b mut [u8]) -> Parsed<'b> {
         if self.dropped > 0 && !input.is_empty() {

@@ -84,6 +84,11 @@ impl<'a> RequestFrame<'a> {
         Ok(frame.map(|frame| (frame, consumed)))
     }
 
+    /// Returns the size of the frame that these bytes begin with, when they have its size field.
+    pub fn size_of(bytes: &[u8]) -> Option<usize> {
+        Cursor { rest: bytes }.take_u32().map(|size| SIZE_FIELD + size as usize)
+    }
+
     /// Returns the operations: exactly [`count`](Self::count) items, even if the frame is malformed. After an operation
     /// that cannot be skipped, all items are [`WireError::Malformed`].
     pub fn operations(&self) -> Operations<'a> {

@@ -34,7 +34,7 @@ mod request;
 mod whole;
 
 pub use reply::{ReplyWriter, Version, error_text};
-pub use request::{Argument, Parsed, RequestError, RequestParser};
+pub use request::{Argument, Arriving, Parsed, RequestError, RequestParser};
 
 use skep_core::operation::VALUE_SIZE_MAX;
 

@@ -98,6 +98,20 @@ pub enum Parsed {
     NeedsCapacity(usize),
 }
 
+/// The known part of the size of a request that is arriving.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arriving {
+    /// Bytes that the request has at least.
+    pub size_min: usize,
+    /// It has no more bytes.
+    pub is_size_known: bool,
+    /// Arguments that its head promises.
+    pub argument_count: usize,
+}
+
+/// Bytes of the shortest argument of an array: `$0`, and two ends of line.
+const ARGUMENT_SIZE_MIN: usize = 6;
+
 /// The parsed part of the request that is arriving.
 #[derive(Clone, Copy, Debug, Default)]
 enum Progress {
@@ -241,6 +255,20 @@ impl RequestParser {
                     return Ok(self.finish());
                 }
             }
+        }
+    }
+
+    /// Returns what the bytes of an incomplete request have told of its size.
+    pub fn arriving(&self) -> Arriving {
+        let (missing, size) = match self.progress {
+            Progress::Arguments { missing } => (missing, 0),
+            Progress::Bulk { missing, size } => (missing - 1, size as usize + 2),
+            _ => return Arriving { size_min: self.position + self.searched, ..Arriving::default() },
+        };
+        Arriving {
+            size_min: self.position + size + missing as usize * ARGUMENT_SIZE_MIN,
+            is_size_known: missing == 0,
+            argument_count: self.count as usize,
         }
     }
 
@@ -540,6 +568,21 @@ mod tests {
             let (requests, error) = parse_all(&bytes, step);
             prop_assert_eq!((&requests, error), (&parse_all(&bytes, bytes.len()).0, error));
             prop_assert!(requests.len() <= bytes.len());
+        }
+    }
+
+    #[test]
+    fn the_head_of_a_request_tells_its_size() {
+        let head = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100\r\n";
+        let full = head.len() + 102;
+        let expected =
+            [(0, 0, false), (1, 1, false), (4, 4 + 18, false), (8, 4 + 9 + 12, false), (head.len(), full, true)];
+        for (arrived, size_min, is_size_known) in expected {
+            let mut parser = RequestParser::default();
+            assert_eq!(parser.parse(&mut head[..arrived].to_vec(), &mut Vec::new()), Ok(Parsed::Incomplete));
+            let arriving = parser.arriving();
+            assert_eq!((arriving.size_min, arriving.is_size_known), (size_min, is_size_known), "after {arrived} bytes");
+            assert_eq!(arriving.argument_count, if arrived < 4 { 0 } else { 3 });
         }
     }
 }

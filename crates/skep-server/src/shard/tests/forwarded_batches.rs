@@ -7,7 +7,7 @@ use skep_core::operation::{Operation, PutCondition, Reply, Request};
 
 use super::{Bench, Client, MICROSECOND, command, frame, refusals};
 use crate::limits::{FORWARDED_BATCHES_MAX, NAP};
-use crate::memory_budget::ShardBudget;
+use crate::memory_budget::{Loan, ShardBudget};
 use crate::settings::ServerSettings;
 
 /// More clients than there are slots between two shards.
@@ -87,8 +87,8 @@ fn forwarded_batches_without_memory_for_replies_leave_the_path_to_others() {
     bench.ask(&mut reader, &command(&[b"SET", &small, b"1"]), 5);
     // All memory is held by replies that clients do not take.
     let mut other = ShardBudget::new(bench.shared.memory_budget.clone());
-    other.record(0, 8 << 20);
-    other.record_output(0, 8 << 20);
+    let mut loan = Loan::default();
+    other.record(&mut loan, 8 << 20, 0, 8 << 20);
     let mut hogs: Vec<Client> = (0..CLIENTS).map(|_| bench.resp(1)).collect();
     hogs.iter_mut().for_each(|hog| bench.send(hog, &command(&[b"GET", &large])));
     for _ in 0..20 {
@@ -98,8 +98,7 @@ fn forwarded_batches_without_memory_for_replies_leave_the_path_to_others() {
         assert!(turns <= 6, "{turns} turns");
         assert_eq!(std::mem::take(&mut reader.received), b"$1\r\n1\r\n");
     }
-    other.record(8 << 20, 0);
-    other.record_output(8 << 20, 0);
+    other.leave(&mut loan, 1 << 40);
     for hog in &mut hogs {
         while hog.receive() < (1 << 20) + 12 {
             bench.turn_or_tick();

@@ -5,8 +5,9 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use super::{Bench, Client, Driven, command, long_command};
+use crate::connections::Token;
 use crate::limits::{FLUSH_TIME, TICK};
-use crate::memory_budget::ShardBudget;
+use crate::memory_budget::{Class, Loan, ShardBudget, Waiter};
 use crate::settings::ServerSettings;
 
 /// Sets a value of 1 MiB and one of 20 kB, and lets 150 clients ask for the large one twenty times each and take
@@ -154,16 +155,25 @@ fn a_request_of_any_size_is_executed_or_refused() {
 }
 
 #[test]
-fn a_pipeline_beside_a_senior_takes_few_turns() {
+fn a_pipeline_beside_a_request_that_waits_takes_few_turns() {
     let mut bench = Bench::new(1, &ServerSettings::default());
     let mut client = bench.resp(0);
     let gets = command(&[b"GET", b"missing"]).repeat(20_000);
     let mut turns = Vec::new();
-    for is_beside_senior in [false, true] {
-        let memory_budget = bench.shared.memory_budget.clone();
+    for is_beside_waiting in [false, true] {
         bench.send(&mut client, &gets);
         (0..2).for_each(|_| _ = bench.turn(0));
-        assert!(!is_beside_senior || memory_budget.take_priority(1 << 40));
+        if is_beside_waiting {
+            let waiter = Waiter {
+                shard: 0,
+                token: Token::default(),
+                connection: 1 << 40,
+                bytes: 1 << 30,
+                class: Class::Whole,
+                ticket: 0,
+            };
+            bench.shared.memory_budget.wait(waiter);
+        }
         turns.push(bench.turns_until(&mut client, 5 * 20_000, 100_000));
         client.received.clear();
     }
@@ -190,34 +200,6 @@ fn a_client_with_unread_replies_may_send_a_request_that_fits_without_them() {
 }
 
 #[test]
-fn a_silent_client_does_not_keep_a_request_from_memory_though_some_is_free() {
-    let mut bench = Bench::new(1, &ServerSettings::default());
-    let mut silent: Vec<Client> = (0..2).map(|_| bench.resp(0)).collect();
-    let half = long_command(b"EXISTS", b"missing", 60_000);
-    silent.iter_mut().for_each(|client| bench.send(client, &half[..half.len() - 1]));
-    while bench.turn(0) {}
-    for seconds in 0..30 {
-        // A request at another shard lacks memory.
-        let mut other = ShardBudget::new(bench.shared.memory_budget.clone());
-        other.publish_wanting(usize::from(seconds >= 20));
-        bench.now += Duration::from_secs(1);
-        bench.shards[0].shard.tick(bench.now);
-        other.publish_wanting(0);
-        assert!(!bench.shared.memory_budget.is_tight());
-        let closed = bench.shared.metrics(0).connections_closed_for_memory.get();
-        assert_eq!(
-            closed,
-            match seconds {
-                0..20 => 0,
-                20 => 1,
-                _ => 2,
-            },
-            "one in a second, after {seconds} s"
-        );
-    }
-}
-
-#[test]
 fn a_starved_connection_whose_client_is_gone_is_closed() {
     for is_reset in [false, true] {
         let mut bench = Bench::new(1, &with_little_memory());
@@ -225,9 +207,8 @@ fn a_starved_connection_whose_client_is_gone_is_closed() {
         bench.ask(&mut client, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
         // All memory is held.
         let held = bench.shared.memory_budget.clone();
-        let mut other = ShardBudget::new(held);
-        other.record(0, 8 << 20);
-        other.record_output(0, 8 << 20);
+        let (mut other, mut loan) = (ShardBudget::new(held), Loan::default());
+        other.record(&mut loan, 8 << 20, 0, 8 << 20);
         bench.send(&mut client, &command(&[b"GET", b"large"]));
         while bench.turn(0) {}
         assert_eq!(bench.shards[0].shard.starved.len(), 1);
@@ -244,21 +225,19 @@ fn a_starved_connection_whose_client_is_gone_is_closed() {
             bench.turn(0);
         }
         assert!(bench.shards[0].shard.connections.is_empty(), "closed, reset: {is_reset}");
-        other.record(8 << 20, 0);
+        other.leave(&mut loan, 1 << 40);
     }
 }
 
 /// Holds all memory, as replies that clients of another shard do not take.
-fn hold_all_memory(bench: &Bench) -> ShardBudget {
-    let mut other = ShardBudget::new(bench.shared.memory_budget.clone());
-    other.record(0, 8 << 20);
-    other.record_output(0, 8 << 20);
-    other
+fn hold_all_memory(bench: &Bench) -> (ShardBudget, Loan) {
+    let (mut other, mut loan) = (ShardBudget::new(bench.shared.memory_budget.clone()), Loan::default());
+    other.record(&mut loan, 8 << 20, 0, 8 << 20);
+    (other, loan)
 }
 
-fn release_all_memory(mut other: ShardBudget) {
-    other.record(8 << 20, 0);
-    other.record_output(8 << 20, 0);
+fn release_all_memory((mut other, mut loan): (ShardBudget, Loan)) {
+    other.leave(&mut loan, 1 << 40);
 }
 
 #[test]
@@ -281,7 +260,7 @@ fn a_request_that_waits_for_memory_may_follow_empty_lines() {
             sent += client.stream.write(&requests[sent..]).unwrap_or(0);
             bench.turn_or_tick();
         }
-        assert_eq!((client.receive(), bench.shards[0].shard.starved.len()), (0, 1), "it waits");
+        assert_eq!((client.receive(), bench.shared.memory_budget.starved()), (0, 1), "it waits");
         release_all_memory(other);
         while sent < requests.len() || client.receive() < 4 + 5 + 100_011 {
             sent += client.stream.write(&requests[sent..]).unwrap_or(0);
@@ -313,7 +292,7 @@ fn a_server_stops_while_input_buffers_are_full() {
         assert_eq!(client.stream.write(bytes).unwrap(), bytes.len());
     }
     while bench.turn(0) {}
-    assert_eq!(bench.shards[0].shard.starved.len(), 2, "their buffers are full");
+    assert_eq!(bench.shared.memory_budget.starved(), 2, "their buffers are full");
     bench.shared.stopping.store(true, std::sync::atomic::Ordering::Release);
     for time in 0.. {
         let Driven { shard, .. } = &mut bench.shards[0];

@@ -1,0 +1,262 @@
+//! Requests that are together far larger than the memory for connections, in turns: each is replied to, none is closed,
+//! and time hardly goes on.
+
+use std::io::{ErrorKind, Read, Write};
+
+use skep_core::operation::{Operation, PutCondition, Request};
+
+use super::{Bench, Client, command, frame};
+use crate::limits::{PROGRESS_TIME, SHARD_RESERVE, TICK};
+use crate::memcached_batch::MemcachedBatch;
+use crate::parsed_batch::ParsedBatch;
+use crate::settings::ServerSettings;
+
+const BUDGET: usize = 8 << 20;
+const VALUE_SIZE: usize = 400_000;
+
+fn settings() -> ServerSettings {
+    ServerSettings {
+        connection_memory: BUDGET as u64,
+        connections_max: 512,
+        cache_memory: 16 << 20,
+        ..ServerSettings::default()
+    }
+}
+
+/// A client that sends its requests as far as they are taken, and waits for a reply of a known size.
+struct Sender {
+    client: Client,
+    requests: Vec<u8>,
+    sent: usize,
+    reply_size: usize,
+    is_ended: bool,
+}
+
+impl Sender {
+    fn new(client: Client, requests: Vec<u8>, reply_size: usize) -> Sender {
+        Sender { client, requests, sent: 0, reply_size, is_ended: false }
+    }
+
+    /// Sends and receives what is possible. Returns true if it has its reply.
+    fn go_on(&mut self) -> bool {
+        while self.sent < self.requests.len()
+            && let Ok(size) = self.client.stream.write(&self.requests[self.sent..])
+        {
+            self.sent += size;
+        }
+        let mut piece = [0; 4096];
+        loop {
+            match self.client.stream.read(&mut piece) {
+                Ok(0) => self.is_ended = true,
+                Ok(size) => {
+                    self.client.received.extend_from_slice(&piece[..size]);
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => self.is_ended = true,
+            }
+            return self.client.received.len() >= self.reply_size;
+        }
+    }
+}
+
+/// A kind of requests: makes a client with its requests, and the size of its replies.
+type Kind = fn(&mut Bench, usize) -> Sender;
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key{}", number % 10).into_bytes()
+}
+
+fn resp(bench: &mut Bench, number: usize) -> Client {
+    bench.resp(number % bench.shards.len())
+}
+
+fn set(bench: &mut Bench, number: usize) -> Sender {
+    Sender::new(resp(bench, number), command(&[b"SET", &key(number), &vec![b'v'; VALUE_SIZE]]), 5)
+}
+
+fn native_put(bench: &mut Bench, number: usize) -> Sender {
+    let put = Operation::Put { value: &vec![b'v'; VALUE_SIZE], condition: PutCondition::Always };
+    let requests = frame(&[Request { key: &key(number), operation: put }]);
+    Sender::new(bench.native(number % bench.shards.len()), requests, 5)
+}
+
+fn memcached_set(bench: &mut Bench, number: usize) -> Sender {
+    let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(&bench.shared.settings));
+    let client = bench.connect(number % bench.shards.len(), parsed);
+    let mut requests = format!("set key{} 0 0 {VALUE_SIZE}\r\n", number % 10).into_bytes();
+    requests.extend(vec![b'v'; VALUE_SIZE]);
+    requests.extend(b"\r\n");
+    Sender::new(client, requests, 8)
+}
+
+fn transaction(bench: &mut Bench, number: usize) -> Sender {
+    let set = command(&[b"SET", &key(number), &vec![b'v'; VALUE_SIZE / 4]]).repeat(4);
+    let requests = [command(&[b"MULTI"]), set, command(&[b"EXEC"])].concat();
+    Sender::new(resp(bench, number), requests, 5 + 4 * 9 + 4 + 4 * 5)
+}
+
+/// The sizes of its arguments are known one after another.
+fn set_many(bench: &mut Bench, number: usize) -> Sender {
+    let value = vec![b'v'; VALUE_SIZE / 200];
+    let mut arguments: Vec<&[u8]> = vec![b"MSET"];
+    let key = key(number);
+    (0..200).for_each(|_| arguments.extend([&key[..], &value[..]]));
+    Sender::new(resp(bench, number), command(&arguments), 5)
+}
+
+/// A `RESTORE` of a few kilobytes whose value is far longer, beside others.
+fn restore(bench: &mut Bench, number: usize) -> Sender {
+    let mut first = bench.resp(0);
+    let value = vec![b'v'; VALUE_SIZE];
+    bench.ask(&mut first, &command(&[b"SET", b"dumped", &value]), 5);
+    let head = format!("${}\r\n", VALUE_SIZE + 15).len();
+    let dumped = bench.ask(&mut first, &command(&[b"DUMP", b"dumped"]), VALUE_SIZE);
+    let size: usize = std::str::from_utf8(&dumped[1..head - 2]).unwrap().parse().unwrap();
+    let rest = bench.ask(&mut first, b"", (head + size + 2).saturating_sub(dumped.len()));
+    let payload = &[dumped, rest].concat()[head..head + size];
+    Sender::new(resp(bench, number), command(&[b"RESTORE", &key(number), b"0", payload, b"REPLACE"]), 5)
+}
+
+/// Lets clients send at once until each has its reply. Returns the number of ticks in which there was nothing to do.
+fn serve_all(name: &str, bench: &mut Bench, senders: &mut [Sender], others: &mut dyn FnMut(&mut Bench)) -> usize {
+    let (begun, mut rounds) = (bench.now, 0);
+    while senders.iter_mut().fold(false, |waits, sender| !sender.go_on() || waits) {
+        others(bench);
+        bench.turn_or_tick();
+        rounds += 1;
+        let ended = senders.iter().filter(|sender| sender.is_ended).count();
+        assert_eq!(ended, 0, "{name}: closed after {rounds} rounds");
+        assert!(rounds < 20_000, "{name}: requests wait for ever: {} wait", bench.shared.memory_budget.starved());
+    }
+    ((bench.now - begun).as_nanos() / TICK.as_nanos()) as usize
+}
+
+#[test]
+fn requests_of_ten_times_the_memory_are_all_replied_to() {
+    let kinds: [(&str, Kind); 6] = [
+        ("SET", set),
+        ("native put", native_put),
+        ("memcached's set", memcached_set),
+        ("transaction", transaction),
+        ("MSET", set_many),
+        ("RESTORE", restore),
+    ];
+    for (name, kind) in kinds {
+        for shards in [1, 2, 4] {
+            let mut bench = Bench::new(shards, &settings());
+            let count = 10 * BUDGET / VALUE_SIZE;
+            let mut senders: Vec<Sender> = (0..count).map(|number| kind(&mut bench, number)).collect();
+            let ticks = serve_all(name, &mut bench, &mut senders, &mut |_| ());
+            let closed =
+                (0..shards).map(|shard| bench.shared.metrics(usize::from(shard)).connections_closed_for_memory.get());
+            assert_eq!(closed.sum::<u64>(), 0, "{name}, {shards} shards");
+            assert!(ticks <= 10, "{name}, {shards} shards: nothing happened in {ticks} ticks");
+            let most = bench.shared.memory_budget.used_max() as usize;
+            assert!(most <= BUDGET + usize::from(shards) * SHARD_RESERVE / 2, "{name}, {shards} shards: {most}");
+            for sender in &senders {
+                assert!(!sender.client.received.contains(&b'-'), "{name}: {:?}", sender.client.received);
+            }
+        }
+    }
+}
+
+/// Clients that send most of a large value at once, and then a byte now and then. Each connects again when it is closed.
+struct SlowSenders(Vec<(Sender, usize)>);
+
+impl SlowSenders {
+    fn new(bench: &mut Bench, count: usize) -> SlowSenders {
+        SlowSenders((0..count).map(|number| (SlowSenders::one(bench, number), number)).collect())
+    }
+
+    fn one(bench: &mut Bench, number: usize) -> Sender {
+        let mut requests = command(&[b"SET", b"slow", &vec![b'v'; 1 << 20]]);
+        requests.truncate(900_000);
+        Sender::new(resp(bench, number), requests, usize::MAX)
+    }
+
+    fn go_on(&mut self, bench: &mut Bench) {
+        for (sender, number) in &mut self.0 {
+            sender.go_on();
+            if sender.is_ended {
+                *sender = SlowSenders::one(bench, *number);
+            }
+        }
+    }
+}
+
+#[test]
+fn slow_senders_keep_a_request_waiting_for_a_short_time() {
+    for shards in [1, 2] {
+        let mut bench = Bench::new(shards, &settings());
+        let mut slow = SlowSenders::new(&mut bench, 8);
+        for _ in 0..50 {
+            slow.go_on(&mut bench);
+            bench.turn_or_tick();
+        }
+        for size in [0, 1000, 3000, 20_000, 100_000, 1_000_000] {
+            let honest = bench.resp(0);
+            let mut senders = [Sender::new(honest, command(&[b"SET", b"honest", &vec![b'v'; size]]), 5)];
+            let ticks = serve_all("SET", &mut bench, &mut senders, &mut |bench| slow.go_on(bench));
+            // Three of the slow ones have memory at a time: it waits for two or three groups of them.
+            let ticks_max = 4 * PROGRESS_TIME.as_millis().div_ceil(TICK.as_millis()) as usize;
+            assert!(ticks <= if size < 2000 { 1 } else { ticks_max }, "{size} bytes wait for {ticks} ticks");
+        }
+    }
+}
+
+#[test]
+fn requests_of_ten_times_the_memory_are_replied_to_beside_slow_senders() {
+    for shards in [1, 2] {
+        let mut bench = Bench::new(shards, &settings());
+        let mut slow = SlowSenders::new(&mut bench, 4);
+        let count = 10 * BUDGET / VALUE_SIZE;
+        let mut senders: Vec<Sender> = (0..count).map(|number| set(&mut bench, number)).collect();
+        let ticks = serve_all("SET", &mut bench, &mut senders, &mut |bench| slow.go_on(bench));
+        assert!(ticks <= 10 * PROGRESS_TIME.as_millis().div_ceil(TICK.as_millis()) as usize, "{ticks} ticks");
+    }
+}
+
+/// Lets clients ask for replies and take nothing. Returns the most bytes that were held.
+fn hold_replies(shards: u16, requests: &dyn Fn(&Bench) -> Vec<u8>, size_max: usize) -> usize {
+    let mut bench = Bench::new(shards, &settings());
+    let mut first = bench.resp(0);
+    for number in 0..4 {
+        bench.ask(&mut first, &command(&[b"SET", &key(number), &vec![b'v'; 1 << 20]]), 5);
+    }
+    let requests = requests(&bench);
+    let mut clients: Vec<Sender> = Vec::new();
+    for wave in [10, 50] {
+        for number in 0..wave {
+            let client = resp(&mut bench, number);
+            rustix::net::sockopt::set_socket_recv_buffer_size(&client.stream, 4096).unwrap();
+            clients.push(Sender::new(client, requests.clone(), size_max));
+        }
+        for _ in 0..100 {
+            for client in &mut clients {
+                client.sent += client.client.stream.write(&client.requests[client.sent..]).unwrap_or(0);
+            }
+            bench.turn_or_tick();
+        }
+    }
+    bench.shared.memory_budget.used_max() as usize
+}
+
+#[test]
+fn replies_that_are_not_taken_stay_within_the_budget_and_the_reserves() {
+    let mget = |_: &Bench| command(&[b"MGET", b"key0", b"key1", b"key2", b"key3"]);
+    let exec = |_: &Bench| {
+        let gets = (0..4).map(|number| command(&[b"GET", &key(number)]));
+        let first = command(&[b"MULTI"]);
+        std::iter::once(first).chain(gets).chain([command(&[b"EXEC"])]).flatten().collect()
+    };
+    let list = |_: &Bench| command(&[b"COMMAND", b"DOCS"]).repeat(20);
+    let kinds: [(&str, &dyn Fn(&Bench) -> Vec<u8>); 3] = [("MGET", &mget), ("EXEC", &exec), ("COMMAND DOCS", &list)];
+    for (name, requests) in kinds {
+        for shards in [1, 2] {
+            let most = hold_replies(shards, requests, usize::MAX);
+            let bound = BUDGET + usize::from(shards) * SHARD_RESERVE;
+            assert!(most <= bound && most > 1 << 20, "{name}, {shards} shards: {most} of {bound}");
+        }
+    }
+}
