@@ -183,7 +183,7 @@ fn values_grow_through_all_heights() {
         let mut replies = Replies::with_budget(4 << 20);
         let mut value = Vec::new();
         while value.len() + step <= VALUE_SIZE_MAX {
-            let bytes: Vec<u8> = (0..step).map(|index| ((value.len() + index) * 31 >> 5) as u8).collect();
+            let bytes: Vec<u8> = (0..step).map(|index| (((value.len() + index) * 31) >> 5) as u8).collect();
             value.extend_from_slice(&bytes);
             let append = Operation::StringWrite(StringWrite::Append(&bytes));
             processor.execute(&[Request { key: b"k", operation: append }], &mut replies);

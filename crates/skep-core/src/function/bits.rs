@@ -66,8 +66,8 @@ pub fn count_bits(bytes: &[u8], range: Range<usize>) -> usize {
         return 0;
     }
     let bytes = &bytes[range.start / 8..range.end.div_ceil(8)];
-    let before = if range.start % 8 > 0 { bytes[0] >> (8 - range.start % 8) } else { 0 };
-    let after = if range.end % 8 > 0 { bytes[bytes.len() - 1] << (range.end % 8) } else { 0 };
+    let before = if !range.start.is_multiple_of(8) { bytes[0] >> (8 - range.start % 8) } else { 0 };
+    let after = if !range.end.is_multiple_of(8) { bytes[bytes.len() - 1] << (range.end % 8) } else { 0 };
     count_ones(bytes) - before.count_ones() as usize - after.count_ones() as usize
 }
 

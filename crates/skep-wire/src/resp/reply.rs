@@ -33,7 +33,7 @@ pub fn error_text(bytes: &[u8]) -> Cow<'_, str> {
                     match character {
                         // Such a character of the client: each of its bytes gets its own.
                         FIRST_STAND_IN.. => {
-                            character.encode_utf8(&mut [0; 4]).bytes().for_each(|b| text.push(stand_in(b)))
+                            character.encode_utf8(&mut [0; 4]).bytes().for_each(|b| text.push(stand_in(b)));
                         }
                         _ => text.push(character),
                     }
