@@ -22,7 +22,7 @@ pub(super) fn expire(
     } else {
         StringOperation::Expire { expiry: ExpiryChange::set(expiry), condition, return_value: false }
     };
-    Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Flag).from_now(form.counts_from_now())))
+    Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Flag).counting_from_now(form.counts_from_now())))
 }
 
 fn condition(arguments: Arguments<'_>) -> Result<ExpiryCondition, String> {
@@ -58,7 +58,7 @@ pub(super) fn persist() -> KeyCommand {
 
 /// Decodes `TTL key` and `PTTL key`.
 pub(super) fn time_left(in_seconds: bool, now: UnixTime) -> KeyCommand {
-    KeyCommand::String(expiry(in_seconds, now.milliseconds()).from_now(true))
+    KeyCommand::String(expiry(in_seconds, now.milliseconds()).counting_from_now(true))
 }
 
 /// Decodes `EXPIRETIME key` and `PEXPIRETIME key`.

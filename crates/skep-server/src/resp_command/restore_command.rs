@@ -54,7 +54,7 @@ pub(super) fn restore(arguments: Arguments<'_>, operands: &mut Operands, now: Un
             return_old: false,
         }
     };
-    Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Restored).from_now(form.counts_from_now())))
+    Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Restored).counting_from_now(form.counts_from_now())))
 }
 
 /// Returns the message about a payload that is refused.

@@ -79,7 +79,7 @@ pub(super) fn set(arguments: Arguments<'_>, operands: &mut Operands, now: UnixTi
     let operand = condition_operand(arguments, kind, operand, operands)?;
     let operation = StringOperation::Set { value: Bytes::Argument(2), condition: kind, operand, expiry, return_old };
     let form = if return_old { ReplyForm::Value } else { ReplyForm::Status };
-    Ok(KeyCommand::String(StringCommand::new(operation, form).from_now(counts_from_now)))
+    Ok(KeyCommand::String(StringCommand::new(operation, form).counting_from_now(counts_from_now)))
 }
 
 /// Decodes `SETEX key seconds value` and `PSETEX key milliseconds value`.
@@ -90,7 +90,7 @@ pub(super) fn set_expiring(
     now: UnixTime,
 ) -> Result<KeyCommand, String> {
     let expiry = ExpiryChange::set(form.positive(integer(arguments, 2)?, command, now)?);
-    Ok(KeyCommand::String(stored(Bytes::Argument(3), expiry, false).from_now(form.counts_from_now())))
+    Ok(KeyCommand::String(stored(Bytes::Argument(3), expiry, false).counting_from_now(form.counts_from_now())))
 }
 
 /// Decodes `GETSET key value`.
@@ -144,7 +144,7 @@ pub(super) fn get_and_expire(arguments: Arguments<'_>, now: UnixTime) -> Result<
     };
     let condition = ExpiryCondition::Always;
     let operation = StringOperation::Expire { expiry: change, condition, return_value: true };
-    Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Value).from_now(counts_from_now)))
+    Ok(KeyCommand::String(StringCommand::new(operation, ReplyForm::Value).counting_from_now(counts_from_now)))
 }
 
 /// Decodes `DELEX key [IFEQ v | IFNE v | IFDEQ d | IFDNE d]`.

@@ -137,7 +137,7 @@ impl StringCommand {
     }
 
     /// Lets the times of the command count from its execution, if they are of this form.
-    pub(super) fn from_now(self, counts_from_now: bool) -> Self {
+    pub(super) fn counting_from_now(self, counts_from_now: bool) -> Self {
         StringCommand { counts_from_now, ..self }
     }
 

@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use super::Shard;
+use crate::connection::Connection;
 use crate::limits::RESUMED_MAX;
 use crate::spaces::Stores;
 
@@ -35,7 +36,7 @@ impl Shard {
     fn put_aside(&mut self) {
         let Shard { ready, aside, connections, .. } = self;
         ready.retain(|token| {
-            let waits = connections.connection(*token).is_some_and(|connection| connection.needs_store());
+            let waits = connections.connection(*token).is_some_and(Connection::needs_store);
             if waits {
                 aside.push_back(*token);
             }

@@ -74,12 +74,12 @@ fn a_jump_that_is_taken_back_within_a_minute_changes_nothing() {
 
 #[test]
 fn steps_of_less_than_a_second_are_followed_by_a_tenth() {
-    for offset in [0.128, 0.99, -0.128, -0.99] {
+    for offset in [0.128_f64, 0.99, -0.128, -0.99] {
         let mut machine = Machine::new(0.0);
         machine.run(1.0);
         machine.offset = offset;
         machine.run(1.0);
-        machine.assert_error((offset as f64).clamp(-0.1, 0.1));
+        machine.assert_error(offset.clamp(-0.1, 0.1));
         machine.run(10.0);
         machine.assert_error(offset);
         assert_eq!(machine.jumps, 0);

@@ -83,7 +83,7 @@ impl Requests {
 
     /// Ends an inline request; a line of blanks is none.
     fn end_inline(&mut self, f: &mut impl FnMut(&[u8])) {
-        let mut words = self.head.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+        let mut words = self.head.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         if let Some(name) = words.next() {
             f(&name[..name.len().min(NAME_SIZE)]);
         }

@@ -121,7 +121,8 @@ fn restore(bench: &mut Bench, number: usize) -> Sender {
 /// Lets clients send at once until each has its reply. Returns the number of ticks in which there was nothing to do.
 fn serve_all(name: &str, bench: &mut Bench, senders: &mut [Sender], others: &mut dyn FnMut(&mut Bench)) -> usize {
     let (begun, mut rounds) = (bench.now, 0);
-    while senders.iter_mut().fold(false, |waits, sender| !sender.go_on() || waits) {
+    // Each of them sends, also after one that waits.
+    while senders.iter_mut().map(|sender| usize::from(!sender.go_on())).sum::<usize>() > 0 {
         others(bench);
         bench.turn_or_tick();
         rounds += 1;
@@ -251,7 +252,8 @@ fn replies_that_are_not_taken_stay_within_the_budget_and_the_reserves() {
         std::iter::once(first).chain(gets).chain([command(&[b"EXEC"])]).flatten().collect()
     };
     let list = |_: &Bench| command(&[b"COMMAND", b"DOCS"]).repeat(20);
-    let kinds: [(&str, &dyn Fn(&Bench) -> Vec<u8>); 3] = [("MGET", &mget), ("EXEC", &exec), ("COMMAND DOCS", &list)];
+    type Requests<'r> = &'r dyn Fn(&Bench) -> Vec<u8>;
+    let kinds: [(&str, Requests<'_>); 3] = [("MGET", &mget), ("EXEC", &exec), ("COMMAND DOCS", &list)];
     for (name, requests) in kinds {
         for shards in [1, 2] {
             let most = hold_replies(shards, requests, usize::MAX);
