@@ -250,27 +250,6 @@ fn introspection() {
         "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n\
          *3\r\n+@string\r\n+@read\r\n+@fast\r\n*0\r\n*0\r\n*0\r\n$-1\r\n",
     );
-    // As Redis 7 replies.
-    let other = self::server(1, SMALL);
-    let mut third = Resp::connect(&other);
-    third.0.write_all(b"HELLO 3\r\nCOMMAND INFO get\r\nECHO end\r\n").unwrap();
-    let text = read_until(&mut third, "end\r\n");
-    assert!(
-        text.contains(
-            "*1\r\n*10\r\n$3\r\nget\r\n:2\r\n~2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n\
-             ~3\r\n+@string\r\n+@read\r\n+@fast\r\n~0\r\n~0\r\n~0\r\n$3\r\nend\r\n"
-        ),
-        "{text}"
-    );
-    // An error has the bytes of the client.
-    resp.expect(b"nosuch \"\\xff\\xfe\"\r\nCONFIG \"\\xff\" x\r\nCLIENT KILL TYPE \"\\xff\"\r\n", {
-        b"-ERR unknown command 'nosuch', with args beginning with: '\xff\xfe' \r\n\
-          -ERR unknown subcommand '\xff'. Try CONFIG HELP.\r\n-ERR Unknown client type '\xff'\r\n"
-    });
-    // The name of a command ends with no zero bytes.
-    resp.expect("*2\r\n$4\r\nget\0\r\n$1\r\na\r\n", {
-        "-ERR unknown command 'get\0', with args beginning with: 'a' \r\n"
-    });
     resp.expect(
         "COMMAND DOCS echo nothing\r\n",
         "*2\r\n$4\r\necho\r\n*6\r\n$7\r\nsummary\r\n$21\r\nReturns its argument.\r\n$5\r\nsince\r\n$5\r\n1.0.0\r\n\
@@ -303,6 +282,31 @@ fn introspection() {
     }
     let server_only = resp.text("INFO server keyspace");
     assert!(server_only.contains("# Server") && server_only.contains("# Keyspace") && !server_only.contains("# CPU"));
+}
+
+/// The replies of Redis 7.
+#[test]
+fn sets_of_resp3_and_bytes_in_errors() {
+    let server = server(2, SMALL);
+    let (mut resp, mut third) = (Resp::connect(&server), Resp::connect(&server));
+    third.0.write_all(b"HELLO 3\r\nCOMMAND INFO get\r\nECHO end\r\n").unwrap();
+    let text = read_until(&mut third, "end\r\n");
+    assert!(
+        text.contains(
+            "*1\r\n*10\r\n$3\r\nget\r\n:2\r\n~2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n\
+             ~3\r\n+@string\r\n+@read\r\n+@fast\r\n~0\r\n~0\r\n~0\r\n$3\r\nend\r\n"
+        ),
+        "{text}"
+    );
+    // An error has the bytes of the client.
+    resp.expect(b"nosuch \"\\xff\\xfe\"\r\nCONFIG \"\\xff\" x\r\nCLIENT KILL TYPE \"\\xff\"\r\n", {
+        b"-ERR unknown command 'nosuch', with args beginning with: '\xff\xfe' \r\n\
+          -ERR unknown subcommand '\xff'. Try CONFIG HELP.\r\n-ERR Unknown client type '\xff'\r\n"
+    });
+    // The name of a command ends with no zero bytes.
+    resp.expect("*2\r\n$4\r\nget\0\r\n$1\r\na\r\n", {
+        "-ERR unknown command 'get\0', with args beginning with: 'a' \r\n"
+    });
 }
 
 #[test]
