@@ -257,10 +257,9 @@ impl Connection {
         output: &mut Vec<u8>,
         bounds: &mut Bounds<'_, '_>,
         context: &mut Context<'_>,
-        (partition, shard_budget, permit): (&Partition, &ShardBudget, Permit),
+        (partition, room, permit): (&Partition, ReplyRoom, Permit),
         now: Instant,
     ) -> Result<(), Step> {
-        let room = ReplyRoom::of(shard_budget, self.held(), false);
         let ParsedBatch::Resp(parsed) = &mut self.parsed else { unreachable!("only RESP has isolated commands") };
         let done = parsed.run_isolated(self.input.bytes(), output, bounds, context, (partition, room, permit), now);
         if done == Err(Step::Room) {

@@ -141,6 +141,11 @@ impl ShardBudget {
         SHARE.saturating_sub(held) + (self.free() / 2).min(self.one_max().saturating_sub(held))
     }
 
+    /// Returns the bytes of a reply that a connection which holds `held` may hold in addition, if it is made at once.
+    pub(crate) fn room_for_whole_reply(&self, held: usize) -> usize {
+        SHARE.saturating_sub(held) + self.free().min(self.one_max().saturating_sub(held))
+    }
+
     /// Returns the bytes by which the `requests` of a connection that holds `held` may grow beyond its share without
     /// waiting: those that were granted, or a part of the pool, but at most `wanted`. This shard takes the bytes from the
     /// common part first, so they are certain.

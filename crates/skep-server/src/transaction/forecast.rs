@@ -45,7 +45,7 @@ impl ReplyRoom {
         // Others hold memory too, so that one connection hardly ever gets all that it might.
         let most = (shard_budget.one_max() / ONE_MAX_PART * (ONE_MAX_PART - 1)).saturating_sub(held) / part;
         let most = most.max(ISOLATED_REPLY_MAX);
-        ReplyRoom { now: (shard_budget.room_for_replies(held) / part).max(usual).max(short).min(most), most }
+        ReplyRoom { now: (shard_budget.room_for_whole_reply(held) / part).max(usual).max(short).min(most), most }
     }
 }
 
