@@ -199,6 +199,7 @@ enum Walk {
     Random,
     Count,
     Flush,
+    FlushAll,
     Page,
     Pair,
     CountRange,
@@ -282,7 +283,8 @@ impl CommandName {
             N::Scan => Kind::Many(Walk::Scan),
             N::RandomKey => Kind::Many(Walk::Random),
             N::DbSize => Kind::Many(Walk::Count),
-            N::FlushDb | N::FlushAll => Kind::Many(Walk::Flush),
+            N::FlushDb => Kind::Many(Walk::Flush),
+            N::FlushAll => Kind::Many(Walk::FlushAll),
             N::SkepScan | N::SkepPrefix => Kind::Many(Walk::Page),
             N::SkepFloor => Kind::Many(Walk::Pair),
             N::SkepCount => Kind::Many(Walk::CountRange),
@@ -490,8 +492,9 @@ impl Walk {
                     if expiring == 0 { 1 } else { COUNT_TIMES.min(1 + (pairs + index_bytes / 64) / (16 * 256)) };
                 Bound { work: shards * times * STEP_WORK / 4 + expiring * PAIR_WORK, reply: SHORT_REPLY_SIZE }
             }
-            Walk::Flush => {
-                let ordered = extents.ordered.pairs * 2 * PAIR_WORK;
+            Walk::Flush | Walk::FlushAll => {
+                let is_ordered = matches!(self, Walk::FlushAll) || space == Space::Ordered;
+                let ordered = if is_ordered { extents.ordered.pairs * 2 * PAIR_WORK } else { 0 };
                 let all = usize::from(extents.spaces.shard_count);
                 Bound { work: (2 * all + 1) * STEP_WORK + ordered, reply: SHORT_REPLY_SIZE }
             }

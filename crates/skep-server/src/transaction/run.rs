@@ -297,7 +297,7 @@ impl Refused {
         let reason = match self {
             Refused::Changed => return writer.null_array(),
             Refused::Work(work) => format!(
-                "may touch {work} bytes, more than the {TRANSACTION_WORK_MAX} for which others wait: use fewer or shorter values"
+                "may touch {work} bytes, more than the limit of {TRANSACTION_WORK_MAX}: use fewer or shorter values"
             ),
             Refused::Replies(size, most) => format!(
                 "may have replies of {size} bytes, more than the {most} that this connection may hold: read fewer values, \

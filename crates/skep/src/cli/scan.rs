@@ -19,8 +19,8 @@ use crate::password::Login;
 pub(super) enum ScanWords {
     /// Print the pairs from one key to another, a line each: key, tab, value.
     ///
-    /// A backslash is printed as \\, a tab as \t, a newline as \n, and bytes that are not text or not shown as \xNN. So
-    /// different keys are different lines, and `printf %b` returns the bytes.
+    /// A backslash is printed as \\, a tab as \t, a newline as \n, a carriage return as \r, and other bytes that are not
+    /// visible text as \xNN. So different keys give different lines, and `printf %b` of bash returns the bytes.
     Scan {
         /// The lowest key, included; without it the scan begins at the lowest key of all.
         start: Option<OsString>,
@@ -31,8 +31,8 @@ pub(super) enum ScanWords {
     },
     /// Print the pairs whose keys begin with a prefix, a line each: key, tab, value.
     ///
-    /// A backslash is printed as \\, a tab as \t, a newline as \n, and bytes that are not text or not shown as \xNN. So
-    /// different keys are different lines, and `printf %b` returns the bytes.
+    /// A backslash is printed as \\, a tab as \t, a newline as \n, a carriage return as \r, and other bytes that are not
+    /// visible text as \xNN. So different keys give different lines, and `printf %b` of bash returns the bytes.
     Prefix {
         /// The prefix.
         prefix: OsString,

@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let signal = signals.forever().find(|signal| {
         let is_ignored = IGNORED.contains(signal);
         if is_ignored {
-            tracing::warn!("{} is ignored: SIGTERM or SHUTDOWN stops the server", name_of(*signal));
+            tracing::warn!("{} is ignored: it reloads nothing; SIGTERM or SHUTDOWN stops the server", name_of(*signal));
         }
         !is_ignored
     });
