@@ -223,6 +223,7 @@ impl Connection {
         if shard_budget.grant(&mut self.holding.loan, bytes, is_whole) {
             return Ok(());
         }
+        debug_assert!(self.holding.loan.class() != Class::Whole, "a request that was admitted as a whole waits again");
         // While it waits, it holds no more than it needs.
         self.release_unused();
         self.record_memory(shard_budget);

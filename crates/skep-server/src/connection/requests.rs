@@ -9,7 +9,7 @@ use super::Connection;
 use crate::batch::ReplyBatch;
 use crate::buffer::Input;
 use crate::dispatch::{Dispatch, Limit, Refusal};
-use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, PIPELINE_SIZE_MAX, READ_MAX, SHARE_FOR_REPLIES};
+use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, PIPELINE_SIZE_MAX, READ_MAX, SHARE_FOR_INPUT, SHARE_FOR_REPLIES};
 use crate::memory_budget::{Permit, ShardBudget};
 use crate::metrics::Metrics;
 use crate::native_batch::NativeBatch;
@@ -64,7 +64,8 @@ impl Connection {
             }
             Ok(Decoded::Part(size)) => self.intake.work += size,
             Ok(Decoded::NeedsMemory(size)) => {
-                self.holding.needed = size + SHARE_FOR_REPLIES;
+                // And for the command itself.
+                self.holding.needed = size + SHARE_FOR_REPLIES + SHARE_FOR_INPUT;
                 // Usually the memory is available, and the next turn decodes the request.
                 if self.room_to_grow(self.holding.needed, PIPELINE_SIZE_MAX, shard_budget) < self.holding.needed {
                     let is_whole = !self.parsed.is_in_transaction();

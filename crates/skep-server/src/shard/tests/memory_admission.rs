@@ -118,6 +118,22 @@ fn restore(bench: &mut Bench, number: usize) -> Sender {
     Sender::new(resp(bench, number), command(&[b"RESTORE", &key(number), b"0", payload, b"REPLACE"]), 5)
 }
 
+/// A `RESTORE` whose compressed payload of a few kilobytes has a value of a mebibyte.
+fn restore_compressed(bench: &mut Bench, number: usize) -> Sender {
+    // A zero, and copies of 264 bytes of the one before it.
+    let copies = 3971;
+    let compressed = [&[0, 0][..], &[0xe0, 0xff, 0].repeat(copies)].concat();
+    let length = |size: usize| [&[0x80][..], &(size as u32).to_be_bytes()].concat();
+    let mut payload = [&[0, 0xc3][..], &length(compressed.len()), &length(1 + 264 * copies), &compressed].concat();
+    payload.extend_from_slice(&[6, 0]);
+    let sum = payload.iter().fold(0_u64, |sum, &byte| {
+        let shift = |sum: u64, _| if sum & 1 == 1 { sum >> 1 ^ 0x95ac_9329_ac4b_c9b5 } else { sum >> 1 };
+        (0..8).fold(sum ^ u64::from(byte), shift)
+    });
+    payload.extend_from_slice(&sum.to_le_bytes());
+    Sender::new(resp(bench, number), command(&[b"RESTORE", &key(number), b"0", &payload, b"REPLACE"]), 5)
+}
+
 /// Lets clients send at once until each has its reply. Returns the number of ticks in which there was nothing to do.
 fn serve_all(name: &str, bench: &mut Bench, senders: &mut [Sender], others: &mut dyn FnMut(&mut Bench)) -> usize {
     let (begun, mut rounds) = (bench.now, 0);
@@ -135,13 +151,14 @@ fn serve_all(name: &str, bench: &mut Bench, senders: &mut [Sender], others: &mut
 
 #[test]
 fn requests_of_ten_times_the_memory_are_all_replied_to() {
-    let kinds: [(&str, Kind); 6] = [
+    let kinds: [(&str, Kind); 7] = [
         ("SET", set),
         ("native put", native_put),
         ("memcached's set", memcached_set),
         ("transaction", transaction),
         ("MSET", set_many),
         ("RESTORE", restore),
+        ("compressed RESTORE", restore_compressed),
     ];
     for (name, kind) in kinds {
         for shards in [1, 2, 4] {
