@@ -69,7 +69,10 @@ impl Connection {
                 // Usually the memory is available, and the next turn decodes the request.
                 if self.room_to_grow(self.holding.needed, PIPELINE_SIZE_MAX, shard_budget) < self.holding.needed {
                     let is_whole = !self.parsed.is_in_transaction();
-                    let _ = self.ask(self.holding.needed, 0, is_whole, metrics, shard_budget);
+                    // After the arguments come the operands.
+                    let need = self.parsed.arriving(self.input.bytes());
+                    let perhaps = if need.is_size_known { need.perhaps } else { 0 };
+                    let _ = self.ask(self.holding.needed, perhaps, is_whole, metrics, shard_budget);
                 }
             }
             Ok(Decoded::NoHello) => self.intake.is_exhausted = true,
