@@ -24,7 +24,7 @@ use crate::reply_queue::ReplyQueue;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, KeyCommand, Operands, Progress, Session};
 use crate::spaces::{Space, SpaceReplies, Spaces};
-use crate::transaction::{Multi, Run, ShardSet, Watched};
+use crate::transaction::{Isolated, Multi, Run, ShardSet, Watched};
 use crate::unix_time::UnixTime;
 
 /// The decoded commands, and the state of the one that is arriving.
@@ -41,6 +41,10 @@ pub(crate) struct RespBatch {
     operands: Operands,
     /// Bytes of the error messages of refused commands.
     message_bytes: usize,
+    /// Bytes of the queues of transactions that are to be executed.
+    queued_bytes: usize,
+    /// Bytes of the replies of the next command, which is isolated and has waited for room for them.
+    reply_needed: usize,
     /// Work of decoding the commands that was not yet told, in bytes touched.
     work: usize,
     /// The last command waits for its operands.
@@ -115,6 +119,8 @@ impl RespBatch {
             arguments: Vec::new(),
             operands: Operands::default(),
             message_bytes: 0,
+            queued_bytes: 0,
+            reply_needed: 0,
             work: 0,
             is_decoding: false,
             size: 0,
@@ -302,6 +308,9 @@ impl RespBatch {
         self.ended |= action.is_last();
         let is_end = action.ends_batch() || action.is_barrier();
         let space = self.space;
+        if let Action::Isolated(_, Isolated::Exec(queue)) = &action {
+            self.queued_bytes += queue.capacity();
+        }
         self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
         self.is_decoding = !self.operands.is_complete();
         if is_end { After::End } else { After::Command }
@@ -350,6 +359,7 @@ impl RespBatch {
             + self.arguments.capacity() * size_of::<Argument>()
             + self.operands.capacity()
             + self.message_bytes
+            + self.queued_bytes
             + self.progress.capacity()
             + self.multi.capacity()
             + self.watched.as_ref().map_or(0, |watched| watched.capacity())
@@ -403,7 +413,7 @@ impl RespBatch {
         self.arguments.clear();
         self.arguments.shrink_to(8 * PARSED_OPERATIONS_MAX);
         self.operands.clear(PARSED_SIZE_MAX);
-        self.message_bytes = 0;
+        (self.message_bytes, self.queued_bytes) = (0, 0);
         self.command = 0;
         (self.has_isolated, self.counts_from_now) = (false, false);
         std::mem::take(&mut self.size)

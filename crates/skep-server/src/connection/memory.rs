@@ -37,6 +37,8 @@ pub(super) struct Holding {
     progress: Progress,
     /// The permit of the command that has begun.
     permit: Option<Permit>,
+    /// All replies of its command are charged, which is a transaction.
+    is_reply_charged: bool,
 }
 
 /// The purpose for which a connection wants memory.
@@ -308,10 +310,21 @@ impl Connection {
         self.holding.permit
     }
 
+    /// Charges all replies of a transaction that was admitted and goes on, once. `written` are those of other commands.
+    pub(crate) fn charge_admitted(&mut self, written: usize, shard_budget: &mut ShardBudget) {
+        if let ParsedBatch::Resp(parsed) = &self.parsed
+            && let Some(reply) = parsed.admitted_reply()
+            && self.holding.permit.is_some()
+            && !std::mem::replace(&mut self.holding.is_reply_charged, true)
+        {
+            shard_budget.charge_replies(&mut self.holding.loan, written + reply);
+        }
+    }
+
     /// Ends the permit, unless its command goes on: the replies are recorded.
     pub(super) fn end_permit(&mut self, shard_budget: &mut ShardBudget) {
         if self.holding.permit.is_some() && !self.is_blocked() {
-            self.holding.permit = None;
+            (self.holding.permit, self.holding.is_reply_charged) = (None, false);
             shard_budget.end_permit(&mut self.holding.loan);
         }
     }
@@ -371,9 +384,10 @@ impl Connection {
         self.holding.progress.look(now, waits_for_client)
     }
 
-    /// Returns true if it waits for memory and its client has closed its side.
+    /// Returns true if it waits for memory and its client has closed its side. A request that waits for its admission is
+    /// served all the same.
     pub(crate) fn is_left(&self) -> bool {
-        self.is_starved() && self.readiness.is_peer_finished
+        self.is_starved() && !self.waits_for_grant() && self.readiness.is_peer_finished
     }
 
     /// Returns the bytes of memory that it held when they were last counted.

@@ -239,7 +239,11 @@ impl Connection {
         if parsed.is_blocked() {
             return Some(shards);
         }
-        if self.is_throttled(shard_budget) {
+        // The stores are asked for when there is room for the replies: a forecast of them is not made again and again.
+        let reply_needed = parsed.reply_needed();
+        if self.is_throttled(shard_budget)
+            || reply_needed > 0 && reply_needed > ReplyRoom::of(shard_budget, self.held(), false).now
+        {
             self.starve();
         }
         (self.life != super::Life::Closed && !self.is_starved()).then_some(shards)

@@ -267,6 +267,11 @@ impl ShardBudget {
         Some(permit)
     }
 
+    /// Charges replies of a transaction that was admitted, for which there was room.
+    pub(crate) fn charge_replies(&mut self, loan: &mut Loan, bytes: usize) {
+        self.change(loan, |loan| loan.permit(bytes));
+    }
+
     /// Returns true if there is memory for forwarded batches of a connection. It may be in the reserve, because they come back
     /// regardless of clients.
     pub(crate) fn may_forward(&self) -> bool {

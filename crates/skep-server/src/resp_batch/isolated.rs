@@ -114,9 +114,19 @@ impl RespBatch {
     fn end_isolated(&mut self) {
         let command = &self.commands[self.command];
         self.isolated_left -= command.argument_count;
-        (self.run, self.is_blocked, self.next_shards) = (None, false, None);
+        (self.run, self.is_blocked, self.next_shards, self.reply_needed) = (None, false, None, 0);
         self.session.replies.end_command();
         self.command += 1;
+    }
+
+    /// Returns the bytes of replies for which the next command has found no room; 0 if it has not.
+    pub(crate) fn reply_needed(&self) -> usize {
+        self.reply_needed
+    }
+
+    /// Returns the most bytes of the replies of a transaction that was admitted and goes on.
+    pub(crate) fn admitted_reply(&self) -> Option<usize> {
+        self.run.as_ref().and_then(|run| run.admitted_reply())
     }
 
     /// Continues the next command, which is isolated and whose shards are held. Returns the reason why it is not done.
@@ -158,6 +168,7 @@ impl RespBatch {
         metrics.operations.add(executed as u64);
         self.is_blocked = matches!(done, Err(Step::Wait | Step::More));
         if done == Err(Step::Room) {
+            self.reply_needed = run.reply_needed();
             (self.run, self.next_shards) = (None, None);
         }
         let space = done?;

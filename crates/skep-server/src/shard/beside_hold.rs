@@ -19,8 +19,9 @@ impl Shard {
             return false;
         }
         self.turns += 1;
+        // At least one, although the command that has the store may have spent the account of the turn.
         while self.batch.len() < RESUMED_MAX
-            && !self.account.is_spent()
+            && (self.batch.is_empty() || !self.account.is_spent())
             && let Some(token) = self.postponed.pop_front().or_else(|| self.ready.pop_front())
         {
             self.take_on(token, now);

@@ -446,7 +446,9 @@ pub(super) fn run(
             // What the permit takes of the free bytes is for the same reply.
             let room = ReplyRoom::of(shard_budget, connection.held(), false);
             let Some(permit) = connection.permit(output.len(), shard_budget) else { return (Isolation::Over, count) };
+            let written = output.len();
             let done = connection.run_isolated(output, bounds, context, (partition, room, permit), now);
+            connection.charge_admitted(written, shard_budget);
             // Others may see the metrics a little later.
             if connection.reads_statistics() {
                 bounds.stores.publish(context.shared);

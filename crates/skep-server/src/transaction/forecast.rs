@@ -130,6 +130,11 @@ impl Forecast {
         Forecast { space, ..Forecast::default() }
     }
 
+    /// Returns the most bytes of the replies, when all are added up.
+    pub(super) fn reply_max(&self) -> usize {
+        self.bound.reply
+    }
+
     /// Returns the bytes of memory held.
     pub(super) fn capacity(&self) -> usize {
         self.lengths.capacity() + self.probed.capacity() * size_of::<(u32, u32, Space)>()

@@ -246,6 +246,16 @@ impl Run {
 }
 
 impl Run {
+    /// Returns the most bytes of the replies of commands that wait for room for them.
+    pub(crate) fn reply_needed(&self) -> usize {
+        self.forecast.as_ref().map_or(0, Forecast::reply_max)
+    }
+
+    /// Returns the most bytes of the replies of commands that were admitted.
+    pub(crate) fn admitted_reply(&self) -> Option<usize> {
+        self.admitted.map(|bound| bound.reply)
+    }
+
     /// Continues the admission of commands that are executed whole. Returns the reason if they are refused.
     fn admit(
         &mut self,
