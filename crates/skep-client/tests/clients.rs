@@ -263,12 +263,17 @@ fn pages_show_one_moment() {
         }
         keys.iter().for_each(|key| writer.put(key, &value).unwrap());
     }
-    // Leases of other clients end the oldest lease.
+    // Leases of one client end its own ones. Those of many clients end the oldest lease.
     let mut pages = writer.pages(KeyRange::all());
     assert!(pages.next().unwrap().is_ok());
     for _ in 0..LEASE_COUNT_MAX {
         assert!(runtime.block_on(reader.pages(KeyRange::all()).next_page()).unwrap().is_ok());
     }
+    assert!(pages.next().unwrap().is_ok());
+    let settings = ClientSettings::default();
+    let connect = |_| Client::connect_with(server.native_address(), ORDERED_SPACE, &settings).unwrap();
+    let mut others: Vec<Client> = (0..2 * LEASE_COUNT_MAX).map(connect).collect();
+    others.iter_mut().for_each(|other| assert!(other.pages(KeyRange::all()).next().unwrap().is_ok()));
     let error = pages.next().unwrap().unwrap_err();
     assert!(matches!(error, ClientError::Operation(OperationError::LeaseExpired)), "{error:?}");
     assert!(error.to_string().contains("begin the scan again"), "{error}");

@@ -189,11 +189,14 @@ impl SharedClock {
     /// Returns the time `now`. Calls `read` for a reading of both clocks if one is due. A thread may see an earlier time
     /// than another one, or than it has seen before, by less than the time of a reading.
     pub(crate) fn time(&self, now: Instant, read: impl FnOnce() -> (Instant, SystemTime)) -> UnixTime {
-        let now = self.since_origin(now);
-        if now >= self.next_reading.load(Ordering::Relaxed)
-            && let Ok(mut state) = self.state.try_lock()
-        {
-            self.read(&mut state, read());
+        let mut now = self.since_origin(now);
+        let due = self.next_reading.load(Ordering::Relaxed);
+        if now >= due {
+            match self.state.try_lock() {
+                Ok(mut state) => self.read(&mut state, read()),
+                // Another thread makes the reading, which may correct the offset by much after an idle time.
+                Err(_) => now = due,
+            }
         }
         let time = now + self.offset.load(Ordering::Relaxed);
         UnixTime::after(Duration::from_micros(time.max(0).cast_unsigned()))

@@ -102,13 +102,15 @@ fn a_client_chooses_its_replies_also_in_transactions() {
         for mut resp in connections(&server) {
             resp.expect("CLIENT REPLY SKIP\r\nMSET a 1 b 2\r\nMGET a b\r\n", "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
             resp.expect("MULTI\r\nCLIENT REPLY SKIP\r\nGET a\r\nEXEC\r\nPING\r\nECHO b\r\n", {
-                "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n$1\r\n1\r\n$1\r\nb\r\n"
+                "+OK\r\n-ERR Command not allowed inside a transaction\r\n+QUEUED\r\n\
+                 -EXECABORT Transaction discarded because of previous errors.\r\n+PONG\r\n$1\r\nb\r\n"
             });
             resp.expect("MULTI\r\nCLIENT REPLY OFF\r\nGET a\r\nEXEC\r\nPING\r\nMGET a b\r\nCLIENT REPLY ON\r\n", {
-                "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n"
+                "+OK\r\n-ERR Command not allowed inside a transaction\r\n+QUEUED\r\n\
+                 -EXECABORT Transaction discarded because of previous errors.\r\n+PONG\r\n*2\r\n$1\r\n1\r\n$1\r\n2\r\n+OK\r\n"
             });
-            resp.expect("CLIENT REPLY OFF\r\nMULTI\r\nGET a\r\nCLIENT REPLY ON\r\nGET b\r\nEXEC\r\nPING\r\n", {
-                "+OK\r\n$1\r\n2\r\n+PONG\r\n"
+            resp.expect("CLIENT REPLY OFF\r\nMULTI\r\nGET a\r\nCLIENT REPLY ON\r\nGET b\r\nEXEC\r\nPING\r\nCLIENT REPLY ON\r\nPING\r\n", {
+                "+OK\r\n+PONG\r\n"
             });
         }
         server.stop();

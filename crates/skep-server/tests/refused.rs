@@ -149,7 +149,8 @@ impl Client {
     fn read_reply(&mut self, reply: &mut Vec<u8>) {
         let start = reply.len();
         self.0.read_until(b'\n', reply).unwrap();
-        let line = String::from_utf8(reply[start..].to_vec()).unwrap();
+        // Errors have the bytes of the request, which may be no text.
+        let line = String::from_utf8_lossy(&reply[start..]).into_owned();
         let number = || line[1..].trim().parse::<i64>().unwrap();
         match line.as_bytes().first() {
             Some(b'$') if number() >= 0 => {

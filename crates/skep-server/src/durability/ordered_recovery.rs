@@ -204,7 +204,9 @@ impl<'s> OrderedReplay<'s> {
     fn push(&mut self, key: &[u8], state: State<'_>) {
         self.last.clear();
         self.last.extend_from_slice(key);
-        if let Some((value, expiry)) = state
+        // An effect was kept before the last time of the log was known.
+        let has_passed = |expiry: Option<Expiry>| expiry.is_some_and(|expiry| expiry.has_passed(self.now));
+        if let Some((value, expiry)) = state.filter(|(_, expiry)| !has_passed(*expiry))
             && let Err(error) = self.load.push(key, value, expiry)
         {
             self.failure.get_or_insert(error);
@@ -223,13 +225,16 @@ impl<'s> OrderedReplay<'s> {
         }
     }
 
-    /// Reads the snapshot of a directory whose log was read, and merges both.
+    /// Reads the snapshot of a directory whose log was read, and merges both. Keys that have expired at the last time that
+    /// the log states are gone, also if the machine's clock is behind: the server had freed their memory.
     pub(super) fn merge<D: Disk>(
         mut self,
         directory: &Directory<D>,
         accept_loss: bool,
+        stated_time: u64,
         mut note: impl FnMut(&Chunk<'_>),
     ) -> Result<(), RecoveryError> {
+        self.now = self.now.max(stated_time);
         let read_again: ReadAgain<'_> = &|apply| {
             let read = directory.read_log(accept_loss, |blocks| {
                 for block in blocks {

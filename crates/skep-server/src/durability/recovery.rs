@@ -496,12 +496,11 @@ pub(crate) fn recover(
     replay.check()?;
     let mut end: LogEnd = directory.read_log(settings.accept_loss, |blocks| replay.group(blocks))?;
     replay.check()?;
-    if let Some(replay) = replay.ordered.take() {
-        let note = |chunk: &Chunk<'_>| progress.add_pairs(chunk.size as u64, chunk.pairs.into());
-        replay.merge(&directory, settings.accept_loss, note)?;
-    }
-    // Keys of the ordered space that had expired when it was read are gone.
     let stated_time = replay.times.last;
+    if let Some(ordered) = replay.ordered.take() {
+        let note = |chunk: &Chunk<'_>| progress.add_pairs(chunk.size as u64, chunk.pairs.into());
+        ordered.merge(&directory, settings.accept_loss, stated_time, note)?;
+    }
     let last_time = stated_time.max(now);
     drop(replay);
     if stores.failure().is_some() {

@@ -56,10 +56,11 @@ impl ShardLog {
     }
 
     /// Appends the time at which operations were executed since the last call, if that is due. `has_expiries` says that keys
-    /// have an expiry.
+    /// have an expiry. While the log is in trouble, such as on a full disk, its room is left to other blocks, and reads rest
+    /// on nothing.
     #[inline]
     pub(crate) fn note_time(&mut self, has_expiries: impl FnOnce() -> bool) {
-        if std::mem::take(&mut self.has_executed) && self.log.records() {
+        if std::mem::take(&mut self.has_executed) && self.log.records() && !self.log.troubles.are_any() {
             self.has_seen_expiries = self.has_seen_expiries || has_expiries();
             if self.has_seen_expiries && self.log.stated_time.note(self.now) {
                 self.open.append_time(self.now);
