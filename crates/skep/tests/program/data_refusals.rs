@@ -168,7 +168,7 @@ fn a_directory_that_is_damaged_or_incomplete_is_refused() {
 
     // The segment that the first start has written may be gone.
     let logs = directory.names("log-").into_iter().map(|log| (directory.path().join(&log), log));
-    let (path, log) = logs.filter(|(path, _)| !is_empty(path, FIRST_GROUP)).last().unwrap();
+    let (path, log) = logs.rev().find(|(path, _)| !is_empty(path, FIRST_GROUP)).unwrap();
     File::options().write(true).open(&path).unwrap().set_len(FIRST_GROUP + 4096).unwrap();
     refuses(&directory, &[&log]);
 }
