@@ -351,4 +351,26 @@ mod tests {
             assert!(Some(&found) == states.last(), "seed {seed}: other pairs");
         }
     }
+
+    /// The log states the time after the writes, and the machine's clock may be behind it.
+    #[test]
+    fn a_key_that_has_expired_at_the_last_time_of_the_log_takes_no_memory() {
+        let mut writer = BlockWriter::new();
+        for (version, key, expiry) in [(1, b"a", 1000), (2, b"b", 3000)] {
+            let effect = Effect { version, key: &key[..], value: Some((&b"value"[..], Expiry::at(expiry))) };
+            assert!(writer.append_effect(ORDERED_SPACE, version, &effect.request()));
+        }
+        let block = writer.seal_floor(3);
+        let store = OrderedStore::new(&OrderedSettings::new(1 << 20)).unwrap();
+        let mut replay = OrderedReplay::new(store.session().unwrap(), 500, 1000);
+        replay.block(&BlockView::decode(1, Block::bytes(&block)).unwrap().0).unwrap();
+        replay.now = 2000;
+        replay.finish(&|_| Ok(())).unwrap();
+        let (mut session, mut found) = (store.session().unwrap(), Vec::new());
+        session.scan(Range::new(Start::First, ScanEnd::Last), |key, _| {
+            found.push(key.to_vec());
+            true
+        });
+        assert_eq!(found, [b"b"]);
+    }
 }
