@@ -161,6 +161,8 @@ enum Growth {
     Next,
     /// A number of this length.
     Number(usize),
+    /// The sum of two decimal fractions.
+    Fraction,
     Append,
     Overwrite,
     Bit,
@@ -213,6 +215,10 @@ const ENCODING: usize = 16;
 const ELEMENT_TEXT: usize = 8;
 /// Passes over a value whose elements are written as text.
 const TEXT_PASSES: usize = 64;
+/// Bytes of the longest text that may be a decimal fraction, its exponent, and bytes of a sum, which has no exponent.
+const FRACTION_SIZE: usize = 5 << 10;
+const FRACTION_EXPONENT: usize = 4950;
+const FRACTION_SUM_SIZE: usize = 4960;
 /// Work for each argument: it is decoded.
 const ARGUMENT_WORK: usize = 64;
 /// Work of a slab that a walk reads, and of a pair of the ordered space.
@@ -267,7 +273,7 @@ impl CommandName {
             // Each key is looked up, gets its room, and is set.
             N::MSet | N::MSetNx | N::MSetEx => Kind::Keys(3, 3, G::Next, R::Short),
             N::Incr | N::Decr | N::IncrBy | N::DecrBy => Kind::Keys(1, 3, G::Number(20), R::Short),
-            N::IncrByFloat => Kind::Keys(1, 3, G::Number(400), R::Most(512)),
+            N::IncrByFloat => Kind::Keys(1, 3, G::Fraction, R::Most(FRACTION_SUM_SIZE + 2 * ENCODING)),
             N::Append => Kind::Keys(1, 3, G::Append, R::Short),
             N::SetRange => Kind::Keys(1, 3, G::Overwrite, R::Short),
             N::SetBit => Kind::Keys(1, 3, G::Bit, R::Short),
@@ -397,7 +403,9 @@ impl CommandName {
         };
         let passes = if reply == SHORT_REPLY_SIZE { passes.min(16) } else { passes };
         let of_operations = key_count.max(1) * operations * OPERATION_WORK;
-        Bound { work: of_operations + passes * touched + 4 * arguments_size, reply }
+        let is_sum = matches!(growth, Growth::Fraction) && arguments.count() > 2;
+        let of_sum = if is_sum { sum_work(longest, arguments.get(2)) } else { 0 };
+        Bound { work: of_operations + passes * touched + of_sum + 4 * arguments_size, reply }
     }
 }
 
@@ -424,6 +432,16 @@ fn is_silent(arguments: Arguments<'_>) -> bool {
     (4..arguments.count()).any(|index| arguments.is(index, "NORETURN"))
 }
 
+/// Returns the work of adding a decimal fraction to a value of this length: the square of the digits of both, as
+/// `fraction_work` counts it.
+fn sum_work(length: usize, argument: &[u8]) -> usize {
+    // That length is of a sum, which an earlier command has left.
+    let of_value = if length == FRACTION_SUM_SIZE { 0 } else { FRACTION_EXPONENT };
+    let of_argument = if argument.iter().any(u8::is_ascii_alphabetic) { FRACTION_EXPONENT } else { 0 };
+    let digits = length.min(FRACTION_SIZE) + of_value + argument.len().min(FRACTION_SIZE) + of_argument;
+    digits * digits / 64
+}
+
 impl Growth {
     /// Returns the length that the value of a key may have after the command, from this one before, unless it depends on
     /// other keys or is not longer.
@@ -436,6 +454,8 @@ impl Growth {
             Growth::Argument(index) => Some(size(index)),
             Growth::Next => Some(size(key + 1)),
             Growth::Number(length) => Some(length),
+            // The value may have an exponent, or the argument.
+            Growth::Fraction => Some(FRACTION_SUM_SIZE),
             Growth::Append => Some(before + size(2)),
             Growth::Overwrite => Some(number(2) + size(3)),
             Growth::Bit => Some(number(2) / 8 + 1),
