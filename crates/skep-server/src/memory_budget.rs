@@ -216,10 +216,9 @@ impl MemoryBudget {
         self.waiting_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns true while a request waits for memory, or a command for room for its reply that replies hold which clients
-    /// do not take, however much else is free: a large reply may need more than that.
+    /// Returns true while a request waits for memory, or a connection for room for replies, and little is free.
     pub(crate) fn is_scarce(&self) -> bool {
-        self.has_waiting() || self.wanting.load(Ordering::Relaxed) > 0 && (self.is_tight() || !self.has_few_outputs())
+        self.has_waiting() || self.starved() > 0 && self.is_tight()
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
