@@ -12,7 +12,24 @@
 //! caller tells the time before which no later operation was executed: keys that have expired by then are freed.
 
 use super::table::HashTable;
-use crate::memory::Memory;
+use crate::memory::{LINE_SIZE, LocalMemory, Memory, Pointer};
+
+impl HashTable<LocalMemory> {
+    /// Opens the spare memory: slabs are taken from it when the memory has none.
+    pub(crate) fn open_spare(&mut self) {
+        // The last line stays unused, as that of the memory.
+        let end = self.memory.open_spare() / LINE_SIZE as u64 - 1;
+        self.slabs().open_spare(Pointer::to_line(end));
+    }
+
+    /// Closes the spare memory, and gives it back to the system if no slab of it is in use.
+    pub(crate) fn close_spare(&mut self) {
+        self.slabs().close_spare();
+        if self.debt() == 0 {
+            self.memory.close_spare();
+        }
+    }
+}
 
 impl<M: Memory> HashTable<M> {
     /// Sets the time of a replay, and the time from which on all later operations were executed.

@@ -68,11 +68,6 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
-    /// Opens or closes the spare memory.
-    pub(crate) fn open_spare(&self, is_open: bool) {
-        self.slabs().open_spare(is_open);
-    }
-
     /// Returns the bytes of spare memory that were taken.
     pub(crate) fn debt(&self) -> u64 {
         self.slabs().debt()

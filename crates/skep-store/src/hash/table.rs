@@ -146,7 +146,7 @@ impl Home {
 /// A hash table and its memory.
 #[derive(Debug)]
 pub struct HashTable<M> {
-    memory: M,
+    pub(super) memory: M,
     bucket_count: u32,
     inline_threshold: usize,
     secrets: RapidSecrets,
@@ -171,23 +171,16 @@ pub struct HashTable<M> {
 impl<M: Memory> HashTable<M> {
     /// Returns an empty table in a memory of zeros.
     pub fn new(memory: M, settings: &Settings) -> Result<Self, RegionError> {
-        let size = memory.size();
-        Self::with_spare(memory, settings, size)
-    }
-
-    /// Returns an empty table in a memory of zeros, after which there is spare memory up to `end`.
-    pub(crate) fn with_spare(memory: M, settings: &Settings, end: u64) -> Result<Self, RegionError> {
         let bucket_count = settings.bucket_count(memory.size())?;
         let slab_start = Pointer::to_line(u64::from(bucket_count));
         // The last line stays unused: the end of 64 GiB would have no pointer.
         let slab_end = Pointer::to_line(memory.size() / LINE_SIZE as u64 - 1);
-        let spare_end = Pointer::to_line(end / LINE_SIZE as u64 - 1);
         Ok(HashTable {
             bucket_count,
             inline_threshold: settings.inline_threshold.min(INLINE_SIZE_MAX),
             secrets: RapidSecrets::seed(settings.seed),
             search: Search::new(),
-            slabs: RefCell::new(SlabAllocator::with_spare(slab_start, slab_end, spare_end)),
+            slabs: RefCell::new(SlabAllocator::new(slab_start, slab_end)),
             pair_count: Cell::new(0),
             used: UsedGroups::new(bucket_count),
             pair_size: Cell::new(0),

@@ -63,10 +63,12 @@ fn in_words(size: u64) -> String {
 #[derive(Debug)]
 pub struct LocalMemory {
     mapping: Mapping,
-    /// Bytes of the memory. What the mapping has after them is spare.
+    /// Bytes of the memory. What the mapping has after them is spare: guarded until it is opened.
     size: usize,
-    /// The mapping's size, or zero while a closure has access to bytes. So one comparison checks the bounds and the
-    /// exclusive access.
+    /// Bytes that are not guarded: those of the memory, and of the spare memory while it is open.
+    open: Cell<usize>,
+    /// The open bytes, or zero while a closure has access to bytes. So one comparison checks the bounds and the exclusive
+    /// access.
     accessible: Cell<usize>,
 }
 
@@ -83,14 +85,37 @@ impl LocalMemory {
         }
         let size = size.next_multiple_of(LINE_SIZE as u64);
         let all = (size + spare).min(MEMORY_SIZE_MAX).next_multiple_of(LINE_SIZE as u64);
-        let mapping = Mapping::new(all)?;
-        let accessible = Cell::new(mapping.size());
-        Ok(LocalMemory { mapping, size: size as usize, accessible })
+        let mapping = Mapping::with_guarded(all, size)?;
+        let size = size as usize;
+        Ok(LocalMemory { mapping, size, open: Cell::new(size), accessible: Cell::new(size) })
     }
 
-    /// Returns the bytes of the region and of its spare address space.
-    pub(crate) fn size_with_spare(&self) -> u64 {
-        self.mapping.size() as u64
+    /// Opens the spare memory, or a sixteenth of it if the system does not grant all. Returns where it ends: at the end of
+    /// the memory if the system grants none.
+    ///
+    /// # Panics
+    /// If a closure with access to the memory calls it.
+    pub(crate) fn open_spare(&mut self) -> u64 {
+        let end = self.mapping.size();
+        let granted = [end, self.size + (end - self.size) / 16 / LINE_SIZE * LINE_SIZE]
+            .into_iter()
+            .find(|end| self.mapping.open(self.size, *end).is_ok());
+        self.set_open(granted.unwrap_or(self.size));
+        self.open.get() as u64
+    }
+
+    /// Frees the spare memory and guards it.
+    pub(crate) fn close_spare(&mut self) {
+        if self.open.get() > self.size {
+            self.set_open(self.size);
+            self.mapping.guard(self.size);
+        }
+    }
+
+    fn set_open(&self, open: usize) {
+        assert!(self.accessible.get() == self.open.get(), "a closure with access to the memory used the memory");
+        self.open.set(open);
+        self.accessible.set(open);
     }
 
     /// Touches every page except spare ones, so that no operation waits for one later.
@@ -98,7 +123,7 @@ impl LocalMemory {
     /// # Panics
     /// If a closure with access to the memory calls it.
     pub fn prefault(&self) {
-        assert!(self.accessible.get() == self.mapping.size(), "a closure with access to the memory used the memory");
+        assert!(self.accessible.get() == self.open.get(), "a closure with access to the memory used the memory");
         if !self.mapping.populate(self.size) {
             // Touch by hand.
             for offset in (0..self.size).step_by(4096) {
@@ -127,7 +152,7 @@ impl LocalMemory {
     #[cold]
     #[inline(never)]
     fn refuse(&self) -> ! {
-        assert!(self.accessible.get() == self.mapping.size(), "a closure with access to the memory used the memory");
+        assert!(self.accessible.get() == self.open.get(), "a closure with access to the memory used the memory");
         panic!("an access ends beyond the memory");
     }
 
@@ -353,6 +378,24 @@ mod tests {
     fn a_closure_cannot_prefault_the_memory() {
         let memory = LocalMemory::new(4096).unwrap();
         drive(memory.read(Pointer::new(0).span(8), |_| memory.prefault()));
+    }
+
+    #[test]
+    fn spare_memory_is_zeroed_each_time_it_is_opened_and_costs_no_page_before() {
+        const SIZE: u64 = (1 << 20) + 64;
+        let in_spare = Pointer::to_line(SIZE / 64 + 100);
+        let mut memory = LocalMemory::with_spare(SIZE, 1 << 20).unwrap();
+        for _ in 0..2 {
+            assert_eq!(memory.open_spare(), SIZE + (1 << 20));
+            assert_eq!(drive(memory.read_line(in_spare)), Line([0; LINE_SIZE]));
+            for line in [in_spare, Pointer::to_line(SIZE / 64 - 1)] {
+                drive(memory.write_line(line, &Line([7; LINE_SIZE])));
+            }
+            memory.close_spare();
+            assert_eq!(drive(memory.read_line(Pointer::to_line(SIZE / 64 - 1))), Line([7; LINE_SIZE]));
+        }
+        let closed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drive(memory.read_line(in_spare))));
+        assert!(closed.is_err(), "closed spare memory is out of reach");
     }
 
     #[test]

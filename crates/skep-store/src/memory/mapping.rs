@@ -7,12 +7,16 @@
 //!
 //! The mapping asks for transparent huge pages. If the kernel refuses, only the speed changes. Pages are reserved at
 //! once, touched lazily, and arrive zeroed.
+//!
+//! Pages that may stay unused for ever are [guarded](Mapping::with_guarded): nobody can read or write them, so a kernel
+//! that counts what programs may write (`vm.overcommit_memory=2`) does not count them until they are opened.
 #![expect(unsafe_code, reason = "pages from the kernel, and prefetches of them")]
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
+use rustix::param::page_size;
 
 use super::RegionError;
 
@@ -38,13 +42,18 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Reserves `size` bytes.
     pub(crate) fn new(size: u64) -> Result<Self, RegionError> {
+        Self::with_guarded(size, size)
+    }
+
+    /// Reserves `size` bytes, of which those from the page after `open` on are guarded.
+    pub(crate) fn with_guarded(size: u64, open: u64) -> Result<Self, RegionError> {
         let refused = |reason: String| RegionError::Refused { size, reason };
         let size = usize::try_from(size).map_err(|e| refused(e.to_string()))?;
         let reserved_size = size + HUGE_PAGE_SIZE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice overlaps nothing.
         let reserved =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), reserved_size, ProtFlags::READ | ProtFlags::WRITE, flags) }
+            unsafe { mmap_anonymous(std::ptr::null_mut(), reserved_size, ProtFlags::empty(), flags) }
                 .map_err(|e| refused(e.to_string()))?;
         let reserved = NonNull::new(reserved).ok_or_else(|| refused("a mapping at address zero".into()))?;
         let offset = reserved.cast::<u8>().align_offset(HUGE_PAGE_SIZE);
@@ -53,7 +62,9 @@ impl Mapping {
         // SAFETY: the range lies within the mapping that was just made; the advice does not change its content.
         // A kernel that refuses changes speed only.
         let _ = unsafe { madvise(base.as_ptr().cast(), size, Advice::LinuxHugepage) };
-        Ok(Mapping { reserved, reserved_size, base, size })
+        let mapping = Mapping { reserved, reserved_size, base, size };
+        mapping.open(0, open as usize).map_err(|e| refused(e.to_string()))?;
+        Ok(mapping)
     }
 
     /// Returns the address of the first byte.
@@ -62,8 +73,33 @@ impl Mapping {
         self.base
     }
 
-    /// Touches every page of the first `size` bytes, so that no operation waits for one later. Returns true if the kernel could: Linux 5.14 and
-    /// newer can.
+    /// Makes bytes readable and writable, from the page after `start` on.
+    pub(crate) fn open(&self, start: usize, end: usize) -> rustix::io::Result<()> {
+        let start = start.next_multiple_of(page_size());
+        let Some(size) = end.min(self.size).checked_sub(start).filter(|size| *size > 0) else { return Ok(()) };
+        let flags = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: the range lies within this mapping; more access takes nothing away from who uses it.
+        unsafe { mprotect(self.base.as_ptr().add(start).cast(), size, flags) }
+    }
+
+    /// Frees the pages after `start` and guards them: the next to open them finds zeros.
+    ///
+    /// # Panics
+    /// If the kernel refuses: the pages would keep what they had.
+    pub(crate) fn guard(&mut self, start: usize) {
+        let start = start.next_multiple_of(page_size());
+        let Some(size) = self.size.checked_sub(start).filter(|size| *size > 0) else { return };
+        // SAFETY: the range lies within this mapping, and the exclusive reference shows that nobody uses it now.
+        let guarded = unsafe {
+            let address = self.base.as_ptr().add(start).cast();
+            madvise(address, size, Advice::LinuxDontNeed)
+                .and_then(|()| mprotect(address, size, MprotectFlags::empty()))
+        };
+        guarded.expect("the kernel takes pages back");
+    }
+
+    /// Touches every page of the first `size` bytes, so that no operation waits for one later. Returns true if the kernel
+    /// could: Linux 5.14 and newer can.
     pub(crate) fn populate(&self, size: usize) -> bool {
         // SAFETY: the range is part of this mapping; populating does not change its content.
         unsafe { madvise(self.base.as_ptr().cast(), size.min(self.size), Advice::LinuxPopulateWrite) }.is_ok()

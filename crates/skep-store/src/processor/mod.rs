@@ -124,19 +124,15 @@ impl Processor<LocalMemory> {
     pub fn with_spare(settings: &Settings, spare: u64) -> Result<Self, RegionError> {
         let reserve = |spare| LocalMemory::with_spare(settings.memory, spare);
         let memory = reserve(spare).or_else(|_| reserve(spare / 16)).or_else(|_| reserve(0))?;
-        let end = memory.size_with_spare();
-        Ok(Self::of(HashTable::with_spare(memory, settings, end)?))
+        Self::with_memory(memory, settings)
     }
 }
 
 impl<M: Memory> Processor<M> {
     /// Returns an empty store in a memory of zeros.
     pub fn with_memory(memory: M, settings: &Settings) -> Result<Self, RegionError> {
-        Ok(Self::of(HashTable::new(memory, settings)?))
-    }
-
-    fn of(table: HashTable<M>) -> Self {
-        Processor {
+        let table = HashTable::new(memory, settings)?;
+        Ok(Processor {
             table,
             station: Station::new(),
             homes: Box::new([Home { hash: KeyHash(0), bucket: BucketIndex(0) }; IN_FLIGHT_MAX + 1]),
@@ -149,7 +145,7 @@ impl<M: Memory> Processor<M> {
             operations: 0,
             hits: 0,
             misses: 0,
-        }
+        })
     }
 
     /// Executes all requests. Requests on one key take effect in their order, others in any order. Overwrites

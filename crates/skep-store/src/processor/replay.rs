@@ -6,6 +6,23 @@ use super::{Processor, Replies};
 use crate::hash::Reclaim;
 use crate::memory::Memory;
 
+impl Processor {
+    /// Removes all pairs at once. From now on, puts that find no memory take spare memory, of which no page is touched
+    /// before. So pairs that have fitted this memory fit it in any order, if the system grants the spare memory.
+    pub fn begin_packing(&mut self) {
+        self.flush();
+        while self.flush_step() {}
+        self.table.open_spare();
+    }
+
+    /// Ends what [`Processor::begin_packing`] has begun. Returns the bytes of spare memory that were taken. As much of the
+    /// memory is not given out until pairs with as many bytes are deleted.
+    pub fn end_packing(&mut self) -> u64 {
+        self.table.close_spare();
+        self.table.debt()
+    }
+}
+
 impl<M: Memory> Processor<M> {
     /// Executes requests of a log at the time at which they were executed first, in milliseconds since 1970; this time may be
     /// before that of the last call. All requests of later calls on these keys were executed at `all_after` or later. Requests that are
@@ -37,20 +54,6 @@ impl<M: Memory> Processor<M> {
             }
         }
         outcome
-    }
-
-    /// Removes all pairs at once. From now on, puts that find no memory take spare memory, of which no page is touched before. So pairs that have fitted this memory fit it in any order.
-    pub fn begin_packing(&mut self) {
-        self.flush();
-        while self.flush_step() {}
-        self.table.open_spare(true);
-    }
-
-    /// Ends what [`Processor::begin_packing`] has begun. Returns the bytes of spare memory that were taken. As much of the
-    /// memory is not given out until pairs with as many bytes are deleted.
-    pub fn end_packing(&mut self) -> u64 {
-        self.table.open_spare(false);
-        self.table.debt()
     }
 
     /// Returns the most bytes of slab memory that a pair takes.

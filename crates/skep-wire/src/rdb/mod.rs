@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file      ┌ "REDIS" and four digits, or "VALKEY" and three ┬ records ┬ 255 ┬ checksum, 8 B ┐
-//! record    ┌ opcode 243 to 254 ┬ its fields ┐    database, expiry of the next pair, hints for the loader
+//! record    ┌ opcode 107, 243 to 254 ┬ its fields ┐    database, expiry of the next pair, hints for the loader
 //!           ┌ type 0 to 25 ┬ key ┬ value     ┐    a pair; type 0 is a string
 //!
 //! length    00nnnnnn                 n
@@ -43,6 +43,8 @@ const VALKEY_VERSION: u32 = 81;
 const CHECKSUM_VERSION_MIN: u32 = 5;
 
 mod opcode {
+    /// Of Redis Enterprise: a hint about the memory of the next key.
+    pub(super) const RAM_LRU: u8 = 107;
     /// Of Valkey.
     pub(super) const SLOT_IMPORT: u8 = 243;
     /// Of Redis: what modules keep beside the next key.

@@ -52,7 +52,7 @@ impl<R: Read> RdbReader<R> {
             opcode::AUXILIARY => self.auxiliary()?,
             opcode::TABLE_SIZES => self.skip_lengths(2)?,
             opcode::SLOT_INFO => self.skip_lengths(3)?,
-            opcode::IDLE_TIME => self.skip_lengths(1)?,
+            opcode::IDLE_TIME | opcode::RAM_LRU => self.skip_lengths(1)?,
             opcode::FREQUENCY => self.source.skip(1)?,
             opcode::MODULE_AUXILIARY => self.skip_module()?,
             opcode::SLOT_IMPORT if self.is_valkey => {

@@ -5,6 +5,7 @@
 //! exceptions ([`UNSAFE`], [`LONG`], [`LAYERS`]) are in this file alone. CONTRIBUTING.md repeats the first one, and a
 //! rule compares them. The files are read from disk, without build outputs and hidden folders; no program runs.
 
+mod circles;
 mod code;
 mod plain;
 

@@ -107,11 +107,6 @@ pub struct SlabAllocator {
 impl SlabAllocator {
     /// Returns an allocator of the memory between two pointers, all of it free.
     pub fn new(start: Pointer, end: Pointer) -> Self {
-        Self::with_spare(start, end, end)
-    }
-
-    /// Returns an allocator of the memory between two pointers, and of spare memory from there up to a third one.
-    pub fn with_spare(start: Pointer, end: Pointer, spare_end: Pointer) -> Self {
         let local_capacity = HIGH_WATERMARK + BATCH + Pointer::BITS as usize;
         let host = HostPools::new(start.unit(), end.unit());
         SlabAllocator {
@@ -120,7 +115,7 @@ impl SlabAllocator {
             host,
             merger: Merger::default(),
             search: Search::default(),
-            spare: Spare::new(end, spare_end),
+            spare: Spare::new(end),
             reserved: std::array::from_fn(|_| Vec::new()),
             has_reserved: false,
             merge_work: usize::MAX,

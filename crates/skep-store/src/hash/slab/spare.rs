@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The same pairs may need slightly more memory in another layout, because chains of buckets depend on the order in which
-//! pairs were inserted. So while the spare memory is *open*, an allocation that finds no slab takes one of it.
+//! pairs were inserted. So while the spare memory is *open*, an allocation that finds no slab takes one of it. The pages
+//! are readable and writable from then on, and not before.
 //!
 //! Afterwards the bytes that were taken are a **debt**: as much of the memory is not given out. So all slabs together never
 //! take more than the memory, once pairs were deleted, and a later recovery needs no more spare memory than this one. A
@@ -31,10 +32,10 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Returns spare memory between two pointers.
-    pub(super) fn new(start: Pointer, end: Pointer) -> Spare {
-        let range = start.unit().next_multiple_of(SlabClass::LARGEST.unit_count())..end.unit();
-        Spare { next: range.start, range, debt: 0, is_open: false }
+    /// Returns spare memory from a pointer on, closed.
+    pub(super) fn new(start: Pointer) -> Spare {
+        let start = start.unit().next_multiple_of(SlabClass::LARGEST.unit_count());
+        Spare { range: start..start, next: start, debt: 0, is_open: false }
     }
 
     /// Returns the bytes of the memory that are not given out.
@@ -81,9 +82,14 @@ impl Spare {
 }
 
 impl SlabAllocator {
-    /// Opens or closes the spare memory. While it is open, nothing is handed to the merge daemon.
-    pub fn open_spare(&mut self, is_open: bool) {
-        self.spare.is_open = is_open;
+    /// Opens the spare memory, which ends there. While it is open, nothing is handed to the merge daemon.
+    pub fn open_spare(&mut self, end: Pointer) {
+        (self.spare.range.end, self.spare.is_open) = (end.unit(), true);
+    }
+
+    /// Closes the spare memory: no more of it is taken.
+    pub fn close_spare(&mut self) {
+        self.spare.is_open = false;
     }
 
     /// Returns the bytes of slabs in the spare memory.
@@ -140,16 +146,16 @@ mod tests {
     #[test]
     fn spare_memory_is_given_out_while_it_is_open_and_owed_afterwards() {
         const UNITS: u32 = 128;
-        let mut slabs = SlabAllocator::with_spare(Pointer::new(0), Pointer::new(UNITS), Pointer::new(2 * UNITS));
+        let mut slabs = SlabAllocator::new(Pointer::new(0), Pointer::new(UNITS));
         let take = |slabs: &mut SlabAllocator| slabs.take(class(32)).ok();
         let mut taken: Vec<Pointer> = std::iter::from_fn(|| take(&mut slabs)).collect();
         assert_eq!((taken.len() as u32, slabs.debt()), (UNITS, 0));
-        slabs.open_spare(true);
+        slabs.open_spare(Pointer::new(2 * UNITS));
         let mut in_spare: Vec<Pointer> = (0..4).map(|_| slabs.take(class(32)).unwrap()).collect();
         let mut needs = SlabNeeds::default();
         needs[class(512).index()] = 1;
         slabs.take_all(&needs, |_, pointer| assert_eq!(pointer.unit(), UNITS + 16)).unwrap();
-        slabs.open_spare(false);
+        slabs.close_spare();
         assert_eq!((slabs.debt(), slabs.free_size()), (4 * 32 + 512, 0));
         assert!(in_spare.iter().all(|pointer| pointer.unit() >= UNITS));
         // As much as is owed is not given out.
