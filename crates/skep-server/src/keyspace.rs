@@ -59,7 +59,8 @@ pub(crate) enum KeyspaceOperation {
     },
     /// Removes all keys that the cache has at a time.
     FlushAt {
-        /// The time, in milliseconds since 1970. One in the past means at once.
+        /// The time, in milliseconds since 1970. 0 means at once: the flush was counted in `CacheFlushes` when it was
+        /// decoded.
         time: u64,
     },
 }

@@ -21,6 +21,7 @@ mod account;
 mod adjustable;
 mod batch;
 mod buffer;
+mod cache_flushes;
 mod command_metrics;
 mod connection;
 mod connections;

@@ -8,11 +8,14 @@
 mod command;
 mod reply;
 
+use std::sync::Arc;
+
 use skep_wire::memcached::{Parsed, RequestParser, Words};
 use skep_wire::native::WireError;
 
 pub(crate) use self::command::MEMCACHED_VERSION;
 use self::command::{Action, Command, Operation, Span};
+use crate::cache_flushes::CacheFlushes;
 use crate::connection::Need;
 use crate::dispatch::{Dispatch, Limit};
 use crate::limits::{DECODE_WORK, LOCKED_REQUEST_MAX, LOCKED_VALUE_MAX, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
@@ -48,12 +51,15 @@ pub(crate) struct MemcachedBatch {
     operations_left: usize,
     /// The time from which relative times of the commands count.
     time: UnixTime,
+    /// The flushes of the cache.
+    flushes: Arc<CacheFlushes>,
 }
 
 impl MemcachedBatch {
     /// Returns a batch without commands.
-    pub(crate) fn boxed(settings: &ServerSettings) -> Box<MemcachedBatch> {
+    pub(crate) fn boxed(settings: &ServerSettings, flushes: Arc<CacheFlushes>) -> Box<MemcachedBatch> {
         Box::new(MemcachedBatch {
+            flushes,
             parser: RequestParser::new(settings.memcached_value_max),
             value_size_max: settings.memcached_value_max,
             shard_count: settings.shards,
@@ -107,6 +113,9 @@ impl MemcachedBatch {
             if command.is_alone() && !self.commands.is_empty() {
                 // The next batch parses it again.
                 break;
+            }
+            if command.is_flush_at_once() {
+                self.flushes.begin();
             }
             self.size += size;
             self.ended |= command.is_last();
@@ -347,7 +356,7 @@ mod tests {
             ("set k 0 0 1 noreply\r\nx\r\n", false),
             ("flush_all\r\n", false),
         ] {
-            let mut parsed = MemcachedBatch::boxed(&ServerSettings::default());
+            let mut parsed = MemcachedBatch::boxed(&ServerSettings::default(), Arc::default());
             parsed.decode(&mut command.as_bytes().to_vec(), usize::MAX, UnixTime::default(), false);
             assert_eq!(parsed.may_be_refused(0, 1), expected, "{command:?}");
         }

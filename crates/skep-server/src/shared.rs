@@ -11,6 +11,7 @@ use skep_store::ordered::OrderedStore;
 use crate::access::Access;
 use crate::account::Account;
 use crate::adjustable::Adjustable;
+use crate::cache_flushes::CacheFlushes;
 use crate::command_metrics::ERROR_PREFIXES;
 use crate::connections::Token;
 use crate::counter::Counter;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) settings: ServerSettings,
     /// The ordered store, which all shards work on, unless it is switched off.
     pub(crate) ordered: Option<OrderedStore>,
+    /// The flushes of the cache by memcached's clients.
+    pub(crate) cache_flushes: Arc<CacheFlushes>,
     /// The log, if the server has a data directory.
     pub(crate) log: Option<Arc<Log>>,
     /// The keys of the ordered space that connections watch.
@@ -169,6 +172,7 @@ impl Shared {
             adjustable,
             orders: Orders::new(shard_count),
             ordered,
+            cache_flushes: Arc::default(),
             log,
             ordered_watches: OrderedWatches::default(),
             cursors: Cursors::default(),

@@ -41,7 +41,11 @@ impl Stores<'_> {
                     replies.count(self.part(shard).cache().statistics().items, true);
                 }
                 (_, KeyspaceOperation::FlushAt { time }) => {
-                    self.part(shard).cache().flush_at(time);
+                    // One at once took effect when it was decoded, and this shard notices it now at the latest.
+                    let cache = self.part(shard).cache();
+                    if time > 0 {
+                        cache.flush_at(time);
+                    }
                     replies.flush(END);
                 }
                 (space, KeyspaceOperation::Flush { from }) => self.flush(space, shard, (from, connection), replies),

@@ -314,6 +314,11 @@ impl Command {
         matches!(self.action, Action::Flush { .. } | Action::Authenticate { .. })
     }
 
+    /// Returns true if the command removes all keys that there are now.
+    pub(super) fn is_flush_at_once(&self) -> bool {
+        matches!(self.action, Action::Flush { time: 0, .. })
+    }
+
     /// Returns true if the operations may be refused. A client that wants no reply would not learn it, so its commands
     /// are executed, and so is a flush.
     pub(super) fn may_be_refused(&self) -> bool {

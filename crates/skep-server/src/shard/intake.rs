@@ -9,6 +9,7 @@
 //! one is handed over to the shard that its hello names, with the bytes that arrived after the hello.
 
 use std::io::Read;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -77,7 +78,7 @@ impl Shard {
             FrontEnd::Native => (0, ParsedBatch::Handshake, self.parts.index),
             FrontEnd::Resp => (2, ParsedBatch::Resp(RespBatch::boxed(shared.spaces(), session())), shared.any_shard()),
             FrontEnd::Memcached => {
-                let parsed = MemcachedBatch::boxed(&shared.settings);
+                let parsed = MemcachedBatch::boxed(&shared.settings, Arc::clone(&shared.cache_flushes));
                 (0, ParsedBatch::Memcached(parsed), shared.any_shard())
             }
         };
@@ -107,7 +108,10 @@ impl Shard {
                     let (peer, local) = datagram.addresses();
                     self.account.spend_operations(1, CLIENT_WORK + datagram.size());
                     let number = shared.enter_datagram(peer, local);
-                    let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(&shared.settings));
+                    let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(
+                        &shared.settings,
+                        Arc::clone(&shared.cache_flushes),
+                    ));
                     self.metrics().memcached.add(Count::Datagrams);
                     let mut connection = Connection::new(number, parsed, now);
                     // No more than the datagram arrives. If it would have to wait for memory or a pause, it is dropped.

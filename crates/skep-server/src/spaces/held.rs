@@ -11,6 +11,7 @@ use skep_store::processor::{Processor, Replies, Statistics};
 use skep_wire::partition::Partition;
 
 use super::{Executed, List, Space, SpaceRequests, Stores, recycle};
+use crate::cache_flushes::CachePart;
 use crate::keyspace::{KeyspaceReplies, KeyspaceRequest};
 use crate::resp_command::Extent;
 use crate::shared::Shared;
@@ -22,7 +23,7 @@ pub(crate) struct ShardPart {
     /// Its part of the hash space.
     pub(crate) processor: Processor,
     /// Its part of the cache, if the server has one.
-    pub(crate) cache: Option<Cache>,
+    pub(crate) cache: Option<CachePart>,
     /// The keys of the hash space that connections watch.
     pub(crate) watches: WatchTable,
     /// The expired keys that its shard had removed from the ordered store when it lent the part.
@@ -266,7 +267,7 @@ impl Stores<'_> {
 impl ShardPart {
     /// Returns the part of the cache.
     pub(crate) fn cache(&mut self) -> &mut Cache {
-        self.cache.as_mut().expect("a space was chosen that the server has")
+        self.cache.as_mut().expect("a space was chosen that the server has").current()
     }
 
     /// Executes requests on the hash space, and sets the flags of connections that watch the keys that they have changed.

@@ -52,9 +52,8 @@ impl Mapping {
         let reserved_size = size + HUGE_PAGE_SIZE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice overlaps nothing.
-        let reserved =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), reserved_size, ProtFlags::empty(), flags) }
-                .map_err(|e| refused(e.to_string()))?;
+        let reserved = unsafe { mmap_anonymous(std::ptr::null_mut(), reserved_size, ProtFlags::empty(), flags) }
+            .map_err(|e| refused(e.to_string()))?;
         let reserved = NonNull::new(reserved).ok_or_else(|| refused("a mapping at address zero".into()))?;
         let offset = reserved.cast::<u8>().align_offset(HUGE_PAGE_SIZE);
         // SAFETY: `offset` is below the huge page's size, by which what is reserved exceeds `size`.
@@ -92,8 +91,7 @@ impl Mapping {
         // SAFETY: the range lies within this mapping, and the exclusive reference shows that nobody uses it now.
         let guarded = unsafe {
             let address = self.base.as_ptr().add(start).cast();
-            madvise(address, size, Advice::LinuxDontNeed)
-                .and_then(|()| mprotect(address, size, MprotectFlags::empty()))
+            madvise(address, size, Advice::LinuxDontNeed).and_then(|()| mprotect(address, size, MprotectFlags::empty()))
         };
         guarded.expect("the kernel takes pages back");
     }

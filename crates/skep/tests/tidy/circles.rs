@@ -264,7 +264,15 @@ mod tests {
         ] {
             assert_eq!(found(&[root, (A, a), ("crates/x/src/b.rs", b)]), circle, "{a} {b}");
             // The arrows of what is below a module are its own.
-            assert_eq!(found(&[root, (A, a), ("crates/x/src/b/mod.rs", ""), ("crates/x/src/b/c.rs", &b.replace("super::a", "crate::a"))]), circle);
+            assert_eq!(
+                found(&[
+                    root,
+                    (A, a),
+                    ("crates/x/src/b/mod.rs", ""),
+                    ("crates/x/src/b/c.rs", &b.replace("super::a", "crate::a"))
+                ]),
+                circle
+            );
         }
     }
 

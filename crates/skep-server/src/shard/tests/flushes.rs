@@ -1,6 +1,7 @@
 //! Flushes beside the commands of other connections in one turn.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use super::Bench;
 use crate::memcached_batch::MemcachedBatch;
@@ -16,7 +17,10 @@ fn what_is_stored_after_a_flush_of_another_connection_stays() {
     for round in 0..20 {
         for flush in ["flush_all noreply\r\n", "flush_all 1 noreply\r\n"] {
             let [mut first, mut second] = [(); 2].map(|()| {
-                let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(&bench.shared.settings));
+                let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(
+                    &bench.shared.settings,
+                    Arc::clone(&bench.shared.cache_flushes),
+                ));
                 bench.connect(0, parsed)
             });
             bench.ask(&mut second, b"set old 0 0 1\r\n1\r\n", 8);

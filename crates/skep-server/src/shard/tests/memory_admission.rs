@@ -2,6 +2,7 @@
 //! and time hardly goes on.
 
 use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
 
 use skep_core::operation::{Operation, PutCondition, Request};
 
@@ -82,7 +83,8 @@ fn native_put(bench: &mut Bench, number: usize) -> Sender {
 }
 
 fn memcached_set(bench: &mut Bench, number: usize) -> Sender {
-    let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(&bench.shared.settings));
+    let parsed =
+        ParsedBatch::Memcached(MemcachedBatch::boxed(&bench.shared.settings, Arc::clone(&bench.shared.cache_flushes)));
     let client = bench.connect(number % bench.shards.len(), parsed);
     let mut requests = format!("set key{} 0 0 {VALUE_SIZE}\r\n", number % 10).into_bytes();
     requests.extend(vec![b'v'; VALUE_SIZE]);

@@ -1,5 +1,6 @@
 //! Relative times count from the execution of a command: it may have waited since it arrived.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use skep_store::naive::EXPIRIES_END;
@@ -111,7 +112,10 @@ fn an_exptime_counts_from_the_execution() {
         (format!("set k 0 {LATE} 1\r\nx\r\n"), "STORED\r\nHD t1000\r\n"),
     ] {
         let mut bench = Bench::new(1, &settings);
-        let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(&bench.shared.settings));
+        let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(
+            &bench.shared.settings,
+            Arc::clone(&bench.shared.cache_flushes),
+        ));
         let mut client = bench.connect(0, parsed);
         let reply = wait(&mut bench, &mut client, &format!("{commands}mg k t\r\n"), expected.len() - 2);
         // The ticks before the wait take some seconds, and all after it less than one.

@@ -6,6 +6,7 @@
 //! that one which does not spend its work fails too.
 
 use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
 
 use skep_core::operation::{Operation, PutCondition, Request};
 
@@ -324,7 +325,10 @@ fn no_command_makes_a_turn_long() {
 #[test]
 fn no_command_of_memcached_makes_a_turn_long() {
     let mut attack = Attack::new(|bench| {
-        let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(&bench.shared.settings));
+        let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(
+            &bench.shared.settings,
+            Arc::clone(&bench.shared.cache_flushes),
+        ));
         bench.connect(0, parsed)
     });
     for case in memcached_cases() {
