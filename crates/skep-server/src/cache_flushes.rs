@@ -39,8 +39,9 @@ pub(crate) struct CachePart {
 }
 
 impl CachePart {
-    /// Returns the part, which is empty.
-    pub(crate) fn new(cache: Cache, flushes: Arc<CacheFlushes>) -> CachePart {
+    /// Returns the part, which is empty; without a server, no other part is flushed with it.
+    pub(crate) fn new(cache: Cache, flushes: Option<&Arc<CacheFlushes>>) -> CachePart {
+        let flushes = flushes.cloned().unwrap_or_default();
         let done = flushes.begun();
         CachePart { cache, flushes, done }
     }
@@ -79,7 +80,7 @@ mod tests {
 
     fn part(flushes: &Arc<CacheFlushes>) -> CachePart {
         let settings = ServerSettings { cache_memory: 4 << 20, shards: 1, ..ServerSettings::default() };
-        CachePart::new(Cache::new(&settings.cache(1).unwrap()).unwrap(), Arc::clone(flushes))
+        CachePart::new(Cache::new(&settings.cache(1).unwrap()).unwrap(), Some(flushes))
     }
 
     fn count(part: &mut CachePart, key: &[u8], puts: bool) -> bool {

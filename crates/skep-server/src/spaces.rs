@@ -15,7 +15,6 @@ mod upkeep;
 
 pub(crate) use held::{OrderedWatches, ShardPart};
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use skep_core::operation::{Reply, Request};
@@ -423,7 +422,6 @@ impl<'s> Stores<'s> {
     pub(crate) fn new(processor: Processor, cache: Option<Cache>, own: u16, shared: Option<&'s Shared>) -> Stores<'s> {
         let store = shared.and_then(|shared| shared.ordered.as_ref());
         let log = shared.and_then(|shared| shared.log.clone());
-        let flushes = shared.map(|shared| Arc::clone(&shared.cache_flushes)).unwrap_or_default();
         let mut ordered = store.map(|store| store.session().expect("there are no more shards than sessions"));
         if let (Some(session), Some(_)) = (&mut ordered, &log) {
             session.record_effects();
@@ -431,7 +429,7 @@ impl<'s> Stores<'s> {
         Stores {
             own_part: Some(Box::new(ShardPart {
                 processor,
-                cache: cache.map(|cache| CachePart::new(cache, flushes)),
+                cache: cache.map(|cache| CachePart::new(cache, shared.map(|shared| &shared.cache_flushes))),
                 watches: WatchTable::default(),
                 expired_in_order: 0,
             })),

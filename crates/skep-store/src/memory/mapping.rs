@@ -8,7 +8,7 @@
 //! The mapping asks for transparent huge pages. If the kernel refuses, only the speed changes. Pages are reserved at
 //! once, touched lazily, and arrive zeroed.
 //!
-//! Pages that may stay unused for ever are [guarded](Mapping::with_guarded): nobody can read or write them, so a kernel
+//! Pages that may stay unused for ever are [guarded](Mapping::with_guarded): no access to them is allowed, so a kernel
 //! that counts what programs may write (`vm.overcommit_memory=2`) does not count them until they are opened.
 #![expect(unsafe_code, reason = "pages from the kernel, and prefetches of them")]
 
@@ -88,7 +88,7 @@ impl Mapping {
     pub(crate) fn guard(&mut self, start: usize) {
         let start = start.next_multiple_of(page_size());
         let Some(size) = self.size.checked_sub(start).filter(|size| *size > 0) else { return };
-        // SAFETY: the range lies within this mapping, and the exclusive reference shows that nobody uses it now.
+        // SAFETY: the range lies within this mapping, and the exclusive reference shows that it is not in use now.
         let guarded = unsafe {
             let address = self.base.as_ptr().add(start).cast();
             madvise(address, size, Advice::LinuxDontNeed).and_then(|()| mprotect(address, size, MprotectFlags::empty()))
