@@ -126,10 +126,18 @@ impl HostPath {
         }
     }
 
-    async fn write(&self, bytes: u32) {
+    /// Writes adjacent bytes. Ends when they have left the NIC. Returns how long after that the write is confirmed.
+    async fn write(&self, bytes: u32) -> Time {
         match self {
-            HostPath::Direct(link) => _ = link.write(bytes).await,
-            HostPath::Cores(cores) => cores.write(bytes).await,
+            HostPath::Direct(link) => {
+                link.write(bytes).await;
+                link.write_confirmed()
+            }
+            // The doorbell of the cores is the confirmation.
+            HostPath::Cores(cores) => {
+                cores.write(bytes).await;
+                Time::ZERO
+            }
         }
     }
 
@@ -240,12 +248,19 @@ impl Dispatcher {
         }
     }
 
-    /// Writes bytes of the host's memory. Ends when they have left the NIC, or are in its DRAM.
-    pub async fn write(&self, offset: u64, bytes: u32) {
+    /// Writes bytes of the host's memory. Ends when they have left the NIC, or are in its DRAM. Returns the time at which
+    /// the write is confirmed: at once in the NIC's DRAM, and later over PCIe.
+    pub async fn write(&self, offset: u64, bytes: u32) -> Time {
+        let confirmed = Cell::new(Time::ZERO);
+        let write = async |part: Part| {
+            let after = self.write_part(part).await;
+            confirmed.set(confirmed.get().max(self.clock.now() + after));
+        };
         match self.parts(offset, bytes)[..] {
-            [part] => self.write_part(part).await,
-            ref parts => clock::all(parts.len(), parts.iter().map(|part| self.write_part(*part))).await,
+            [part] => write(part).await,
+            ref parts => clock::all(parts.len(), parts.iter().copied().map(write)).await,
         }
+        confirmed.get()
     }
 
     /// Returns true if there is a cache to warm.
@@ -270,13 +285,17 @@ impl Dispatcher {
         }
     }
 
-    async fn write_part(&self, part: Part) {
+    /// Writes a part. Returns how long after that the write is confirmed.
+    async fn write_part(&self, part: Part) -> Time {
         match part {
             Part::Direct(bytes) => {
                 let _direct = self.clock.span(|| format!("PCIe write of {bytes} B"));
-                self.path().write(bytes).await;
+                self.path().write(bytes).await
             }
-            Part::Cacheable(line, bytes) => self.access_cacheable(line, true, bytes < LINE_BYTES).await,
+            Part::Cacheable(line, bytes) => {
+                self.access_cacheable(line, true, bytes < LINE_BYTES).await;
+                Time::ZERO
+            }
         }
     }
 
@@ -389,7 +408,7 @@ mod tests {
         let clock = Rc::new(Clock::default());
         let dispatcher = Dispatcher::new(&clock, &Hardware::kv_direct(), EXTENT, policy, 3);
         let access = async |(offset, bytes, writes): (u64, u32, bool)| match writes {
-            true => dispatcher.write(offset, bytes).await,
+            true => _ = dispatcher.write(offset, bytes).await,
             false => dispatcher.read(offset, bytes).await,
         };
         run(&clock, 1, accesses.iter().copied().map(access));
@@ -428,6 +447,20 @@ mod tests {
         assert!(part > Time::from_ns(800.0), "{part}");
         let (counts, _) = after(all, &[(line, 64, true), (rival, 64, false), (line, 64, false)]);
         assert_eq!((counts.write_backs, counts.hits), (1, 0));
+    }
+
+    #[test]
+    fn a_write_is_confirmed_at_once_in_the_nic_dram_and_later_over_pcie() {
+        for (ratio, after) in [(0.0, Hardware::kv_direct().pcie.write_confirmed_ns), (1.0, 0.0)] {
+            let clock = Rc::new(Clock::default());
+            let dispatcher = Dispatcher::new(&clock, &Hardware::kv_direct(), EXTENT, Policy::Dispatch(ratio), 3);
+            // One line, and 600 bytes in three packets or ten lines.
+            let write = async |bytes: u32| {
+                let confirmed = dispatcher.write(0, bytes).await;
+                assert_eq!(confirmed, clock.now() + Time::from_ns(after), "{bytes} B, ratio {ratio}");
+            };
+            run(&clock, 1, [64, 600].map(write));
+        }
     }
 
     #[test]

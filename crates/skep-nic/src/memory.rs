@@ -27,6 +27,10 @@ pub struct NicMemory {
     cycle: Time,
     pace: Cell<Pace>,
     writes_unchanged: Cell<bool>,
+    /// False if a write ends as soon as it has left.
+    waits_for_confirmation: Cell<bool>,
+    /// Writes that have begun and not ended.
+    writes_in_flight: Rc<Cell<u32>>,
 }
 
 /// The effects of an access besides moving its bytes.
@@ -50,6 +54,8 @@ impl NicMemory {
             cycle,
             pace: Cell::new(Pace::Timed),
             writes_unchanged: Cell::default(),
+            waits_for_confirmation: Cell::new(true),
+            writes_in_flight: Rc::default(),
         }
     }
 
@@ -61,6 +67,17 @@ impl NicMemory {
     /// Sets if the first bucket of a search is written back although the operation leaves it unchanged.
     pub fn set_writes_unchanged(&self, writes: bool) {
         self.writes_unchanged.set(writes);
+    }
+
+    /// Sets if a write ends when it is confirmed, as at the start, or already when it has left.
+    pub fn set_waits_for_confirmation(&self, waits: bool) {
+        self.waits_for_confirmation.set(waits);
+    }
+
+    /// Returns the number of writes that have begun and not ended. A caller that polls several accesses may set it for
+    /// each of them before it polls it, and read it after that.
+    pub fn writes_in_flight(&self) -> Rc<Cell<u32>> {
+        Rc::clone(&self.writes_in_flight)
     }
 
     /// Replaces the dispatcher by another one with the same clock. No operation may be in flight.
@@ -99,7 +116,13 @@ impl NicMemory {
             Pace::Timed => {
                 let bytes = size_of_span(span);
                 let _write = self.clock.span(|| format!("writes {bytes} B at {offset}"));
-                self.dispatcher().write(offset, bytes).await;
+                self.writes_in_flight.set(self.writes_in_flight.get() + 1);
+                let confirmed = self.dispatcher().write(offset, bytes).await;
+                if self.waits_for_confirmation.get() {
+                    let _waiting = self.clock.span(|| "waits until the write is confirmed".to_owned());
+                    self.clock.until(confirmed).await;
+                }
+                self.writes_in_flight.set(self.writes_in_flight.get() - 1);
             }
         }
     }

@@ -8,8 +8,9 @@
 //!              └ half duplex┘         └──────────┘
 //! ```
 //!
-//! The receiver acknowledges every TLP by a link packet in the other direction. A write is done for its caller when its
-//! last TLP has left, because PCIe posts writes. A credit returns one round trip after its TLP has left.
+//! The receiver acknowledges every TLP by a link packet in the other direction. PCIe posts writes, so a write has no
+//! reply. The DMA engine reports it a fixed time after its last TLP has left. A credit returns one round trip after its
+//! TLP has left.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -175,6 +176,11 @@ impl Link {
         }
         self.in_flight.set(self.in_flight.get() - 1);
         arrival.get()
+    }
+
+    /// Returns the time after the last TLP of a write until the engine reports the write.
+    pub fn write_confirmed(&self) -> Time {
+        Time::from_ns(self.spec.write_confirmed_ns)
     }
 
     /// Returns the time from one end of the link to the other.

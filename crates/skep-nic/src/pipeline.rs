@@ -2,16 +2,23 @@
 //! section 3.3.3, Fig. 4).
 //!
 //! ```text
-//! arrivals ─▶ decoder ──▶ reservation station ─▶ main pipeline ─▶ memory: PCIe, NIC DRAM
-//!             1 a cycle    1024 slots, 256          │ first of a queue
-//!                ▲         in flight ───────────────┼─▶ engine, 1 a cycle ─▶ replies
-//!                └──────────── freed ◀──────────────┘    those that get its value
+//! arrivals ─▶ latency ─▶ decoder ──▶ reservation station ─▶ main pipeline ─▶ memory: PCIe, NIC DRAM
+//!                        1 a cycle    1024 slots, 256          │ first of a queue
+//!                           ▲         in flight ───────────────┼─▶ engine, 1 a cycle ─▶ replies
+//!                           └──────────── freed ◀──────────────┘    those that get its value
 //! ```
 //!
-//! [`skep_store`] defines the effects of an operation. The model only decides the times. When the value of a key
-//! arrives, all waiting operations on this key are executed on it. They leave the engine at one per cycle. The
-//! write-back begins at that time. The paper's write-back begins after the scan. Both keep one access of a key in
-//! flight, and in both the engine is the bound.
+//! [`skep_store`] defines the effects of an operation. The model only decides the times. The store reports when it has
+//! executed an operation, and this module decides what follows from that:
+//!
+//! 1. When the value of a key arrives, the main pipeline executes the first operation of the queue, and the engine
+//!    executes all waiting operations on this key. They leave the engine at one per cycle, with their replies. The
+//!    write-back begins at that time. The paper's write-back begins after the scan. Both keep one access of a key in
+//!    flight, and in both the engine is the bound.
+//! 2. The first operation is answered with its value if it is a read. Otherwise it is answered when its write is
+//!    confirmed. It holds its slot, and the queue holds its key, until that time.
+//! 3. While the write is in flight, the station holds the latest value. Operations on this key that arrive meanwhile are
+//!    executed by the engine at once. The store executes them later, in the same order, with the same effects.
 //!
 //! Without the reservation station ([`Hazard::Stalls`]) the decoder stops at an operation that depends on one in
 //! flight, as in section 5.1.3. There, two operations depend on each other if their keys are equal and one of them is
@@ -20,7 +27,7 @@
 //! 13b.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
@@ -30,11 +37,11 @@ use skep_core::operation::Request;
 use skep_store::processor::{Admitted, Flow, Processor, Replies};
 
 use crate::clock::{Clock, both, run};
-use crate::dispatcher::{Dispatcher, LINE_BYTES};
 use crate::hardware::Hardware;
 use crate::memory::NicMemory;
 use crate::resource::{Order, Path, Slot, Slots};
 use crate::time::Time;
+use crate::trace::Track;
 use crate::window::Window;
 
 /// The behaviour of the pipeline for an operation that depends on one in flight.
@@ -42,12 +49,12 @@ use crate::window::Window;
 pub enum Hazard {
     /// The operation waits in the reservation station, and other operations pass it.
     Waits,
-    /// The decoder stops until the other operation is done.
+    /// The decoder stops until the other operation is done. An operation that is not a read is done when its write has
+    /// left, because PCIe keeps a later read behind it. Figure 13a has the rate of one such operation per read.
     Stalls,
     /// The decoder stops before every operation that is not a read, until nothing is in flight. It stops again after
     /// this operation, until the operation is done. No rule that stalls only for such operations could cost more. An
-    /// operation that is not a read is done when a read after its write returns, because in PCIe this shows that the
-    /// write has arrived.
+    /// operation that is not a read is done when its write is confirmed.
     Drains,
     /// The decoder stops at every operation on a key that is in flight. Operations end in the order in which they
     /// began. An operation that is not a read is done as in [`Hazard::Drains`].
@@ -116,6 +123,7 @@ pub(crate) struct Pipeline<'a, 'f> {
     cycle: Time,
     /// Serializes the decoding of operations in their order.
     turn: Slots,
+    latency: Time,
     decoder: Path,
     engine: Path,
     in_flight: Slots,
@@ -128,7 +136,10 @@ pub(crate) struct Pipeline<'a, 'f> {
     stalled: RefCell<Option<Waker>>,
     /// Operations that have to end in the order in which they began.
     order: Order,
-    dispatcher: Rc<Dispatcher>,
+    /// The keys whose latest values the station holds, because their writes are in flight.
+    held_keys: RefCell<HashSet<&'a [u8]>>,
+    /// The memory's count of writes in flight. It is that of a queue while the queue is polled.
+    writes_in_flight: Rc<Cell<u32>>,
     clients: Clients<'a>,
     start: Time,
     /// The congestion window. It and the wires of requests and replies are for closed clients.
@@ -170,9 +181,32 @@ impl InFlight {
 /// The state of an operation in flight.
 #[derive(Default)]
 struct OperationState {
-    is_done: Cell<bool>,
+    /// True if the time of its reply is known.
+    is_answered: Cell<bool>,
+    /// True if its slot is free when it has replied.
+    is_released: Cell<bool>,
     passage: Cell<Passage>,
     waker: RefCell<Option<Waker>>,
+}
+
+impl OperationState {
+    /// Waits until this flag of the operation is set.
+    async fn until(&self, flag: &Cell<bool>) {
+        poll_fn(|context| {
+            if flag.get() {
+                return Poll::Ready(());
+            }
+            self.waker.replace(Some(context.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
 }
 
 /// The input of a pipeline.
@@ -182,7 +216,7 @@ pub(crate) struct Feed<'a> {
     clients: Clients<'a>,
     /// Home buckets of the requests, for a decoder that stalls.
     buckets: Vec<u32>,
-    dispatcher: Rc<Dispatcher>,
+    writes_in_flight: Rc<Cell<u32>>,
 }
 
 impl<'a> Feed<'a> {
@@ -196,7 +230,9 @@ impl<'a> Feed<'a> {
             Hazard::Waits => Vec::new(),
             _ => requests.iter().map(|request| processor.home_bucket(request.key)).collect(),
         };
-        Feed { hazard, requests, clients, buckets, dispatcher: processor.memory().dispatcher() }
+        let memory = processor.memory();
+        memory.set_waits_for_confirmation(hazard != Hazard::Stalls);
+        Feed { hazard, requests, clients, buckets, writes_in_flight: memory.writes_in_flight() }
     }
 }
 
@@ -211,6 +247,7 @@ impl<'a, 'f> Pipeline<'a, 'f> {
             hazard: feed.hazard,
             cycle: Time::cycle(spec.clock_mhz),
             turn: Slots::new(1),
+            latency: Time::from_ns(spec.latency_ns),
             decoder: Path::default(),
             engine: Path::default(),
             in_flight: Slots::new(spec.operations_in_flight),
@@ -220,10 +257,11 @@ impl<'a, 'f> Pipeline<'a, 'f> {
             buckets: feed.buckets,
             stalled: RefCell::default(),
             order: Order::default(),
-            dispatcher: feed.dispatcher,
+            held_keys: RefCell::default(),
+            writes_in_flight: feed.writes_in_flight,
             clients: feed.clients,
             start: clock.now(),
-            window: Window::new(spec.operations_in_flight, Time::from_ns(spec.delay_target_us * 1e3)),
+            window: Window::new(ring_width(hardware) as u32, Time::from_ns(spec.delay_target_us * 1e3)),
             wires: [Path::default(), Path::default()],
         }
     }
@@ -249,12 +287,13 @@ impl<'a, 'f> Pipeline<'a, 'f> {
                 let credit = self.window.take().await;
                 self.update(index, |passage| passage.sent = self.clock.now());
                 self.clock.until(self.wires[0].reserve(self.clock.now(), spans[index].0)).await;
+                self.pass_latency(self.clock.now()).await;
                 Some(credit)
             }
         };
         let turn = self.turn.take().await;
         if let Clients::Open(arrivals) = self.clients {
-            self.clock.until(self.start + arrivals.get(index).copied().unwrap_or_default()).await;
+            self.pass_latency(self.start + arrivals.get(index).copied().unwrap_or_default()).await;
         }
         let permits = Permits { slot: self.in_flight.take().await, credit };
         if self.hazard != Hazard::Waits {
@@ -271,12 +310,25 @@ impl<'a, 'f> Pipeline<'a, 'f> {
         }
         match self.flow.admit(index) {
             Admitted::Begins(queue) => both(self.run_queue(queue), self.finish(index, permits)).await,
-            Admitted::Waits => self.finish(index, permits).await,
+            Admitted::Waits => {
+                if self.held_keys.borrow().contains(self.requests[index].key) {
+                    self.execute_in_engine(index);
+                }
+                self.finish(index, permits).await;
+            }
             Admitted::Refused => {
-                self.record_replies();
+                self.refuse();
                 self.finish(index, permits).await;
             }
         }
+    }
+
+    /// Waits until a packet that arrives at this time has reached the decoder.
+    async fn pass_latency(&self, arrival: Time) {
+        self.clock.until(arrival).await;
+        let reached = arrival + self.latency;
+        self.clock.recorder().add(Track::Nic, "from the packet to the reservation station", arrival, reached);
+        self.clock.until(reached).await;
     }
 
     /// Runs an operation after decoding, without the reservation station.
@@ -284,14 +336,10 @@ impl<'a, 'f> Pipeline<'a, 'f> {
         let in_order = self.hazard == Hazard::InOrder;
         let number = in_order.then(|| self.order.join());
         match self.flow.admit_alone(index) {
-            // Its write must have arrived before another operation may read.
             Some(queue) => self.run_queue(queue).await,
-            None => self.record_replies(),
+            None => self.refuse(),
         }
         let reads = reads(&self.requests[index]);
-        if self.hazard != Hazard::Stalls && !reads {
-            self.dispatcher.read(u64::from(self.buckets[index]) * u64::from(LINE_BYTES), LINE_BYTES).await;
-        }
         if let Some(number) = number {
             self.order.leave(number).await;
             self.update(index, |passage| passage.replied = self.clock.now());
@@ -304,49 +352,87 @@ impl<'a, 'f> Pipeline<'a, 'f> {
         }
     }
 
-    /// Runs a dependency queue, and wakes the operations that it completes.
+    /// Runs a dependency queue. Answers and releases its operations.
     async fn run_queue(&self, queue: impl Future<Output = ()>) {
         let mut queue = pin!(queue);
+        let mut writes = 0;
+        // The operation in the main pipeline, after it was executed and until its write is confirmed.
+        let mut first = None;
         poll_fn(|context| {
+            self.writes_in_flight.set(writes);
             let polled = queue.as_mut().poll(context);
-            self.record_replies();
+            writes = self.writes_in_flight.get();
+            first = self.take_executed().or(first);
+            let Some(index) = first else { return polled };
+            if writes > 0 {
+                self.held_keys.borrow_mut().insert(self.requests[index].key);
+                return polled;
+            }
+            self.held_keys.borrow_mut().remove(self.requests[index].key);
+            self.answer(index, self.clock.now(), false);
+            self.release(index);
+            first = None;
             polled
         })
         .await;
     }
 
-    fn record_replies(&self) {
-        let mut forwarded = false;
+    /// Notes which operations the store has executed on a value. Returns the first of them.
+    fn take_executed(&self) -> Option<usize> {
+        let mut first = None;
         self.flow.take_replied(|index| {
-            let now = self.clock.now();
-            // The main pipeline executed the first operation. The engine executes the others, one per cycle.
-            let replied = if forwarded { self.engine.reserve(now, self.cycle) } else { now };
-            self.update(index, |passage| (passage.replied, passage.forwarded) = (replied, forwarded));
-            forwarded = true;
-            self.operations[index].is_done.set(true);
-            if let Some(waker) = self.operations[index].waker.take() {
-                waker.wake();
+            if first.is_some() {
+                return self.execute_in_engine(index);
             }
+            first = Some(index);
+            if reads(&self.requests[index]) {
+                self.answer(index, self.clock.now(), false);
+            }
+        });
+        first
+    }
+
+    /// Answers an operation that was refused.
+    fn refuse(&self) {
+        self.flow.take_replied(|index| {
+            self.answer(index, self.clock.now(), false);
+            self.release(index);
         });
     }
 
-    /// Waits until the operation has left the engine and its reply the wire, and frees its slot.
+    /// Executes an operation on a value in the station, unless that was already done.
+    fn execute_in_engine(&self, index: usize) {
+        if !self.operations[index].is_answered.get() {
+            self.answer(index, self.engine.reserve(self.clock.now(), self.cycle), true);
+            self.release(index);
+        }
+    }
+
+    /// Sets the time of an operation's reply, unless it has one.
+    fn answer(&self, index: usize, replied: Time, forwarded: bool) {
+        if !self.operations[index].is_answered.replace(true) {
+            self.update(index, |passage| (passage.replied, passage.forwarded) = (replied, forwarded));
+            self.operations[index].wake();
+        }
+    }
+
+    /// Lets an operation free its slot.
+    fn release(&self, index: usize) {
+        self.operations[index].is_released.set(true);
+        self.operations[index].wake();
+    }
+
+    /// Waits until the operation is answered and its reply has left the wire, and frees its slot when it is released.
     async fn finish(&self, index: usize, permits: Permits<'_>) {
         let operation = &self.operations[index];
-        poll_fn(|context| {
-            if operation.is_done.get() {
-                return Poll::Ready(());
-            }
-            operation.waker.replace(Some(context.waker().clone()));
-            Poll::Pending
-        })
-        .await;
+        operation.until(&operation.is_answered).await;
         self.clock.until(operation.passage.get().replied).await;
         if let (Clients::Closed(spans), Some(credit)) = (self.clients, permits.credit) {
             self.clock.until(self.wires[1].reserve(self.clock.now(), spans[index].1)).await;
             self.update(index, |passage| passage.replied = self.clock.now());
             self.window.give_back(credit, self.clock.now() - operation.passage.get().sent);
         }
+        operation.until(&operation.is_released).await;
         drop(permits.slot);
     }
 
@@ -391,96 +477,4 @@ fn reads(request: &Request<'_>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use skep_core::operation::{Operation, PutCondition, Reply, StringWrite};
-    use skep_store::hash::Settings;
-    use skep_store::memory::LocalMemory;
-    use skep_store::naive::{Generator, GeneratorSettings, OwnedRequest, SizeWeights};
-
-    use super::*;
-    use crate::dispatcher::{Extent, Policy};
-
-    const MEMORY: u64 = 1 << 20;
-    const STALLS: [Hazard; 3] = [Hazard::Stalls, Hazard::Drains, Hazard::InOrder];
-
-    fn nic(settings: &Settings, policy: Policy, seed: u64) -> Processor<NicMemory> {
-        nic_on(&Hardware::kv_direct(), settings, policy, seed)
-    }
-
-    fn nic_on(hardware: &Hardware, settings: &Settings, policy: Policy, seed: u64) -> Processor<NicMemory> {
-        let clock = Rc::new(Clock::default());
-        let extent = Extent::scaled(hardware, MEMORY / 64);
-        let dispatcher = Rc::new(Dispatcher::new(&clock, hardware, extent, policy, seed));
-        let bytes = LocalMemory::new(MEMORY).unwrap();
-        let memory = NicMemory::new(bytes, clock, dispatcher, Time::cycle(hardware.processor.clock_mhz));
-        Processor::with_memory(memory, settings).unwrap()
-    }
-
-    /// Runs random operations of all kinds on few keys and few buckets. The replies equal those on local memory for
-    /// every hazard, and also if the host's cores gather and scatter.
-    #[test]
-    fn the_same_operations_have_the_same_replies_as_on_local_memory() {
-        let settings = Settings { memory: MEMORY, hash_index_ratio: 0.02, inline_threshold: 24, seed: 3 };
-        for (seed, hazard) in
-            (0..12).map(|seed| (seed, if seed % 4 == 3 { STALLS[seed as usize / 4 % 3] } else { Hazard::Waits }))
-        {
-            let sizes = SizeWeights { empty: 1, inline: 6, slab: 3, large: 0 };
-            let generator =
-                GeneratorSettings { seed, key_count: 150, key_size: 4..=20, sizes, ..GeneratorSettings::default() };
-            let owned: Vec<OwnedRequest> = Generator::new(generator).take(6000).collect();
-            let requests: Vec<Request<'_>> = owned.iter().map(OwnedRequest::as_request).filter(fits).collect();
-            let mut local = Processor::new(&settings).unwrap();
-            let [mut expected, mut replies] = [(); 2].map(|()| Replies::with_budget(usize::MAX));
-            local.execute(&requests, &mut expected);
-            let mut hardware = Hardware::kv_direct();
-            hardware.host_cpu.cores_per_link = seed as u32 % 3;
-            let mut nic = nic_on(&hardware, &settings, Policy::Dispatch(0.5), seed);
-            let passages = run_pipeline(&mut nic, &hardware, hazard, &requests, Clients::Open(&[]), &mut replies);
-            for (index, request) in requests.iter().enumerate() {
-                assert_eq!(replies.get(index), expected.get(index), "seed {seed}, {index}: {request:?}");
-            }
-            let (ours, theirs) = (nic.statistics(), local.statistics());
-            assert_eq!((ours.pairs, ours.pair_bytes, ours.hits), (theirs.pairs, theirs.pair_bytes, theirs.hits));
-            assert!(passages.iter().all(|passage| passage.replied >= passage.decoded));
-            assert_eq!(passages.iter().any(|passage| passage.forwarded), hazard == Hazard::Waits);
-        }
-    }
-
-    /// Returns true if the value fits one slab, because the pipeline has no larger values.
-    fn fits(request: &Request<'_>) -> bool {
-        let size = match &request.operation {
-            Operation::Put { value, .. } => value.len(),
-            Operation::Update(update) => update.initial.map_or(0, <[u8]>::len),
-            // An expiry takes eight bytes more. Of the other writes, some let values grow.
-            Operation::StringWrite(StringWrite::Set { value, .. }) => value.len(),
-            Operation::StringWrite(StringWrite::Remove { .. } | StringWrite::Expire { .. }) => 0,
-            Operation::StringWrite(_) => return false,
-            _ => 0,
-        };
-        request.key.len() + size <= 500
-    }
-
-    /// Runs operations on one key. With the station, they run at the clock's rate and with one access at a time.
-    /// Without it, one runs after the other.
-    #[test]
-    fn operations_on_one_key_are_decoded_one_a_cycle_and_stall_without_the_station() {
-        let settings = Settings { memory: MEMORY, hash_index_ratio: 0.5, inline_threshold: 24, seed: 3 };
-        let values: Vec<[u8; 4]> = (0..2000_u32).map(u32::to_le_bytes).collect();
-        let put = |value| Request { key: b"key", operation: Operation::Put { value, condition: PutCondition::Always } };
-        let requests: Vec<_> = values.iter().map(|value| put(value)).collect();
-        let hardware = Hardware::kv_direct();
-        let cycle = Time::cycle(hardware.processor.clock_mhz);
-        for (hazard, span) in [(Hazard::Waits, 11.0..14.0), (Hazard::Stalls, 1600.0..2600.0)] {
-            let mut nic = nic(&settings, Policy::Dispatch(0.0), 5);
-            let mut replies = Replies::with_budget(usize::MAX);
-            let passages = run_pipeline(&mut nic, &hardware, hazard, &requests, Clients::Open(&[]), &mut replies);
-            assert!(replies.iter().all(|reply| reply == Reply::Done));
-            let last = passages[1999].replied;
-            assert!(span.contains(&last.as_us()), "{hazard:?}: {last}");
-            assert!(passages.windows(2).all(|two| two[1].decoded >= two[0].decoded + cycle), "one is decoded a cycle");
-            let mut ends: Vec<Time> = passages.iter().filter(|one| one.forwarded).map(|one| one.replied).collect();
-            ends.sort_unstable();
-            assert!(ends.windows(2).all(|two| two[1] >= two[0] + cycle), "the engine executes one a cycle");
-        }
-    }
-}
+mod tests;

@@ -204,6 +204,15 @@ impl Corpus {
         }
     }
 
+    /// Runs a workload whose requests arrive one by one at this interval. Returns the time from arrival to reply of each
+    /// operation.
+    pub(super) fn run_spread(&mut self, workload: &Workload, interval: Time) -> Vec<Time> {
+        let (_, operations) = self.begin(workload);
+        let arrivals: Vec<Time> = (0..operations.len() as u64).map(|index| interval * index).collect();
+        let passages = self.pass(workload, &operations, Clients::Open(&arrivals));
+        passages.iter().zip(arrivals).map(|(passage, arrival)| passage.replied - arrival).collect()
+    }
+
     /// Runs a workload whose clients always have another request, with the congestion window. Requests and replies
     /// share full packets.
     pub(super) fn run_closed(&mut self, workload: &Workload) -> Vec<Passage> {

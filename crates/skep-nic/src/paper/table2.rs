@@ -144,12 +144,13 @@ fn measure(context: &mut Context<'_>) -> Findings {
          rate follows from the size of an element and its key, which the paper does not give. Fetching: the printed \
          row is the size over 2.1 µs. That is one fetch in each round trip of 2 µs, and leaves no time for the NIC. \
          One of our fetches takes {:.2} to {:.2} µs if the NIC's DRAM has the vector, with {:.2} µs each for its \
-         bucket and its slab, and {:.1} µs from the host's memory. 0.03 GB/s is rounded by up to 17 %. This row is \
+         bucket and its slab and {:.2} µs for the pipeline, and {:.1} µs from the host's memory. 0.03 GB/s is rounded by up to 17 %. This row is \
          low because there is one client. With many requests in flight, fetching reaches {:.1} GB/s, as an update \
          with return does, and uses the wire back as well.",
         latency(fetches[0]),
         latency(fetches[fetches.len() - 1]),
         hardware.nic_dram.latency_ns / 1e3,
+        hardware.processor.latency_ns / 1e3,
         64.0 / at(4, 0) / 1e3,
         at(2, 0),
     );
