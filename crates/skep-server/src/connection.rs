@@ -164,7 +164,7 @@ impl Connection {
     /// there is room for replies.
     fn would_read(&self) -> bool {
         let is_wanted = self.intake.is_exhausted && self.parsed.is_finished() && self.has_room();
-        is_wanted && self.life == Life::Open && self.readiness.is_readable && !self.waits_for_grant()
+        is_wanted && self.life == Life::Open && self.readiness.is_readable && !self.waits_in_queue()
     }
 
     /// Reads if `would_read` returns true: about `share` operations, or as many bytes as an incomplete request has so

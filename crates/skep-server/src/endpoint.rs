@@ -30,8 +30,19 @@ pub(crate) struct Endpoint {
     pub(crate) is_held: bool,
     /// The turn of its shard since which it has waited, if it waits.
     pub(crate) waits_since: Option<u64>,
-    /// It is in its shard's list of connections that wait for memory.
-    pub(crate) waits_for_memory: bool,
+    /// Where it waits for memory.
+    pub(crate) memory_wait: MemoryWait,
+}
+
+/// The list in which a connection waits for memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MemoryWait {
+    #[default]
+    Nowhere,
+    /// The list of its shard, for its next step.
+    Shard,
+    /// The queue of the server, for its request or for the replies of its transaction.
+    Queue,
 }
 
 impl Endpoint {
@@ -45,7 +56,7 @@ impl Endpoint {
             is_polled: false,
             is_held: false,
             waits_since: None,
-            waits_for_memory: false,
+            memory_wait: MemoryWait::Nowhere,
         }
     }
 

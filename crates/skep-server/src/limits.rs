@@ -228,8 +228,9 @@ pub(crate) const ONE_MAX_PART: usize = 4;
 pub(crate) const OPERANDS_SIZE_KEPT: usize = 256 << 10;
 /// Bytes of replies after which a command that reads or deletes is continued later. The reserve of a shard covers them.
 pub(crate) const ISOLATED_REPLY_MAX: usize = 4 << 20;
-/// Commands with short replies, of about 20 bytes each, whose replies are short together too.
-pub(crate) const SHORT_REPLIES_MAX: usize = 100;
+/// Bytes of replies for which a transaction needs no permit, as a single command with a short reply needs none: a hundred
+/// short replies, each of which may be an error.
+pub(crate) const SMALL_REPLIES_MAX: usize = 100 * 384;
 /// Operations of an isolated command that are executed at a time.
 pub(crate) const ISOLATED_PART_MAX: usize = 1 << 10;
 /// Commands of a transaction that are executed at a time.

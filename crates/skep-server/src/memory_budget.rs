@@ -45,11 +45,19 @@
 //! they are made. Each shard has a reserve for them, [`SHARD_RESERVE`](crate::limits::SHARD_RESERVE), which is not a part of the budget. While little
 //! is free, the large replies of a turn may take only a part of the free bytes ([`ShardBudget::reply_room`]): requests for
 //! larger replies wait, those for smaller ones do not. A command whose reply may be large and does not come from the
-//! stores piece by piece begins with a [`Permit`], whose bytes are charged like memory in use. While its
-//! reserve is in use ([`ShardBudget::is_overdrawn`]), each connection continues in small steps that its share covers. So
+//! stores piece by piece begins with a [`Permit`], whose bytes are charged like memory in use.
+//!
+//! A transaction makes all its replies before a client can take one. They are charged together before it is executed, as
+//! much as its forecast says ([`ReplyAccount`]). If they do not fit, or others wait, it waits in the queue of the requests
+//! under the ticket of its own request, and holds no reply meanwhile. With its queue, it is one of the growing
+//! connections, and its replies and its queue together are not more than one connection may hold. So it gets them as
+//! the last part of a request.
+//!
+//! While its reserve is in use ([`ShardBudget::is_overdrawn`]), each connection continues in small steps that its share covers. So
 //! all connections together never hold more than the budget and one reserve for each shard.
 
 mod loan;
+mod reply_account;
 mod shard_budget;
 mod waiting;
 
@@ -58,6 +66,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::limits::{KEPT_PART, PIECE, PIECES_KEPT, SHARE, TURN_REPLIES_MAX};
 pub(crate) use loan::{Class, Loan, Permit};
+pub(crate) use reply_account::{ReplyAccount, VISIT_COPIES};
 pub(crate) use shard_budget::ShardBudget;
 pub(crate) use waiting::Waiter;
 use waiting::{Attempt, Waiting};
@@ -91,8 +100,6 @@ pub(crate) struct MemoryBudget {
     outputs: AtomicIsize,
     /// Connections that wait for memory.
     starved: AtomicUsize,
-    /// Those of them that wait for room for replies, as shards have published them.
-    wanting: AtomicUsize,
     /// Requests that wait, their number, and the number of those whose shards do not know that they were admitted.
     waiting: Mutex<Waiting>,
     waiting_count: AtomicUsize,
@@ -125,7 +132,6 @@ impl MemoryBudget {
             used_max: AtomicIsize::new(0),
             outputs: AtomicIsize::new(0),
             starved: AtomicUsize::new(0),
-            wanting: AtomicUsize::new(0),
             waiting: Mutex::default(),
             waiting_count: AtomicUsize::new(0),
             ticket: AtomicU64::new(0),
@@ -170,6 +176,12 @@ impl MemoryBudget {
         }
     }
 
+    /// Counts a forwarded batch no more, whose bytes a shard has taken over.
+    fn end_batch(&self, bytes: usize) {
+        self.batches.fetch_sub(bytes.cast_signed(), Ordering::Relaxed);
+        self.publish(-bytes.cast_signed());
+    }
+
     /// Returns the bytes that forwarded batches hold.
     pub(crate) fn batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed).max(0).cast_unsigned() as u64
@@ -201,9 +213,10 @@ impl MemoryBudget {
         self.starved.load(Ordering::Relaxed)
     }
 
-    /// Returns true while less than a quarter of the common part is free.
+    /// Returns true while less than a quarter of the common part is free, or fewer bytes than a command begins with whose
+    /// reply may be large.
     pub(crate) fn is_tight(&self) -> bool {
-        self.free() < self.common.cast_signed() / 4
+        self.free() < (self.common / 4).max(TURN_REPLIES_MAX.min(self.common / 2)).cast_signed()
     }
 
     /// Returns true while clients have taken nearly all replies: the rest is lent to requests.
@@ -216,7 +229,8 @@ impl MemoryBudget {
         self.waiting_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns true while a request waits for memory, or a connection for room for replies, and little is free.
+    /// Returns true while a request or the replies of a transaction wait in the queue, or a connection waits for room for
+    /// its next reply and little is free. As long as much is free, every such step succeeds.
     pub(crate) fn is_scarce(&self) -> bool {
         self.has_waiting() || self.starved() > 0 && self.is_tight()
     }
@@ -255,23 +269,44 @@ impl MemoryBudget {
         if *senior == Some(waiter.connection) {
             waiter.class = Class::Senior;
         }
-        if waiter.class == Class::Growing && !self.has_room_in_pool(waiter.bytes) {
+        let for_pool = if waiter.class == Class::Growing { waiter.bytes } else { 0 };
+        let has_pool = self.take_pool(for_pool, for_pool) == for_pool;
+        if !has_pool {
             if senior.is_some() {
                 return Attempt::NoPool;
             }
             (*senior, waiter.class) = (Some(waiter.connection), Class::Senior);
         }
-        if !self.take_exactly(waiter.bytes, kept(self.common)) {
-            return Attempt::NoMemory;
+        if self.take_exactly(waiter.bytes, kept(self.common)) {
+            return Attempt::Granted;
         }
-        if waiter.class == Class::Growing {
-            self.pooled.fetch_add(waiter.bytes.cast_signed(), Ordering::Relaxed);
+        if has_pool {
+            self.give_back_pool(for_pool);
         }
-        Attempt::Granted
+        Attempt::NoMemory
     }
 
-    fn has_room_in_pool(&self, bytes: usize) -> bool {
-        self.pooled.load(Ordering::Relaxed) + bytes.cast_signed() <= self.pool_max.cast_signed()
+    /// Takes `wanted` bytes from the pool, or those that are left if these are at least `least`. Returns the number of
+    /// bytes that it took.
+    fn take_pool(&self, wanted: usize, least: usize) -> usize {
+        let mut taken = 0;
+        let add = |pooled: isize| {
+            taken = wanted.min((self.pool_max.cast_signed() - pooled).max(0).cast_unsigned());
+            taken = if taken < least { 0 } else { taken };
+            (taken > 0).then(|| pooled + taken.cast_signed())
+        };
+        let _ = self.pooled.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        taken
+    }
+
+    fn give_back_pool(&self, bytes: usize) {
+        self.pooled.fetch_sub(bytes.cast_signed(), Ordering::Relaxed);
+    }
+
+    /// Returns the numbers of the connections that wait, the first one first.
+    #[cfg(test)]
+    pub(crate) fn queued_connections(&self) -> Vec<u64> {
+        self.waiting().connections().collect()
     }
 
     /// Takes the connections of a shard that were admitted. Each is to be given to [`ShardBudget::accept`] or

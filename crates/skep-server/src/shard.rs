@@ -510,7 +510,7 @@ impl Shard {
             return;
         }
         if let Some(mut endpoint) = self.connections.remove(token) {
-            self.leave_queue(&endpoint.connection);
+            self.leave_memory(&mut endpoint);
             if let Transport::SharedMemory(shared) = &endpoint.transport
                 && let Some(invalid) = shared.end().invalid_word()
             {
@@ -518,7 +518,6 @@ impl Shard {
                 tracing::warn!(connection = endpoint.connection.number, "closing a connection: {invalid}");
             }
             self.parts.end_session(token, &endpoint.transport);
-            endpoint.connection.leave(&mut self.shard_budget);
             self.parts.shared.leave(endpoint.connection.number);
         }
     }

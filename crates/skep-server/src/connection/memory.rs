@@ -15,7 +15,7 @@ use crate::limits::{
     CLIENT_SIZE, INPUT_GROWTH_MAX, INPUT_ROOM_MIN, OUTPUT_ROOM_MIN, PROGRESS_GAP_MAX, PROGRESS_SIZE_MIN, PROGRESS_TIME,
     SHARE, SHARE_FOR_INPUT, SHARE_FOR_REPLIES,
 };
-use crate::memory_budget::{Class, Loan, Permit, ShardBudget, Waiter};
+use crate::memory_budget::{Class, Loan, MemoryBudget, Permit, ShardBudget, Waiter};
 use crate::metrics::Metrics;
 use crate::parsed_batch::ParsedBatch;
 use crate::transport::Transport;
@@ -26,19 +26,17 @@ const CONNECTION_SIZE: usize = size_of::<Connection>() + size_of::<Transport>() 
 /// The memory that a connection holds, and waits for.
 #[derive(Debug, Default)]
 pub(super) struct Holding {
-    loan: Loan,
+    pub(super) loan: Loan,
     /// Bytes that the next request needs, if decoding found that there were fewer.
     pub(super) needed: usize,
     want: Want,
-    /// The ticket of its request, if that has waited for memory.
+    /// The ticket of its request, if that or a reply to it has waited for memory.
     ticket: Option<u64>,
     /// Its client does not take replies, and no more of them may be held.
     pub(super) is_full: bool,
     progress: Progress,
     /// The permit of the command that has begun.
     permit: Option<Permit>,
-    /// All replies of its command are charged, which is a transaction.
-    is_reply_charged: bool,
 }
 
 /// The purpose for which a connection wants memory.
@@ -50,6 +48,8 @@ enum Want {
     Step,
     /// This many bytes more for a request, which may need still more later unless it `is_whole`.
     Request { bytes: usize, is_whole: bool },
+    /// This many bytes for all replies of a transaction.
+    Replies { bytes: usize },
 }
 
 /// The memory that a request needs which is arriving.
@@ -229,8 +229,6 @@ impl Connection {
         // While it waits, it holds no more than it needs.
         self.release_unused();
         self.record_memory(shard_budget);
-        // It keeps its place in the order if it waits again for the same request.
-        self.holding.ticket.get_or_insert_with(|| shard_budget.memory_budget().next_ticket());
         self.holding.want = Want::Request { bytes, is_whole };
         Err(Waits)
     }
@@ -298,7 +296,7 @@ impl Connection {
     /// Returns the permit for the reply to its next command, which is isolated, beside `written` bytes of replies. If there
     /// is no memory, it waits.
     pub(crate) fn permit(&mut self, written: usize, shard_budget: &mut ShardBudget) -> Option<Permit> {
-        if self.is_next_reply_short() {
+        if !self.takes_permit() {
             return Some(Permit::for_short_reply());
         }
         if !self.is_blocked() || self.holding.permit.is_none() {
@@ -310,23 +308,33 @@ impl Connection {
         self.holding.permit
     }
 
-    /// Charges all replies of a transaction that was admitted and goes on, once. `written` are those of other commands.
-    pub(crate) fn charge_admitted(&mut self, written: usize, shard_budget: &mut ShardBudget) {
-        if let ParsedBatch::Resp(parsed) = &self.parsed
-            && let Some(reply) = parsed.admitted_reply()
-            && self.holding.permit.is_some()
-            && !std::mem::replace(&mut self.holding.is_reply_charged, true)
-        {
-            shard_budget.charge_replies(&mut self.holding.loan, written + reply);
+    /// Waits until the replies of its transaction are permitted, which take `bytes`.
+    pub(super) fn wait_for_replies(&mut self, bytes: usize, shard_budget: &mut ShardBudget) {
+        // It holds none of them meanwhile.
+        shard_budget.end_permit(&mut self.holding.loan);
+        self.holding.want = Want::Replies { bytes };
+    }
+
+    /// Ends the permit, unless its command goes on or is still to begin: the replies are recorded.
+    pub(super) fn end_permit(&mut self, shard_budget: &mut ShardBudget) {
+        let is_kept =
+            matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_blocked() || parsed.reply_needed() > 0);
+        if !is_kept {
+            self.holding.permit = None;
+            if self.holding.loan.is_permitted() {
+                shard_budget.end_permit(&mut self.holding.loan);
+            }
         }
     }
 
-    /// Ends the permit, unless its command goes on: the replies are recorded.
-    pub(super) fn end_permit(&mut self, shard_budget: &mut ShardBudget) {
-        if self.holding.permit.is_some() && !self.is_blocked() {
-            (self.holding.permit, self.holding.is_reply_charged) = (None, false);
-            shard_budget.end_permit(&mut self.holding.loan);
-        }
+    /// Ends the permit of its transaction, which a visit has taken over.
+    pub(crate) fn end_visit_permit(&mut self, shard_budget: &mut ShardBudget) {
+        shard_budget.end_permit(&mut self.holding.loan);
+    }
+
+    /// Returns the permitted bytes of replies that are still to come.
+    pub(crate) fn permitted_left(&self) -> usize {
+        self.holding.loan.permitted_left()
     }
 
     /// Returns true if it holds more than its share, or was granted more.
@@ -339,28 +347,44 @@ impl Connection {
         self.holding.want != Want::Nothing || self.holding.is_full
     }
 
-    /// Returns true if it waits for memory for a step, such as a reply.
-    pub(crate) fn wants_step(&self) -> bool {
-        self.holding.want == Want::Step
+    /// Returns true if it waits in the queue of the server: for its request, or for the replies of its transaction.
+    pub(crate) fn waits_in_queue(&self) -> bool {
+        matches!(self.holding.want, Want::Request { .. } | Want::Replies { .. })
     }
 
-    /// Returns true if its request waits for its admission.
-    pub(crate) fn waits_for_grant(&self) -> bool {
-        matches!(self.holding.want, Want::Request { .. })
+    /// Returns its place in the order of those that wait for a step: first those that wait only for the server, in the order
+    /// in which their requests began to wait.
+    pub(crate) fn step_rank(&self) -> (bool, Option<u64>) {
+        (self.holding.is_full, self.holding.ticket)
     }
 
-    /// Returns its entry in the queue of the server, if its request waits.
-    pub(crate) fn waiter(&self, shard: u16, token: Token) -> Option<Waiter> {
-        let Want::Request { bytes, is_whole } = self.holding.want else { return None };
-        let class = if is_whole { Class::Whole } else { Class::Growing };
-        let ticket = self.holding.ticket?;
+    /// Takes a ticket when it begins to wait. It keeps it until its request is done.
+    pub(crate) fn take_ticket(&mut self, memory_budget: &MemoryBudget) -> u64 {
+        *self.holding.ticket.get_or_insert_with(|| memory_budget.next_ticket())
+    }
+
+    /// Returns its entry in the queue of the server, if it waits there.
+    pub(crate) fn waiter(&self, shard: u16, token: Token, ticket: u64) -> Option<Waiter> {
+        let (bytes, class) = match self.holding.want {
+            Want::Request { bytes, is_whole: false } => (bytes, Class::Growing),
+            Want::Request { bytes, is_whole: true } | Want::Replies { bytes } => (bytes, Class::Whole),
+            Want::Nothing | Want::Step => return None,
+        };
         Some(Waiter { shard, token, connection: self.number, bytes, class, ticket })
     }
 
-    /// Takes what was granted to its request, which has waited.
+    /// Lets it wait for the memory of a request.
+    #[cfg(test)]
+    pub(crate) fn wait_for_request(&mut self, bytes: usize) {
+        self.holding.want = Want::Request { bytes, is_whole: true };
+    }
+
+    /// Takes what was granted to it, which has waited in the queue.
     pub(crate) fn accept(&mut self, waiter: &Waiter, shard_budget: &mut ShardBudget) {
-        self.holding.want = Want::Nothing;
-        shard_budget.accept(&mut self.holding.loan, waiter);
+        match std::mem::take(&mut self.holding.want) {
+            Want::Replies { .. } => shard_budget.accept_replies(&mut self.holding.loan, waiter),
+            _ => shard_budget.accept(&mut self.holding.loan, waiter),
+        }
     }
 
     /// Counts bytes of its requests among those of a visit.
@@ -387,7 +411,7 @@ impl Connection {
     /// Returns true if it waits for memory and its client has closed its side. A request that waits for its admission is
     /// served all the same.
     pub(crate) fn is_left(&self) -> bool {
-        self.is_starved() && !self.waits_for_grant() && self.readiness.is_peer_finished
+        self.is_starved() && !self.waits_in_queue() && self.readiness.is_peer_finished
     }
 
     /// Returns the bytes of memory that it held when they were last counted.

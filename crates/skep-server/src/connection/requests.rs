@@ -10,7 +10,7 @@ use crate::batch::ReplyBatch;
 use crate::buffer::Input;
 use crate::dispatch::{Dispatch, Limit, Refusal};
 use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, PIPELINE_SIZE_MAX, READ_MAX, SHARE_FOR_INPUT, SHARE_FOR_REPLIES};
-use crate::memory_budget::{Permit, ShardBudget};
+use crate::memory_budget::{Permit, ReplyAccount, ShardBudget, VISIT_COPIES};
 use crate::metrics::Metrics;
 use crate::native_batch::NativeBatch;
 use crate::parsed_batch::{Decoded, ParsedBatch};
@@ -19,7 +19,7 @@ use crate::resp_batch::RespBatch;
 use crate::resp_command::Context;
 use crate::shard::Bounds;
 use crate::spaces::{SpaceReplies, Spaces};
-use crate::transaction::{ReplyRoom, ShardSet, Step};
+use crate::transaction::{ShardSet, Step};
 use crate::unix_time::UnixTime;
 
 impl Connection {
@@ -33,7 +33,7 @@ impl Connection {
         shard_budget: &mut ShardBudget,
     ) -> Option<Hello> {
         self.parsed.set_time(time);
-        let may_decode = (self.parsed.is_finished() || self.parsed.is_decoding()) && !self.waits_for_grant();
+        let may_decode = (self.parsed.is_finished() || self.parsed.is_decoding()) && !self.waits_in_queue();
         if self.intake.is_exhausted || !may_decode || !self.has_room() || !self.life.takes_requests() {
             return None;
         }
@@ -239,19 +239,15 @@ impl Connection {
         if parsed.is_blocked() {
             return Some(shards);
         }
-        // The stores are asked for when there is room for the replies: a forecast of them is not made again and again.
-        let reply_needed = parsed.reply_needed();
-        if self.is_throttled(shard_budget)
-            || reply_needed > 0 && reply_needed > ReplyRoom::of(shard_budget, self.held(), false).now
-        {
+        if self.is_throttled(shard_budget) {
             self.starve();
         }
         (self.life != super::Life::Closed && !self.is_starved()).then_some(shards)
     }
 
-    /// Returns true if the reply to the next command, which is isolated, is short regardless of the values in the stores.
-    pub(crate) fn is_next_reply_short(&self) -> bool {
-        matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_next_reply_short())
+    /// Returns true if the next command, which is isolated, begins with a permit.
+    pub(crate) fn takes_permit(&self) -> bool {
+        matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.takes_permit())
     }
 
     /// Returns true if an isolated command has begun, and the shards that it involves must be held until it is done.
@@ -265,13 +261,15 @@ impl Connection {
         output: &mut Vec<u8>,
         bounds: &mut Bounds<'_, '_>,
         context: &mut Context<'_>,
-        (partition, room, permit): (&Partition, ReplyRoom, Permit),
+        (partition, permit, shard_budget): (&Partition, Permit, &mut ShardBudget),
         now: Instant,
     ) -> Result<(), Step> {
         let ParsedBatch::Resp(parsed) = &mut self.parsed else { unreachable!("only RESP has isolated commands") };
-        let done = parsed.run_isolated(self.input.bytes(), output, bounds, context, (partition, room, permit), now);
+        let account = ReplyAccount::new(&mut self.holding.loan, output.len(), shard_budget);
+        let done = parsed.run_isolated(self.input.bytes(), output, bounds, context, (partition, account, permit), now);
+        let reply_needed = parsed.reply_needed();
         if done == Err(Step::Room) {
-            self.starve();
+            self.wait_for_replies(reply_needed, shard_budget);
         }
         if context.closing {
             self.life.end_requests();
@@ -296,12 +294,27 @@ impl Connection {
         matches!(self.parsed, ParsedBatch::Away)
     }
 
-    /// Takes back the commands that have visited another shard. If it `is_closing`, it ends after their replies.
-    pub(crate) fn end_visit(&mut self, parsed: Box<RespBatch>, input: Input, is_closing: bool) {
+    /// Takes back the commands that have visited another shard. If it `is_closing`, it ends after their replies. If it
+    /// `lacks_memory`, it waits for the memory of the next reply: a transaction in the queue of the server, for its
+    /// replies in the visit and in the output.
+    pub(crate) fn end_visit(
+        &mut self,
+        (parsed, input): (Box<RespBatch>, Input),
+        is_closing: bool,
+        lacks_memory: bool,
+        shard_budget: &mut ShardBudget,
+    ) {
+        let reply_needed = parsed.reply_needed();
         self.parsed = ParsedBatch::Resp(parsed);
         self.input = input;
+        self.set_away(0, shard_budget);
         if is_closing {
             self.life.end_requests();
+        }
+        match lacks_memory {
+            true if reply_needed > 0 => self.wait_for_replies(VISIT_COPIES * reply_needed, shard_budget),
+            true => self.starve(),
+            false => {}
         }
         self.finish_parsed();
     }

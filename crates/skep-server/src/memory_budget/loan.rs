@@ -1,7 +1,7 @@
 //! The memory of one connection in the account. Only [`ShardBudget`](super::ShardBudget) changes it.
 //!
 //! ```text
-//!   requests   │ in use │ granted: still to come │ in a visit │
+//!   requests   │ in use │ in a visit │ granted: still to come │
 //!   replies    │ in use │ permitted: still to come │
 //!   charge       what is in use, and what is still to come, beyond the share
 //! ```
@@ -55,7 +55,7 @@ pub(crate) struct Loan {
     outputs: usize,
     /// Bytes that its requests may take until the one that arrives is done.
     granted: usize,
-    /// Of the granted bytes, those that a visit holds.
+    /// Bytes of its requests that a visit holds, in use or granted.
     away: usize,
     /// Bytes that its replies may take until its command is done.
     permitted: usize,
@@ -84,18 +84,24 @@ impl Loan {
 
     /// Returns the bytes that it takes of the common part.
     pub(crate) fn charge(&self) -> usize {
-        let to_come = self.granted_left(self.requests) + self.permitted.saturating_sub(self.replies());
+        let to_come = self.granted_left(self.requests) + self.permitted_left();
         (self.held + to_come).saturating_sub(SHARE)
     }
 
     /// Returns the bytes that it takes of the pool: it may wait for more while it holds them.
     pub(crate) fn pooled(&self) -> usize {
-        if self.class == Class::Growing { self.requests.max(self.granted).saturating_sub(SHARE) } else { 0 }
+        let requests = (self.requests + self.away).max(self.granted);
+        if self.class == Class::Growing { requests.saturating_sub(SHARE) } else { 0 }
     }
 
     /// Returns true if bytes were granted for a request that is not done.
     pub(crate) fn is_granted(&self) -> bool {
         self.granted > 0
+    }
+
+    /// Returns the permitted bytes of replies that are still to come.
+    pub(crate) fn permitted_left(&self) -> usize {
+        self.permitted.saturating_sub(self.replies())
     }
 
     /// Returns the granted bytes that are not in use, when its requests hold `requests`.
@@ -119,7 +125,7 @@ impl Loan {
 
     /// Keeps of the grant what is in use, because the next request of the transaction may need more.
     pub(super) fn reduce_grant(&mut self) {
-        (self.granted, self.away) = (0, 0);
+        self.granted = 0;
         if self.class == Class::Whole {
             self.class = Class::Growing;
         }
@@ -131,6 +137,11 @@ impl Loan {
 
     pub(super) fn permit(&mut self, bytes: usize) {
         self.permitted = self.replies() + bytes;
+    }
+
+    /// Returns true if replies are permitted.
+    pub(crate) fn is_permitted(&self) -> bool {
+        self.permitted > 0
     }
 
     pub(super) fn end_permit(&mut self) {

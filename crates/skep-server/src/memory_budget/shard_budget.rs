@@ -25,8 +25,9 @@ pub(crate) struct ShardBudget {
     outputs: usize,
     /// The same when it was last published.
     outputs_published: usize,
-    /// Connections of this shard that wait for room for replies.
-    wanting: usize,
+    /// Bytes of the pool that growing connections of this shard hold, and those that it has taken from the pool.
+    pooled: isize,
+    pool_taken: isize,
     /// The free bytes at the last [`ShardBudget::take_change`].
     seen: isize,
     /// Memory was released since [`ShardBudget::take_released`].
@@ -44,7 +45,8 @@ impl ShardBudget {
             borrowed: 0,
             outputs: 0,
             outputs_published: 0,
-            wanting: 0,
+            pooled: 0,
+            pool_taken: 0,
             seen: 0,
             released: false,
         }
@@ -141,14 +143,9 @@ impl ShardBudget {
         SHARE.saturating_sub(held) + (self.free() / 2).min(self.one_max().saturating_sub(held))
     }
 
-    /// Returns the bytes of a reply that a connection which holds `held` may hold in addition, if it is made at once.
-    pub(crate) fn room_for_whole_reply(&self, held: usize) -> usize {
-        SHARE.saturating_sub(held) + self.free().min(self.one_max().saturating_sub(held))
-    }
-
     /// Returns the bytes by which the `requests` of a connection that holds `held` may grow beyond its share without
     /// waiting: those that were granted, or a part of the pool, but at most `wanted`. This shard takes the bytes from the
-    /// common part first, so they are certain.
+    /// pool and from the common part first, so they are certain until the next change of a loan.
     /// While others wait, it holds at most `small_max`.
     pub(crate) fn room_to_grow(
         &mut self,
@@ -163,10 +160,18 @@ impl ShardBudget {
         }
         // While others wait, a pipeline of small requests still takes more than one at a time.
         let most = if self.memory_budget.has_waiting() { small_max } else { self.one_max() };
-        let pooled = self.memory_budget.pooled.load(Ordering::Relaxed);
-        let pool_left = (self.memory_budget.pool_max.cast_signed() - pooled).max(0).cast_unsigned();
-        let left = pool_left.min(self.free_for_requests() / 2).min(most.saturating_sub(held));
-        self.secure(wanted.min(left))
+        let left = (self.free_for_requests() / 2).min(most.saturating_sub(held));
+        let pooled = self.secure_pool(wanted.min(left), 0);
+        self.secure(pooled)
+    }
+
+    /// Takes bytes from the pool, unless fewer than `least` are left. Returns the number of those that growing connections
+    /// may hold in addition, at most `bytes`.
+    fn secure_pool(&mut self, bytes: usize, least: usize) -> usize {
+        let spare = (self.pool_taken - self.pooled).max(0).cast_unsigned();
+        let taken = self.memory_budget.take_pool(bytes.saturating_sub(spare), least.saturating_sub(spare));
+        self.pool_taken += taken.cast_signed();
+        bytes.min(spare + taken)
     }
 
     /// Takes bytes from the common part. Returns the number of those that can be lent now, at most `bytes`.
@@ -186,11 +191,11 @@ impl ShardBudget {
             _ if is_whole => Class::Whole,
             _ => Class::Growing,
         };
-        let fits_pool = class != Class::Growing || self.memory_budget.has_room_in_pool(bytes);
-        if self.memory_budget.has_waiting() || !fits_pool || self.free_for_requests() < bytes {
+        if self.memory_budget.has_waiting() || self.free_for_requests() < bytes {
             return false;
         }
-        if self.secure(bytes) < bytes {
+        let for_pool = if class == Class::Growing { bytes } else { 0 };
+        if self.secure_pool(for_pool, for_pool) < for_pool || self.secure(bytes) < bytes {
             self.balance();
             return false;
         }
@@ -201,25 +206,28 @@ impl ShardBudget {
     /// Gives a connection that has waited what was granted to it.
     pub(crate) fn accept(&mut self, loan: &mut Loan, waiter: &Waiter) {
         self.taken += waiter.bytes.cast_signed();
+        if waiter.class == Class::Growing {
+            self.pool_taken += waiter.bytes.cast_signed();
+        }
         self.change(loan, |loan| loan.grant(waiter.bytes, waiter.class));
-        self.leave_pool(waiter);
+    }
+
+    /// Permits a connection that has waited the replies of its transaction.
+    pub(crate) fn accept_replies(&mut self, loan: &mut Loan, waiter: &Waiter) {
+        self.taken += waiter.bytes.cast_signed();
+        self.change(loan, |loan| loan.permit(waiter.bytes));
     }
 
     /// Returns what was granted to a connection that has ended.
     pub(crate) fn decline(&mut self, waiter: &Waiter) {
         self.memory_budget.give_back(waiter.bytes);
-        self.leave_pool(waiter);
+        if waiter.class == Class::Growing {
+            self.memory_budget.give_back_pool(waiter.bytes);
+        }
         if waiter.class == Class::Senior {
             self.memory_budget.forget(waiter.connection);
         }
         self.released = true;
-    }
-
-    /// Ends the part of the pool that was taken for a connection which waited: its loan counts from now on.
-    fn leave_pool(&self, waiter: &Waiter) {
-        if waiter.class == Class::Growing {
-            self.memory_budget.pooled.fetch_sub(waiter.bytes.cast_signed(), Ordering::Relaxed);
-        }
     }
 
     /// Ends the grant of a connection whose request is done. If it `grows_on`, a transaction keeps what it holds.
@@ -251,25 +259,45 @@ impl ShardBudget {
         self.free() + if may_use_reserve { left.max(TURN_REPLIES_MAX) } else { 0 }
     }
 
-    /// Returns the permit of a command that visits this shard, whose connection has `written` bytes of replies so far, if
-    /// there is memory for a part of its reply.
-    pub(crate) fn permit_visit(&self, written: usize) -> Option<Permit> {
-        let fits = |bytes: &usize| self.room_for_permits() >= written + bytes;
+    /// Returns the permit of a command that is run in parts, whose connection has `written` bytes of replies so far, if
+    /// there is memory for a part of its reply. Its bytes are charged from now on.
+    pub(crate) fn permit(&mut self, loan: &mut Loan, written: usize) -> Option<Permit> {
+        let room = self.room_for_permits() + loan.permitted_left();
+        let fits = |bytes: &usize| room >= written + bytes;
         let bytes = [ISOLATED_REPLY_MAX + TURN_REPLIES_MAX, TURN_REPLIES_MAX].into_iter().find(fits)?;
+        self.change(loan, |loan| loan.permit(written + bytes));
         Some(Permit::new(bytes - TURN_REPLIES_MAX))
     }
 
-    /// Returns the permit of a connection's command, as [`ShardBudget::permit_visit`] does. Its bytes are charged from now
-    /// on.
-    pub(crate) fn permit(&mut self, loan: &mut Loan, written: usize) -> Option<Permit> {
-        let permit = self.permit_visit(written)?;
-        self.change(loan, |loan| loan.permit(written + permit.reply_max() + TURN_REPLIES_MAX));
-        Some(permit)
+    /// Permits all replies of a transaction, which take `bytes`, unless they are permitted already. They are charged from
+    /// now on. Returns false if it has to wait: others wait, or fewer bytes are free. A few bytes beside those that are
+    /// free are permitted also while others wait, as those of other replies are.
+    pub(crate) fn permit_replies(&mut self, loan: &mut Loan, bytes: usize) -> bool {
+        if bytes <= loan.permitted_left() {
+            return true;
+        }
+        let few = TURN_REPLIES_MAX.min(self.free() / ROOM_PART);
+        let most = if self.memory_budget.has_waiting() { 0 } else { self.free_for_requests() };
+        if bytes > few.max(most) {
+            return false;
+        }
+        if self.secure(bytes) < bytes {
+            self.balance();
+            return false;
+        }
+        self.change(loan, |loan| loan.permit(bytes));
+        true
     }
 
-    /// Charges replies of a transaction that was admitted, for which there was room.
-    pub(crate) fn charge_replies(&mut self, loan: &mut Loan, bytes: usize) {
+    /// Permits replies, whose bytes a batch has brought.
+    pub(crate) fn permit_of_batch(&mut self, loan: &mut Loan, bytes: usize) {
         self.change(loan, |loan| loan.permit(bytes));
+    }
+
+    /// Takes over the bytes of a forwarded batch that has come back. They are free for this shard.
+    pub(crate) fn take_over(&mut self, bytes: usize) {
+        self.taken += bytes.cast_signed();
+        self.memory_budget.end_batch(bytes);
     }
 
     /// Returns true if there is memory for forwarded batches of a connection. It may be in the reserve, because they come back
@@ -310,9 +338,7 @@ impl ShardBudget {
         self.held = self.held - held + loan.held();
         self.borrowed = self.borrowed - charge + loan.charge();
         let growth = loan.pooled().cast_signed() - pooled.cast_signed();
-        if growth != 0 {
-            self.memory_budget.pooled.fetch_add(growth, Ordering::Relaxed);
-        }
+        self.pooled += growth;
         self.released |= loan.charge() < charge || growth < 0 || loan.held() < held;
         // Returns also bytes that were secured for a step that did not use them.
         self.balance();
@@ -331,25 +357,15 @@ impl ShardBudget {
         }
     }
 
-    /// Publishes the number of connections of this shard that wait for room for replies.
-    pub(crate) fn publish_wanting(&mut self, wanting: usize) {
-        let before = std::mem::replace(&mut self.wanting, wanting);
-        if before != wanting {
-            // Wraps around if the number decreases.
-            self.memory_budget.wanting.fetch_add(wanting.wrapping_sub(before), Ordering::Relaxed);
-        }
-    }
-
-    /// Returns true if the last published number was not 0.
-    pub(crate) fn has_wanting(&self) -> bool {
-        self.wanting > 0
-    }
-
     /// Takes pieces for loans, or returns those that are not lent: all of them while requests wait.
     pub(crate) fn balance(&mut self) {
         if self.held.abs_diff(self.published) >= PIECE {
             self.memory_budget.publish(self.held.cast_signed() - self.published.cast_signed());
             self.published = self.held;
+        }
+        if self.pooled != self.pool_taken {
+            self.memory_budget.pooled.fetch_add(self.pooled - self.pool_taken, Ordering::Relaxed);
+            self.pool_taken = self.pooled;
         }
         let spare = self.spare();
         let kept = if self.memory_budget.has_waiting() { 0 } else { self.memory_budget.shard_kept };

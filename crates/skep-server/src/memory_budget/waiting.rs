@@ -48,6 +48,12 @@ impl Waiting {
         self.queue.insert(index, waiter);
     }
 
+    /// Returns the numbers of the connections that wait, in their order.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> impl Iterator<Item = u64> {
+        self.queue.iter().map(|waiter| waiter.connection)
+    }
+
     /// Returns the number of connections that wait.
     pub(super) fn len(&self) -> usize {
         self.queue.len()

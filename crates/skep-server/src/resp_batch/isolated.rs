@@ -9,11 +9,11 @@ use skep_wire::resp::{Argument, ReplyWriter};
 use super::RespBatch;
 use crate::dispatch::Refusal;
 use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
-use crate::memory_budget::Permit;
+use crate::memory_budget::{Permit, ReplyAccount};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, NOT_IN_TRANSACTION, shards_of_key, wire_error};
 use crate::shard::Bounds;
-use crate::transaction::{Environment, Isolated, Multi, ReplyRoom, ShardSet, Step, TooLong};
+use crate::transaction::{Environment, Isolated, Multi, ShardSet, Step, TooLong};
 
 impl RespBatch {
     /// Returns the shards that the next command involves, if that is an isolated one and its turn has come. If it has begun,
@@ -67,12 +67,13 @@ impl RespBatch {
         self.commands.get(self.command).is_some_and(|command| command.action.reads_statistics())
     }
 
-    /// Returns true if the reply to the next command, which is isolated, is short regardless of the values in the stores.
-    pub(crate) fn is_next_reply_short(&self) -> bool {
+    /// Returns true if the next command, which is isolated, begins with a permit: its reply may be large, and is not
+    /// admitted as a whole.
+    pub(crate) fn takes_permit(&self) -> bool {
         match &self.commands[self.command].action {
-            Action::Isolated(_, Isolated::Exec(queue)) => queue.has_short_replies(),
-            Action::Isolated(name, _) => name.has_short_reply(),
-            _ => false,
+            Action::Isolated(_, Isolated::Exec(_)) => false,
+            Action::Isolated(name, _) => !name.has_short_reply(),
+            _ => true,
         }
     }
 
@@ -119,14 +120,10 @@ impl RespBatch {
         self.command += 1;
     }
 
-    /// Returns the bytes of replies for which the next command has found no room; 0 if it has not.
+    /// Returns the bytes of replies for which the next command, which is a transaction, has found no memory; 0 if it has
+    /// not.
     pub(crate) fn reply_needed(&self) -> usize {
         self.reply_needed
-    }
-
-    /// Returns the most bytes of the replies of a transaction that was admitted and goes on.
-    pub(crate) fn admitted_reply(&self) -> Option<usize> {
-        self.run.as_ref().and_then(|run| run.admitted_reply())
     }
 
     /// Continues the next command, which is isolated and whose shards are held. Returns the reason why it is not done.
@@ -136,7 +133,7 @@ impl RespBatch {
         output: &mut Vec<u8>,
         bounds: &mut Bounds<'_, '_>,
         context: &mut Context<'_>,
-        (partition, room, permit): (&Partition, ReplyRoom, Permit),
+        (partition, replies, permit): (&Partition, ReplyAccount<'_>, Permit),
         now: Instant,
     ) -> Result<(), Step> {
         // It may have waited for other shards.
@@ -152,7 +149,7 @@ impl RespBatch {
             context,
             watched: &mut self.watched,
             spaces: self.spaces,
-            room,
+            replies,
             now,
             left: bounds.left,
             executed: 0,

@@ -84,9 +84,10 @@ impl Shard {
     fn take_replies(&mut self, shard: usize, mut forwarded: Box<ForwardedBatch>, now: Instant) {
         self.window.returned(forwarded.len());
         self.metrics().operations_forwarded.add(forwarded.replies.done_count());
-        self.shard_budget.memory_budget().record_batch(forwarded.counted, 0);
+        self.shard_budget.take_over(std::mem::take(&mut forwarded.counted));
         if let Some(visit) = forwarded.visit.take() {
             self.end_visit(visit, &forwarded, now);
+            self.shard_budget.balance();
             if let Some(peer) = &mut self.parts.peers[shard] {
                 peer.return_to_pool(forwarded);
             }
@@ -96,16 +97,20 @@ impl Shard {
         let mut waits_for_store = false;
         if let Some(Endpoint { connection, is_queued, .. }) = self.connections.get_mut(token) {
             connection.receive(shard as u16, &forwarded.replies);
+            if shortage == Some(Shortage::Replies) {
+                connection.starve();
+            }
             connection.record_memory(&mut self.shard_budget);
             waits_for_store = shortage == Some(Shortage::Store) && connection.is_returned() && !*is_queued;
             *is_queued |= waits_for_store;
         }
+        self.shard_budget.balance();
         if let Some(peer) = &mut self.parts.peers[shard] {
             peer.return_to_pool(forwarded);
         }
         match shortage {
             _ if waits_for_store => self.returned.push_back(token),
-            // Requests for which the owner has no memory are sent again at the next tick.
+            // Requests for which the owner has no memory are sent again when there may be some.
             Some(Shortage::Replies) => self.starve(token),
             _ => self.queue(token),
         }

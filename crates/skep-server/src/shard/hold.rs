@@ -44,7 +44,7 @@ use crate::limits::{ENCODED_MAX, HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIE
 use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
 use crate::spaces::{ShardPart, SpaceReplies, Stores};
-use crate::transaction::{ReplyRoom, ShardSet, Step};
+use crate::transaction::{ShardSet, Step};
 
 /// The loans of a shard, and its connections that wait for those of others.
 #[derive(Default)]
@@ -443,12 +443,8 @@ pub(super) fn run(
             if output.len() >= ENCODED_MAX && !connection.is_blocked() {
                 return (Isolation::Later, count);
             }
-            // What the permit takes of the free bytes is for the same reply.
-            let room = ReplyRoom::of(shard_budget, connection.held(), false);
             let Some(permit) = connection.permit(output.len(), shard_budget) else { return (Isolation::Over, count) };
-            let written = output.len();
-            let done = connection.run_isolated(output, bounds, context, (partition, room, permit), now);
-            connection.charge_admitted(written, shard_budget);
+            let done = connection.run_isolated(output, bounds, context, (partition, permit, shard_budget), now);
             // Others may see the metrics a little later.
             if connection.reads_statistics() {
                 bounds.stores.publish(context.shared);

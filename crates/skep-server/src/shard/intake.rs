@@ -18,7 +18,7 @@ use skep_wire::native::{Hello, PASSWORD_SIZE_MAX, REQUEST_FRAME_SIZE_MAX, Refusa
 use super::{Message, Shard};
 use crate::connection::Connection;
 use crate::connections::Token;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, MemoryWait};
 use crate::front_end::FrontEnd;
 use crate::limits::{ARRIVALS_IN_TURN_MAX, CLIENT_WORK, TURN_ARRIVALS_WORK};
 use crate::memcached_batch::MemcachedBatch;
@@ -174,7 +174,7 @@ impl Shard {
     pub(super) fn take(&mut self, mut endpoint: Box<Endpoint>, now: Instant) -> Option<Token> {
         let number = endpoint.connection.number;
         // It may have waited in another shard, which counts its own turns.
-        (endpoint.is_queued, endpoint.waits_since, endpoint.waits_for_memory) = (false, None, false);
+        (endpoint.is_queued, endpoint.waits_since, endpoint.memory_wait) = (false, None, MemoryWait::Nowhere);
         endpoint.is_polled = false;
         let token = self.connections.insert(endpoint);
         let endpoint = self.connections.get_mut(token)?;

@@ -3,10 +3,11 @@
 //! A connection that may not hold the memory for its next step is *starved*: it is not read and its requests are not
 //! worked on.
 //!
-//! - One whose request waits for its admission is in the queue of the server, which [`crate::memory_budget`] explains. The
-//!   shard that releases memory admits the first ones, and wakes their shards.
-//! - The others wait for room for a reply. They are tried again when this shard releases memory and is not short, and,
-//!   since another shard may have released some, at every tick at which something has changed, and once a second.
+//! - One whose request or transaction waits for its admission is in the queue of the server, which
+//!   [`crate::memory_budget`] explains. The shard that releases memory admits the first ones, and wakes their shards.
+//! - The others wait for room for a reply. They are tried again, the oldest request first, when this shard releases memory
+//!   and is not short, and, since another shard may have released some, at every tick at which something has changed, and
+//!   once a second.
 //!
 //! While a request or a reply waits, memory is *scarce*. At every tick then:
 //!
@@ -27,6 +28,7 @@ use std::time::{Duration, Instant};
 use super::Shard;
 use crate::connection::{Connection, Next};
 use crate::connections::Token;
+use crate::endpoint::{Endpoint, MemoryWait};
 use crate::limits::{MEMORY_SCAN_TIME, SILENCE_MAX};
 use crate::memcached_statistics::Count;
 use crate::transport::Transport;
@@ -39,29 +41,36 @@ impl Shard {
         if let Transport::MemcachedDatagram(_) = endpoint.transport {
             self.metrics().memcached.add(Count::DatagramsRefused);
             self.close(token);
-        } else if !endpoint.waits_for_memory {
-            endpoint.waits_for_memory = true;
-            let memory_budget = self.shard_budget.memory_budget();
+            return;
+        }
+        let memory_budget = self.shard_budget.memory_budget();
+        let ticket = endpoint.connection.take_ticket(memory_budget);
+        let waiter = endpoint.connection.waiter(self.parts.index, token, ticket);
+        let before = endpoint.memory_wait;
+        if before == MemoryWait::Nowhere {
             memory_budget.begin_wait();
-            match endpoint.connection.waiter(self.parts.index, token) {
-                Some(waiter) => {
-                    memory_budget.wait(waiter);
-                    // It may be the first one, and others keep pieces for nothing from now on.
-                    self.shard_budget.balance();
-                    self.admit();
-                }
-                None => self.starved.push(token),
+        }
+        match waiter {
+            _ if before == MemoryWait::Queue => {}
+            Some(waiter) => {
+                endpoint.memory_wait = MemoryWait::Queue;
+                memory_budget.wait(waiter);
+                // It may be the first one, and others keep pieces for nothing from now on.
+                self.shard_budget.balance();
+                self.admit();
             }
+            None if before == MemoryWait::Nowhere => {
+                endpoint.memory_wait = MemoryWait::Shard;
+                self.starved.push(token);
+            }
+            None => {}
         }
     }
 
     /// Returns true if memory is to be scanned from time to time, also while nothing else happens.
     pub(super) fn watches_memory(&self) -> bool {
         let memory_budget = self.shard_budget.memory_budget();
-        self.shard_budget.borrowed() > 0
-            || !self.starved.is_empty()
-            || self.shard_budget.has_wanting()
-            || memory_budget.has_waiting()
+        self.shard_budget.borrowed() > 0 || !self.starved.is_empty() || memory_budget.has_waiting()
     }
 
     /// Tries starved connections again, and admits requests that wait, if memory was released.
@@ -92,10 +101,10 @@ impl Shard {
     /// Lets the connections of this shard continue whose requests were admitted.
     pub(super) fn take_admitted(&mut self) {
         for waiter in self.shard_budget.memory_budget().take_admitted(self.parts.index) {
-            self.shard_budget.memory_budget().end_wait();
             match self.connections.get_mut(waiter.token) {
                 Some(endpoint) => {
-                    endpoint.waits_for_memory = false;
+                    endpoint.memory_wait = MemoryWait::Nowhere;
+                    self.shard_budget.memory_budget().end_wait();
                     endpoint.connection.accept(&waiter, &mut self.shard_budget);
                     self.queue(waiter.token);
                 }
@@ -104,24 +113,36 @@ impl Shard {
         }
     }
 
-    /// Removes a connection from those whose requests wait: it ends.
-    pub(super) fn leave_queue(&mut self, connection: &Connection) {
+    /// Returns all memory of a connection that ends, and removes it from those that wait. It may have been the first one,
+    /// or have held what that needs, so the next ones are admitted.
+    pub(super) fn leave_memory(&mut self, endpoint: &mut Endpoint) {
         let memory_budget = self.shard_budget.memory_budget();
-        if connection.waits_for_grant() && memory_budget.forget(connection.number) {
+        if endpoint.memory_wait != MemoryWait::Nowhere {
             memory_budget.end_wait();
+        }
+        if endpoint.memory_wait == MemoryWait::Queue {
+            memory_budget.forget(endpoint.connection.number);
+        }
+        endpoint.connection.leave(&mut self.shard_budget);
+        if self.shard_budget.memory_budget().has_waiting() {
+            self.admit();
         }
     }
 
+    /// Tries the connections again that wait for a step, the oldest request first.
     fn queue_starved(&mut self) {
         let mut starved = std::mem::take(&mut self.starved);
-        let rank = |token: &Token| self.connections.connection(*token).map(|it| Reverse(it.progress_at()));
+        let rank = |token: &Token| self.connections.connection(*token).map(Connection::step_rank);
         starved.sort_by_cached_key(rank);
         for token in starved {
-            self.shard_budget.memory_budget().end_wait();
-            if let Some(endpoint) = self.connections.get_mut(token) {
-                endpoint.waits_for_memory = false;
+            // Some have ended, or wait in the queue of the server by now.
+            if let Some(endpoint) = self.connections.get_mut(token)
+                && endpoint.memory_wait == MemoryWait::Shard
+            {
+                endpoint.memory_wait = MemoryWait::Nowhere;
+                self.shard_budget.memory_budget().end_wait();
+                self.queue(token);
             }
-            self.queue(token);
         }
     }
 
@@ -129,9 +150,6 @@ impl Shard {
     /// scarce.
     pub(super) fn scan_memory(&mut self, now: Instant) {
         let is_due = now >= self.next_memory_scan;
-        let wants_step = |token: &Token| self.connections.connection(*token).is_some_and(Connection::wants_step);
-        let wanting = self.starved.iter().filter(|token| wants_step(token)).count();
-        self.shard_budget.publish_wanting(wanting);
         if is_due {
             self.next_memory_scan = now + MEMORY_SCAN_TIME;
             self.metrics().publish_memory(&self.shard_budget);

@@ -35,6 +35,7 @@ mod memory;
 mod memory_admission;
 mod relative_times;
 mod server_replies;
+mod transaction_memory;
 mod turn_work;
 mod visits;
 

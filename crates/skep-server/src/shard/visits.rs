@@ -32,10 +32,10 @@ use crate::dispatch::Refusal;
 use crate::durability::Log;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{ENCODED_MAX, TURN_SIZE_MAX};
-use crate::memory_budget::{MemoryBudget, Permit};
+use crate::memory_budget::{Loan, Permit, ReplyAccount, ShardBudget, VISIT_COPIES};
 use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
-use crate::transaction::{ReplyRoom, ShardSet, Step};
+use crate::transaction::{ShardSet, Step};
 use crate::unix_time::UnixTime;
 
 /// The commands of a connection that visit another shard.
@@ -59,12 +59,18 @@ pub(crate) struct Visit {
     last_command: usize,
     /// The connection ends after the replies.
     is_closing: bool,
+    /// Bytes of replies of its transaction that are permitted, and counted with the batch.
+    permitted: usize,
+    /// The most bytes that the replies of a transaction may take.
+    reply_max: usize,
 }
 
 /// A visit from another shard.
 pub(super) struct Visitor {
     shard: usize,
     forwarded: Box<ForwardedBatch>,
+    /// The permit of its command, in the account of this shard.
+    loan: Loan,
 }
 
 impl Visit {
@@ -77,7 +83,7 @@ impl Visit {
 impl Visitor {
     /// Receives a visit from a shard. Returns the forwarded batch if it is none.
     pub(super) fn new(shard: usize, forwarded: Box<ForwardedBatch>) -> Result<Visitor, Box<ForwardedBatch>> {
-        if forwarded.visit.is_some() { Ok(Visitor { shard, forwarded }) } else { Err(forwarded) }
+        if forwarded.visit.is_some() { Ok(Visitor { shard, forwarded, loan: Loan::default() }) } else { Err(forwarded) }
     }
 
     /// Returns the time of the shard that has sent it.
@@ -85,10 +91,24 @@ impl Visitor {
         self.forwarded.visit.as_ref().expect("it is a visit").time
     }
 
-    /// Counts its memory, which may have changed.
-    fn record_memory(&mut self, budget: &MemoryBudget) {
-        let capacity = self.forwarded.capacity();
-        budget.record_batch(std::mem::replace(&mut self.forwarded.counted, capacity), capacity);
+    /// Takes the permit into the account of this shard that its connection has waited for.
+    fn take_permit(&mut self, shard_budget: &mut ShardBudget) {
+        let visit = self.forwarded.visit.as_mut().expect("it is a visit");
+        let permitted = std::mem::take(&mut visit.permitted);
+        if permitted > 0 {
+            shard_budget.permit_of_batch(&mut self.loan, permitted);
+            shard_budget.memory_budget().record_batch(permitted, 0);
+            self.forwarded.counted -= permitted;
+        }
+    }
+
+    /// Counts its memory, which leaves this shard: the replies for the output of the connection too. Ends its permit.
+    fn leave(&mut self, shard_budget: &mut ShardBudget) {
+        self.forwarded.encoded.shrink_to(ENCODED_MAX);
+        let counted = self.forwarded.capacity() + (VISIT_COPIES - 1) * self.forwarded.encoded.len();
+        let before = std::mem::replace(&mut self.forwarded.counted, counted);
+        shard_budget.memory_budget().record_batch(before, counted);
+        shard_budget.end_permit(&mut self.loan);
     }
 }
 
@@ -114,9 +134,10 @@ impl Shard {
         let connection = &mut endpoint.connection;
         let (number, read_at) = (connection.number, connection.read_at());
         let operations_left = connection.operations_left();
+        let (permitted, reply_max) =
+            (connection.permitted_left(), ReplyAccount::most_of(connection.held(), &self.shard_budget));
         let (parsed, input) = connection.begin_visit();
-        connection.set_away(parsed.capacity() + input.capacity(), &mut self.shard_budget);
-        connection.record_memory(&mut self.shard_budget);
+        let size = parsed.capacity() + input.capacity();
         let visit = Visit {
             number,
             read_at,
@@ -128,11 +149,17 @@ impl Shard {
             executed: 0,
             last_command: 0,
             is_closing: false,
+            permitted,
+            reply_max,
         };
         forwarded.connection = token;
         forwarded.visit = Some(visit);
-        forwarded.counted = forwarded.capacity();
+        forwarded.counted = forwarded.capacity() + permitted;
+        // Both accounts have the bytes for a moment, so that no other shard takes them.
         self.shard_budget.memory_budget().record_batch(0, forwarded.counted);
+        connection.set_away(size, &mut self.shard_budget);
+        connection.record_memory(&mut self.shard_budget);
+        connection.end_visit_permit(&mut self.shard_budget);
         self.window.submitted(forwarded.len());
         peer.send_requests(forwarded);
     }
@@ -160,14 +187,13 @@ impl Shard {
         endpoint.is_queued = false;
         let at = now.saturating_duration_since(shared.started).as_millis() as u64;
         endpoint.activity.record(visit.last_command, at);
-        endpoint.connection.end_visit(visit.parsed, visit.input, visit.is_closing);
-        endpoint.connection.set_away(0, &mut self.shard_budget);
+        let lacks_memory = forwarded.shortage.is_some();
+        let parts = (visit.parsed, visit.input);
+        endpoint.connection.end_visit(parts, visit.is_closing, lacks_memory, &mut self.shard_budget);
         if self.stop_until.is_some() {
             endpoint.end_input(metrics, now, &mut self.shard_budget);
         }
-        if forwarded.shortage.is_some() {
-            endpoint.connection.starve();
-        } else if visit.commands > 0 {
+        if visit.commands > 0 {
             self.replied.push((visit.executed.max(visit.commands), visit.read_at));
         }
         // Its shard has sealed what the visit has executed.
@@ -237,28 +263,19 @@ impl Shard {
         now: Instant,
     ) -> Option<Step> {
         let turn = self.command_turn(now);
-        let ForwardedBatch { visit, encoded, shortage, .. } = &mut *visitor.forwarded;
+        visitor.take_permit(&mut self.shard_budget);
+        let Visitor { forwarded, loan, .. } = &mut *visitor;
+        let ForwardedBatch { visit, encoded, shortage, .. } = &mut **forwarded;
         let visit = visit.as_mut().expect("it is a visit");
         let is_late = self.stop_until.is_none()
             && self.window.is_late(visit.read_at, now, visit.operations_left, self.others_wait);
         let refusal = if is_late { Refusal::Late } else { self.write_refusal };
-        let shard_budget = &self.shard_budget;
-        let permit = |parsed: &RespBatch, written: usize| match parsed.is_next_reply_short() {
-            true => Some(Permit::for_short_reply()),
-            false => shard_budget.permit_visit(written),
-        };
-        let room = ReplyRoom::of(&self.shard_budget, 0, true);
-        let is_refused = visit.parsed.isolated_refusal(refusal).is_some();
-        if !visit.parsed.is_blocked() && !is_refused && permit(&visit.parsed, encoded.len()).is_none() {
-            *shortage = Some(Shortage::Replies);
-            return None;
-        }
         let (connection, rooms) = ((visit.number, visit.read_at), (bounds.slow_room, &mut self.account, true));
         let counters = (&mut self.calls, &mut self.monitor_lines);
         let mut context = turn.context(&self.parts, connection, counters, rooms);
         let (partition, own) = (&self.parts.partition, ShardSet::one(self.parts.index));
         let executed = bounds.executed;
-        let Visit { parsed, input, .. } = visit;
+        let Visit { parsed, input, reply_max, .. } = visit;
         let mut step = None;
         loop {
             let (has_begun, has_waited) = (parsed.has_begun_isolated(), parsed.is_blocked());
@@ -268,22 +285,24 @@ impl Shard {
             let done = if let Some(error) = parsed.isolated_refusal(refusal) {
                 parsed.refuse_isolated(error, encoded, &mut context);
                 Ok(())
+            } else if let Some(permit) = next_permit(parsed, loan, encoded.len(), &mut self.shard_budget) {
+                let account = ReplyAccount::of_visit(loan, encoded.len(), *reply_max, &mut self.shard_budget);
+                parsed.run_isolated(input.bytes(), encoded, bounds, &mut context, (partition, account, permit), now)
             } else {
-                // One that has begun and keeps its store has had its permit.
-                let permit = permit(parsed, encoded.len()).unwrap_or(Permit::for_short_reply());
-                parsed.run_isolated(input.bytes(), encoded, bounds, &mut context, (partition, room, permit), now)
+                *shortage = Some(Shortage::Replies);
+                break;
             };
+            if done == Err(Step::Room) {
+                *shortage = Some(Shortage::Replies);
+                break;
+            }
             visit.commands += 1;
             if let Err(why) = done {
-                if why == Step::Room {
-                    *shortage = Some(Shortage::Replies);
-                }
-                step = Some(why).filter(|step| !matches!(step, Step::Pause | Step::Room));
+                step = Some(why).filter(|step| *step != Step::Pause);
                 break;
             }
             let has_next = parsed.isolated_shards(partition, input.bytes()) == Some(own);
-            let may_continue = has_next && permit(parsed, encoded.len()).is_some();
-            if !may_continue || has_waited || context.closing || bounds.left <= 1 || encoded.len() >= ENCODED_MAX {
+            if !has_next || has_waited || context.closing || bounds.left <= 1 || encoded.len() >= ENCODED_MAX {
                 break;
             }
         }
@@ -292,7 +311,9 @@ impl Shard {
         visit.is_closing |= context.closing;
         bounds.slow_room = context.slow_room;
         self.executed += bounds.executed - executed;
-        visitor.record_memory(self.shard_budget.memory_budget());
+        if step.is_none() {
+            visitor.leave(&mut self.shard_budget);
+        }
         step
     }
 
@@ -306,4 +327,14 @@ impl Shard {
             peer.send_replies(visitor.forwarded);
         }
     }
+}
+
+/// Returns the permit of the next command of a visit, if there is memory for its reply. One that has begun and keeps its
+/// store goes on in any case.
+fn next_permit(parsed: &RespBatch, loan: &mut Loan, written: usize, shard_budget: &mut ShardBudget) -> Option<Permit> {
+    if !parsed.takes_permit() {
+        return Some(Permit::for_short_reply());
+    }
+    let permit = shard_budget.permit(loan, written);
+    if parsed.is_blocked() { permit.or(Some(Permit::for_short_reply())) } else { permit }
 }

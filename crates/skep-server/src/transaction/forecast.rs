@@ -5,8 +5,9 @@
 //! 2. Otherwise the length of each value is read, one small operation for each key, and the bounds are added up again.
 //!    Each command may make values longer, for the commands after it ([`Lengths`]).
 //! 3. If the work is more than [`TRANSACTION_WORK_MAX`], or the replies are more than the connection may hold, the
-//!    commands are refused together, and nothing was executed. If the replies do not fit the memory that is free now,
-//!    the stores are given back, and the transaction waits for memory.
+//!    commands are refused together, and nothing was executed. Otherwise the memory of all replies is taken from the
+//!    account ([`ReplyAccount`]). If it is not free, the stores are given back, and the transaction waits for it in the
+//!    queue of the requests. It is then forecast once more, because the values may have changed.
 //!
 //! The stores are held from the forecast to the end of the commands, so the lengths are those that the commands find.
 //! The work of the forecast counts too, as that of other operations.
@@ -15,39 +16,14 @@ use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, StringRead};
 
 use super::Queue;
 use super::run::{Course, Environment, Step};
-use crate::limits::{
-    ERRORS_SIZE_MAX, ISOLATED_PART_MAX, ISOLATED_REPLY_MAX, ONE_MAX_PART, SHORT_REPLIES_MAX, TRANSACTION_PART_MAX,
-    TRANSACTION_WORK_MAX,
-};
-use crate::memory_budget::ShardBudget;
+use crate::limits::{ERRORS_SIZE_MAX, ISOLATED_PART_MAX, TRANSACTION_PART_MAX, TRANSACTION_WORK_MAX};
+use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, Bound, Extents, Lengths, chosen_space};
 use crate::spaces::Space;
 
 /// Bytes of an error besides those of a short reply.
 const ERROR_SIZE: usize = 192;
-
-/// The bytes of replies that a command may have.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReplyRoom {
-    /// Those for which there is memory now.
-    pub(crate) now: usize,
-    /// Those that a connection may ever hold.
-    pub(crate) most: usize,
-}
-
-impl ReplyRoom {
-    /// Returns the room of a connection that holds `held` bytes. A visit holds its replies twice when they come back.
-    pub(crate) fn of(shard_budget: &ShardBudget, held: usize, is_visit: bool) -> ReplyRoom {
-        let part = if is_visit { 2 } else { 1 };
-        let usual = if shard_budget.permit_visit(0).is_some() { ISOLATED_REPLY_MAX } else { 0 };
-        let short = SHORT_REPLIES_MAX * 2 * ERROR_SIZE;
-        // Others hold memory too, so that one connection hardly ever gets all that it might.
-        let most = (shard_budget.one_max() / ONE_MAX_PART * (ONE_MAX_PART - 1)).saturating_sub(held) / part;
-        let most = most.max(ISOLATED_REPLY_MAX);
-        ReplyRoom { now: (shard_budget.room_for_whole_reply(held) / part).max(usual).max(short).min(most), most }
-    }
-}
 
 /// The commands of a forecast.
 #[derive(Clone, Copy)]
@@ -148,13 +124,12 @@ impl Forecast {
         course: &mut Course,
         environment: &mut Environment<'_, '_, '_>,
     ) -> Result<Verdict, Step> {
-        let room = environment.room;
         if self.pass == Pass::Rough {
             self.add_up(commands, environment)?;
-            let is_short = self.bound.work <= TRANSACTION_WORK_MAX && self.bound.reply <= room.now;
+            let is_short = self.bound.work <= TRANSACTION_WORK_MAX && environment.replies.permit(self.bound.reply);
             let is_exact = !commands.all().any(|(name, _)| name.needs_lengths());
             if is_short || is_exact {
-                return self.verdict(room);
+                return self.verdict(&mut environment.replies);
             }
             self.lengths.learn();
             (self.pass, self.next, self.space) = (Pass::Probe, (0, 0), space);
@@ -165,15 +140,15 @@ impl Forecast {
             self.bound = Bound::default();
         }
         self.add_up(commands, environment)?;
-        self.verdict(room)
+        self.verdict(&mut environment.replies)
     }
 
-    fn verdict(&self, room: ReplyRoom) -> Result<Verdict, Step> {
+    fn verdict(&self, replies: &mut ReplyAccount<'_>) -> Result<Verdict, Step> {
         let Bound { work, reply } = self.bound;
         match () {
             () if work > TRANSACTION_WORK_MAX => Ok(Verdict::TooMuchWork(work)),
-            () if reply > room.most => Ok(Verdict::TooLargeReplies(reply)),
-            () if reply > room.now => Err(Step::Room),
+            () if reply > replies.most() => Ok(Verdict::TooLargeReplies(reply)),
+            () if !replies.permit(reply) => Err(Step::Room),
             () => Ok(Verdict::Admitted(self.bound)),
         }
     }

@@ -32,7 +32,6 @@ mod shard_set;
 mod watch;
 mod window;
 
-pub(crate) use forecast::ReplyRoom;
 pub(crate) use isolated::{BitFunction, Isolated, SetMany};
 pub(crate) use queue::{Multi, Queue, TooLong};
 pub(crate) use run::{Environment, Run, Step};

@@ -13,7 +13,7 @@ use skep_wire::partition::Partition;
 use skep_wire::resp::Argument;
 
 use super::ShardSet;
-use crate::limits::{ISOLATED_OPERATIONS_MAX, SHORT_REPLIES_MAX, TRANSACTION_SIZE_MAX};
+use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, chosen_space};
 use crate::spaces::{Space, Spaces};
@@ -129,11 +129,6 @@ impl Queue {
         let first = command.first_argument as usize;
         let ranges = &self.arguments[first..first + command.argument_count as usize];
         Arguments::new(&self.bytes[command.start as usize..], ranges)
-    }
-
-    /// Returns true if all replies together are short regardless of the values in the stores.
-    pub(crate) fn has_short_replies(&self) -> bool {
-        self.len() <= SHORT_REPLIES_MAX && self.commands.iter().all(|command| command.name.has_short_reply())
     }
 
     /// Returns true if a command may change the space of the connection.

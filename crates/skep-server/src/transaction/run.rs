@@ -17,13 +17,14 @@ use skep_wire::partition::Partition;
 use skep_wire::resp::{ReplyWriter, Version};
 
 use super::exec::Transaction;
-use super::forecast::{Commands, Forecast, ReplyRoom, Verdict};
+use super::forecast::{Commands, Forecast, Verdict};
 use super::{Isolated, Watched, Window, several};
 use crate::account::operations_work;
 use crate::limits::{
     ISOLATED_PART_MAX, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, TRANSACTION_WORK_MAX,
     WATCHED_KEYS_MAX,
 };
+use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, Bound, Context, Extents, KeyCommand, Progress, Session, store_error};
 use crate::spaces::{Space, Spaces, Stores};
@@ -37,7 +38,7 @@ pub(crate) enum Step {
     More,
     /// The command is run in parts: other operations may be executed before the next one.
     Pause,
-    /// There is no memory for its replies. Nothing was executed, and it begins anew when there is.
+    /// There is no memory for its replies. Nothing was executed, and it begins anew when they are permitted.
     Room,
 }
 
@@ -50,8 +51,8 @@ pub(crate) struct Environment<'e, 's, 'c> {
     /// The keys that the connection watches.
     pub(crate) watched: &'e mut Option<Box<Watched>>,
     pub(crate) spaces: Spaces,
-    /// The bytes of replies that a transaction may have.
-    pub(crate) room: ReplyRoom,
+    /// The account that permits the replies of a transaction.
+    pub(crate) replies: ReplyAccount<'e>,
     pub(crate) now: Instant,
     /// Operations that may still be executed in this turn.
     pub(crate) left: usize,
@@ -251,11 +252,6 @@ impl Run {
         self.forecast.as_ref().map_or(0, Forecast::reply_max)
     }
 
-    /// Returns the most bytes of the replies of commands that were admitted.
-    pub(crate) fn admitted_reply(&self) -> Option<usize> {
-        self.admitted.map(|bound| bound.reply)
-    }
-
     /// Continues the admission of commands that are executed whole. Returns the reason if they are refused.
     fn admit(
         &mut self,
@@ -286,7 +282,7 @@ impl Run {
                 None
             }
             Verdict::TooMuchWork(work) => Some(Refused::Work(work)),
-            Verdict::TooLargeReplies(size) => Some(Refused::Replies(size, environment.room.most)),
+            Verdict::TooLargeReplies(size) => Some(Refused::Replies(size, environment.replies.most())),
         })
     }
 }

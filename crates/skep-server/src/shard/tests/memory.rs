@@ -362,3 +362,153 @@ fn connections_within_their_shares_go_on_while_the_reserves_are_used_up() {
         }
     }
 }
+
+/// A client that wants a large value of the other shard, whose replies find no room there.
+#[test]
+fn a_connection_that_waits_for_another_shard_counts_and_is_served_beside_clients_that_take_nothing() {
+    const COUNT: usize = 30;
+    let mut bench = Bench::new(2, &with_little_memory());
+    let mut reader = bench.resp(0);
+    let keys = [0, 1].map(|shard| bench.key(shard, 0));
+    for key in &keys {
+        bench.ask(&mut reader, &command(&[b"SET", key, &vec![b'v'; 1 << 20]]), 5);
+    }
+    for key in &keys {
+        // While nothing is free, it waits as one that lacks memory, on which shard the value may be.
+        let other = hold_all_memory(&bench);
+        bench.send(&mut reader, &command(&[b"GET", key]));
+        for _ in 0..20 {
+            (0..2).for_each(|shard| _ = bench.turn(shard));
+        }
+        assert_eq!((bench.shared.memory_budget.starved(), bench.shared.memory_budget.is_scarce()), (1, true));
+        let Driven { shard, .. } = &bench.shards[0];
+        assert!(shard.starved.iter().all(|token| shard.connections.connection(*token).unwrap().is_starved()));
+        release_all_memory(other);
+        while reader.receive() < (1 << 20) + 12 {
+            bench.turn_or_tick();
+        }
+        reader.received.clear();
+    }
+    let gets = [command(&[b"GET", &keys[0]]), command(&[b"GET", &keys[1]])].concat().repeat(COUNT / 2);
+    let hogs: Vec<Client> = (0..40).map(|number| bench.resp(number % 2)).collect();
+    let hogs: Vec<Client> = hogs
+        .into_iter()
+        .map(|mut hog| {
+            bench.send(&mut hog, &gets);
+            hog
+        })
+        .collect();
+    (0..500).for_each(|_| (0..2).for_each(|shard| _ = bench.turn(shard)));
+    bench.send(&mut reader, &gets);
+    let (begun, mut received) = (bench.now, 0);
+    while received < COUNT * ((1 << 20) + 12) {
+        bench.turn_or_tick();
+        received += reader.receive();
+        reader.received.clear();
+        let ticks = (bench.now - begun).as_nanos() / TICK.as_nanos();
+        // As many are closed as hold all memory, a few at a time.
+        assert!(ticks < 40 * 20, "{received} bytes in {ticks} ticks");
+    }
+    drop(hogs);
+}
+
+#[test]
+fn connections_that_wait_for_room_are_tried_in_the_order_in_which_they_began_to_wait() {
+    let mut bench = Bench::new(1, &with_little_memory());
+    let mut clients: Vec<Client> = (0..8).map(|_| bench.resp(0)).collect();
+    bench.ask(&mut clients[0], &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
+    let other = hold_all_memory(&bench);
+    // Each begins to wait after the one before it; the one that has moved bytes last is the last one.
+    for client in &mut clients {
+        bench.send(client, &command(&[b"GET", b"large"]));
+        (0..4).for_each(|_| _ = bench.turn(0));
+    }
+    // Some tries fail, which changes nothing.
+    for _ in 0..25 {
+        bench.now += TICK;
+        bench.shards[0].tick(bench.now);
+        while bench.turn(0) {}
+    }
+    assert_eq!(bench.shared.memory_budget.starved(), 8);
+    release_all_memory(other);
+    let mut order = Vec::new();
+    while order.len() < 8 {
+        bench.turn_or_tick();
+        for (number, client) in clients.iter_mut().enumerate() {
+            if client.receive() > 0 && !order.contains(&number) {
+                order.push(number);
+            }
+        }
+    }
+    assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+/// Returns the numbers of the connections that wait in the queue of the server, the first one first.
+fn queue_of(bench: &Bench) -> Vec<usize> {
+    bench.shared.memory_budget.queued_connections().iter().map(|&number| number as usize).collect()
+}
+
+#[test]
+fn a_request_waits_in_the_order_of_its_arrival_although_its_connection_waits_already() {
+    let mut bench = Bench::new(1, &with_little_memory());
+    let mut clients: Vec<Client> = (0..3).map(|_| bench.resp(0)).collect();
+    bench.ask(&mut clients[0], &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
+    let other = hold_all_memory(&bench);
+    // The first one waits for room for a reply. It is tried again, and then its next request waits.
+    bench.send(&mut clients[1], &command(&[b"GET", b"large"]));
+    (0..4).for_each(|_| _ = bench.turn(0));
+    let token = bench.shards[0].shard.starved[0];
+    let endpoint = bench.shards[0].shard.connections.get_mut(token).unwrap();
+    endpoint.connection.wait_for_request(100_000);
+    bench.shards[0].shard.starve(token);
+    assert_eq!(queue_of(&bench).len(), 1, "it joins the queue at once");
+    assert_eq!(bench.shared.memory_budget.starved(), 1, "it counts once");
+    bench.send(&mut clients[2], &command(&[b"SET", b"k", &vec![b'v'; 50_000]])[..40_000]);
+    (0..4).for_each(|_| _ = bench.turn(0));
+    assert!(queue_of(&bench).len() == 2 && queue_of(&bench).is_sorted());
+    // The first one ends: it leaves nothing, and the next one is admitted in the same turn.
+    bench.shards[0].shard.close(token);
+    assert_eq!((queue_of(&bench).len(), bench.shared.memory_budget.starved()), (1, 1));
+    release_all_memory(other);
+    bench.shards[0].shard.tick(bench.now + TICK);
+    assert_eq!((queue_of(&bench).len(), bench.shared.memory_budget.starved()), (0, 0));
+}
+
+#[test]
+fn the_next_request_is_admitted_when_the_first_one_that_waits_ends() {
+    let mut bench = Bench::new(1, &with_little_memory());
+    let mut clients: Vec<Client> = (0..3).map(|_| bench.resp(0)).collect();
+    (0..4).for_each(|_| _ = bench.turn(0));
+    let (mut other, mut loan) = (ShardBudget::new(bench.shared.memory_budget.clone()), Loan::default());
+    other.record(&mut loan, 3 << 20, 0, 3 << 20);
+    // The first one needs more than is free, the others do not.
+    for (client, size) in clients.iter_mut().zip([900_000, 150_000, 150_000]) {
+        bench.send(client, &command(&[b"SET", b"k", &vec![b'v'; size]]));
+        (0..4).for_each(|_| _ = bench.turn(0));
+    }
+    assert_eq!(queue_of(&bench).len(), 3);
+    let first = queue_of(&bench)[0];
+    let shard = &mut bench.shards[0].shard;
+    let token = shard.connections.iter_mut().find(|(_, it)| it.connection.number as usize == first).unwrap().0;
+    shard.close(token);
+    assert_eq!((queue_of(&bench).len(), bench.shared.memory_budget.starved()), (0, 0), "at once, without a turn");
+    other.leave(&mut loan, 1 << 40);
+}
+
+#[test]
+fn a_held_shard_serves_one_connection_although_the_account_of_the_turn_is_spent() {
+    let mut bench = Bench::new(2, &ServerSettings::default());
+    let mut clients: Vec<Client> = (0..3).map(|_| bench.resp(0)).collect();
+    (0..4).for_each(|_| _ = bench.turn(0));
+    clients.iter_mut().for_each(|client| bench.send(client, b"PING\r\n"));
+    let now = bench.now;
+    let Driven { shard, stores, .. } = &mut bench.shards[0];
+    shard.poll(now);
+    shard.account.spend(crate::limits::TURN_WORK);
+    assert!(shard.account.is_spent());
+    for served in 1..=3 {
+        assert!(shard.serve_beside_hold(stores, now));
+        let replied = clients.iter_mut().filter_map(|client| (client.receive() == 7).then_some(()));
+        assert_eq!(replied.count(), served);
+    }
+}
