@@ -8,5 +8,6 @@
 //! This crate stores, sends and parses nothing. Engines, `skep-wire` and the clients build on its types. The codes of
 //! these types on the wire belong to `skep-wire`.
 
+mod error;
 pub mod function;
 pub mod operation;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::operation::OperationError;
+use crate::error::OperationError;
 
 /// Bytes of the longest number: `-9223372036854775808`.
 const TEXT_SIZE_MAX: usize = 20;

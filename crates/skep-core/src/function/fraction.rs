@@ -18,7 +18,7 @@ use std::ops::RangeInclusive;
 
 use num_bigint::BigUint;
 
-use crate::operation::OperationError;
+use crate::error::OperationError;
 
 /// Bits of the mantissa.
 const MANTISSA_BITS: u64 = 64;

@@ -36,7 +36,7 @@ pub use filter::filter;
 pub use fraction::{add_fraction, check_fraction, fraction_work};
 pub use reduce::reduce;
 pub use text::ParseError;
-pub use update::{operand_piece, update, update_short, update_short_vector};
+pub use update::{Shape, operand_piece, update, update_short, update_short_vector};
 
 /// The type of a vector's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

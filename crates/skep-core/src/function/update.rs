@@ -4,7 +4,17 @@ use std::ops::Range;
 
 use super::number::{Number, for_element};
 use super::{Element, UpdateFunction};
-use crate::operation::Shape;
+
+/// How the operands of an update are combined with the elements of the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// The value is one element.
+    ScalarToScalar,
+    /// One operand for all elements.
+    ScalarToVector,
+    /// One operand for each element.
+    VectorToVector,
+}
 
 /// Replaces every element `v` of `value` by `λ(v, Δ)`.
 ///

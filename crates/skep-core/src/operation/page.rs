@@ -15,7 +15,7 @@
 //! page has no pair because it has skipped many of these. The header holds it if there are no entries; otherwise its size
 //! in the header is zero. A lease of zero means that there is no lease.
 
-use super::{KEY_SIZE_MAX, ScanAnswer, VALUE_SIZE_MAX};
+use super::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 
 /// Size limit of a page, in bytes. A page ends before the pair that would exceed this limit, unless it is the first
 /// pair.
@@ -38,6 +38,23 @@ const MORE: u8 = 1;
 
 const _: () = assert!(PAGE_SIZE_GOAL >= HEADER_SIZE + KEY_SIZE_MAX && PAGE_SIZE_MAX > PAGE_SIZE_GOAL);
 const _: () = assert!(KEY_SIZE_MAX <= u16::MAX as usize && VALUE_SIZE_MAX <= u32::MAX as usize);
+
+/// The parts of each pair that a page holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ScanAnswer {
+    /// Key and value.
+    Pairs = 0,
+    /// The key.
+    Keys = 1,
+    /// Nothing: the pairs are only counted.
+    Count = 2,
+}
+
+impl ScanAnswer {
+    /// All variants, in the order of their codes.
+    pub const ALL: [ScanAnswer; 3] = [ScanAnswer::Pairs, ScanAnswer::Keys, ScanAnswer::Count];
+}
 
 /// A page that borrows its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

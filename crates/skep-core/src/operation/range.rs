@@ -3,8 +3,6 @@
 //! All engines scan a [`Range`]. A [`Scan`](super::Scan) has the same parts, except that its start refers to the key of
 //! the request; [`Scan::range`](super::Scan::range) puts the two together.
 
-use super::ScanEnd;
-
 /// A range of keys, and the number of its pairs that are wanted. A store fetches no more of them, so a limit makes a
 /// scan faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +27,39 @@ pub enum Start<'k> {
     /// At the greatest key that is not above this one, or at the lowest of all keys if there is none: the paper's
     /// `SCAN`. A prefix is a lower bound too, so with [`ScanEnd::Prefix`] this is the same as [`Start::AtOrAbove`].
     Floor(&'k [u8]),
+}
+
+/// Where a range ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanEnd<'a> {
+    /// At the greatest key.
+    Last,
+    /// At the greatest key that is not above this one: the paper's `SCAN`.
+    AtOrBelow(&'a [u8]),
+    /// At the greatest key below this one.
+    Below(&'a [u8]),
+    /// At the greatest key that begins with these bytes. The range also begins at or above the lowest such key.
+    Prefix(&'a [u8]),
+}
+
+impl<'a> ScanEnd<'a> {
+    /// Returns the key or prefix of this end. It is empty for [`ScanEnd::Last`].
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            ScanEnd::Last => &[],
+            ScanEnd::AtOrBelow(bytes) | ScanEnd::Below(bytes) | ScanEnd::Prefix(bytes) => bytes,
+        }
+    }
+
+    /// Returns the same kind of end with other bytes.
+    pub fn with_bytes(self, bytes: &[u8]) -> ScanEnd<'_> {
+        match self {
+            ScanEnd::Last => ScanEnd::Last,
+            ScanEnd::AtOrBelow(_) => ScanEnd::AtOrBelow(bytes),
+            ScanEnd::Below(_) => ScanEnd::Below(bytes),
+            ScanEnd::Prefix(_) => ScanEnd::Prefix(bytes),
+        }
+    }
 }
 
 impl Range<'static> {

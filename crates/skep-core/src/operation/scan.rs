@@ -5,7 +5,7 @@
 //! [`Request::after_page`] returns the request for the next page. All pages of one [lease](ScanLease) show the store as
 //! it was when the first page was read.
 
-use super::{KEY_SIZE_MAX, Operation, OperationError, Page, Range, Request, Start};
+use super::{KEY_SIZE_MAX, Operation, OperationError, Page, Range, Request, ScanAnswer, ScanEnd, Start};
 
 /// The pairs that a scan shows, their order, and the version of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,31 +36,6 @@ pub enum ScanStart {
     Floor,
 }
 
-/// Where a range ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScanEnd<'a> {
-    /// At the greatest key.
-    Last,
-    /// At the greatest key that is not above this one: the paper's `SCAN`.
-    AtOrBelow(&'a [u8]),
-    /// At the greatest key below this one.
-    Below(&'a [u8]),
-    /// At the greatest key that begins with these bytes. The range also begins at or above the lowest such key.
-    Prefix(&'a [u8]),
-}
-
-/// The parts of each pair that a page holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ScanAnswer {
-    /// Key and value.
-    Pairs = 0,
-    /// The key.
-    Keys = 1,
-    /// Nothing: the pairs are only counted.
-    Count = 2,
-}
-
 /// The version of the store that a page shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanLease {
@@ -71,31 +46,6 @@ pub enum ScanLease {
     Open,
     /// The version of the lease with this number. The lease ends with the last page.
     Continue(u64),
-}
-
-impl ScanAnswer {
-    /// All variants, in the order of their codes.
-    pub const ALL: [ScanAnswer; 3] = [ScanAnswer::Pairs, ScanAnswer::Keys, ScanAnswer::Count];
-}
-
-impl<'a> ScanEnd<'a> {
-    /// Returns the key or prefix of this end. It is empty for [`ScanEnd::Last`].
-    pub fn bytes(self) -> &'a [u8] {
-        match self {
-            ScanEnd::Last => &[],
-            ScanEnd::AtOrBelow(bytes) | ScanEnd::Below(bytes) | ScanEnd::Prefix(bytes) => bytes,
-        }
-    }
-
-    /// Returns the same kind of end with other bytes.
-    pub fn with_bytes(self, bytes: &[u8]) -> ScanEnd<'_> {
-        match self {
-            ScanEnd::Last => ScanEnd::Last,
-            ScanEnd::AtOrBelow(_) => ScanEnd::AtOrBelow(bytes),
-            ScanEnd::Below(_) => ScanEnd::Below(bytes),
-            ScanEnd::Prefix(_) => ScanEnd::Prefix(bytes),
-        }
-    }
 }
 
 impl<'a> Scan<'a> {

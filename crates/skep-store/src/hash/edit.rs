@@ -9,8 +9,9 @@
 //! that the next one fits into it.
 
 use super::bucket::{Bucket, InlinePair, SLOT_COUNT, SlabSlot, slots_for};
+use super::bucket_index::BucketIndex;
 use super::slab::{NoSlab, SlabClass, SlabNeeds};
-use super::table::{BucketCopy, BucketIndex, HashTable, Home, Location};
+use super::table::{BucketCopy, HashTable, Home, Location};
 use super::{LargeRoot, large, large_layout, object};
 use crate::apply::{Edit, NewValue};
 use crate::memory::{Memory, Pointer};

@@ -18,38 +18,15 @@
 //! **What it costs.** The flush itself takes the same time for every number of keys, besides two bitmaps: that of `used`, and a
 //! bit for each home bucket, zeroed by the system when it is touched. Meanwhile, a request writes its home bucket once more.
 
-use std::cell::{Cell, RefCell};
-
 use super::bucket::Bucket;
-use super::table::{BucketIndex, HashTable};
+use super::bucket_index::BucketIndex;
+use super::table::HashTable;
 use crate::memory::Memory;
 
 /// Home buckets that a step clears.
 pub const STEP_BUCKETS: u32 = 256;
 /// Zones of slab memory that a step returns to the allocator.
 const STEP_ZONES: usize = 4;
-
-const BITS: u32 = u64::BITS;
-
-/// The progress of a flush.
-#[derive(Debug, Default)]
-pub(super) struct Flush {
-    is_running: Cell<bool>,
-    /// The next home bucket that a step clears.
-    next: Cell<u32>,
-    /// A bit for each home bucket: a request has cleared it.
-    cleared: RefCell<Vec<u64>>,
-}
-
-impl Flush {
-    /// Returns true if a home bucket counts as empty, with any content.
-    fn is_stale(&self, bucket: BucketIndex) -> bool {
-        let is_cleared = |word: &u64| word & 1 << (bucket.0 % BITS) != 0;
-        self.is_running.get()
-            && bucket.0 >= self.next.get()
-            && !self.cleared.borrow().get((bucket.0 / BITS) as usize).is_some_and(is_cleared)
-    }
-}
 
 impl<M: Memory> HashTable<M> {
     /// Removes all keys.
@@ -58,27 +35,25 @@ impl<M: Memory> HashTable<M> {
             return;
         }
         self.forget_pairs();
-        self.flush.next.set(0);
-        *self.flush.cleared.borrow_mut() = vec![0; self.bucket_count().div_ceil(BITS) as usize];
-        self.flush.is_running.set(true);
+        self.stale.begin(self.bucket_count());
     }
 
     /// Returns true while home buckets may be stale.
     #[inline]
     pub(crate) fn is_flushing(&self) -> bool {
-        self.flush.is_running.get()
+        self.stale.is_running()
     }
 
     /// Returns true if a home bucket counts as empty, with any content.
     pub(super) fn is_stale(&self, bucket: BucketIndex) -> bool {
-        self.flush.is_stale(bucket)
+        self.stale.contains(bucket)
     }
 
     /// Clears a home bucket if it is stale, for a request that will use it.
     pub(crate) async fn clear_stale(&self, bucket: BucketIndex) {
-        if self.flush.is_stale(bucket) {
+        if self.stale.contains(bucket) {
             self.memory().write_line(bucket.pointer(), Bucket::EMPTY.as_line()).await;
-            self.flush.cleared.borrow_mut()[(bucket.0 / BITS) as usize] |= 1 << (bucket.0 % BITS);
+            self.stale.note_cleared(bucket);
         }
     }
 
@@ -87,18 +62,17 @@ impl<M: Memory> HashTable<M> {
         if !self.is_flushing() {
             return false;
         }
-        let next = self.flush.next.get();
+        let next = self.stale.next();
         let end = self.bucket_count().min(next.saturating_add(STEP_BUCKETS));
         for bucket in (next..end).map(BucketIndex) {
-            if self.flush.is_stale(bucket) {
+            if self.stale.contains(bucket) {
                 self.memory().write_line(bucket.pointer(), Bucket::EMPTY.as_line()).await;
             }
         }
-        self.flush.next.set(end);
+        self.stale.set_next(end);
         let has_zones = self.return_zones(STEP_ZONES);
         if end == self.bucket_count() && !has_zones {
-            self.flush.is_running.set(false);
-            *self.flush.cleared.borrow_mut() = Vec::new();
+            self.stale.end();
         }
         self.is_flushing()
     }

@@ -1,6 +1,7 @@
 //! KV-Direct's hash store (section 3.3): a table of 64-byte buckets, and slabs for larger pairs.
 
 pub mod bucket;
+mod bucket_index;
 mod edit;
 mod find;
 mod flush;
@@ -15,11 +16,13 @@ mod resident;
 mod room;
 mod settings;
 pub mod slab;
+mod stale;
 mod table;
 mod used;
 mod walk;
 mod walk_pairs;
 
+pub(crate) use bucket_index::BucketIndex;
 pub use find::Search;
 pub use flush::STEP_BUCKETS as FLUSH_STEP_BUCKETS;
 pub use position::KeyPositions;
@@ -35,6 +38,4 @@ pub(crate) use object::{LargeRoot, PAIR_SIZE_MAX, is_large};
 pub(crate) use reclaim::Reclaim;
 pub use reclaim::STEP_KEYS_MAX;
 pub use room::Room;
-pub(crate) use table::{
-    Access, BucketAccess, BucketIndex, Home, KeyHash, Location, ResidentSlab, ResidentValue, Sought,
-};
+pub(crate) use table::{Access, BucketAccess, Home, KeyHash, Location, ResidentSlab, ResidentValue, Sought};

@@ -17,8 +17,9 @@
 //! A key that has expired is missing already before it is removed: every operation compares its expiry with the time.
 
 use super::bucket::{Bucket, SLOT_COUNT, SlabSlot};
+use super::bucket_index::BucketIndex;
 use super::object::{self, Content, Object};
-use super::table::{BucketCopy, BucketIndex, HashTable, Home, KeyHash, Location};
+use super::table::{BucketCopy, HashTable, Home, KeyHash, Location};
 use crate::memory::{LINE_SIZE, Memory};
 
 /// Home buckets of a step.

@@ -18,11 +18,12 @@ use std::cell::{Cell, RefCell, RefMut};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot, slots_for};
+use super::bucket_index::BucketIndex;
 use super::find::{Probe, Search};
-use super::flush::Flush;
 use super::object::{self, Content, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
+use super::stale::Stale;
 use super::used::UsedGroups;
 use crate::apply::{Edit, NewValue};
 use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError, ResidentLines};
@@ -31,17 +32,6 @@ use skep_core::operation::Expiry;
 /// The secret hash of a key, which places it in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyHash(pub(crate) u64);
-
-/// Number of a home bucket. The other buckets of its chain have none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BucketIndex(pub(crate) u32);
-
-impl BucketIndex {
-    #[inline(always)]
-    pub(crate) fn pointer(self) -> Pointer {
-        Pointer::to_line_below_end(self.0)
-    }
-}
 
 /// The location at which a search for a key has ended.
 pub(crate) enum Location {
@@ -165,7 +155,7 @@ pub struct HashTable<M> {
     earliest_expiry: Cell<u64>,
     /// The time, in milliseconds since 1970.
     now: Cell<u64>,
-    pub(super) flush: Flush,
+    pub(super) stale: Stale,
 }
 
 impl<M: Memory> HashTable<M> {
@@ -189,9 +179,22 @@ impl<M: Memory> HashTable<M> {
             replayed_until: Cell::new(None),
             earliest_expiry: Cell::new(u64::MAX),
             now: Cell::new(0),
-            flush: Flush::default(),
+            stale: Stale::default(),
             memory,
         })
+    }
+
+    /// Counts a pair that was inserted.
+    #[inline(always)]
+    pub(super) fn count_insertion(&self, home: BucketIndex) {
+        self.pair_count.set(self.pair_count.get() + 1);
+        self.used.set(home.0);
+    }
+
+    /// Counts a pair that was removed.
+    #[inline(always)]
+    pub(super) fn count_removal(&self) {
+        self.pair_count.set(self.pair_count.get() - 1);
     }
 
     /// Returns the memory of the table.

@@ -8,15 +8,13 @@
 //! 1. An insertion sets the bit of the group that has the home bucket of its key.
 //! 2. A removal leaves the bit. A walk that has read a whole group without a pair clears it, and a flush clears all bits.
 //!
-//! **Why it is right.** A key has one home bucket. [`HashTable::count_insertion`] sets its bit, and no pair is inserted without
+//! **Why it is right.** A key has one home bucket. [`HashTable::count_insertion`](super::HashTable::count_insertion) sets its bit, and no pair is inserted without
 //! being counted. Walks and flushes run between batches, so no insertion is in flight when they clear a bit.
 //!
 //! **What it costs.** A bit for 4 KiB of index, and a few instructions for an insertion. A walk over an empty index of
 //! 1 GiB reads 32 KiB.
 
 use std::cell::Cell;
-
-use super::table::{BucketIndex, HashTable};
 
 /// Home buckets of a group.
 pub(super) const GROUP_BUCKETS: u32 = 64;
@@ -46,8 +44,9 @@ impl UsedGroups {
         word.set(word.get() & !mask);
     }
 
+    /// Sets the bit of the group of a home bucket.
     #[inline(always)]
-    fn set(&self, bucket: u32) {
+    pub(super) fn set(&self, bucket: u32) {
         let (word, mask) = self.position(bucket);
         word.set(word.get() | mask);
     }
@@ -73,21 +72,6 @@ impl UsedGroups {
             }
         }
         (None, words.len())
-    }
-}
-
-impl<M> HashTable<M> {
-    /// Counts a pair that was inserted.
-    #[inline(always)]
-    pub(super) fn count_insertion(&self, home: BucketIndex) {
-        self.pair_count.set(self.pair_count.get() + 1);
-        self.used.set(home.0);
-    }
-
-    /// Counts a pair that was removed.
-    #[inline(always)]
-    pub(super) fn count_removal(&self) {
-        self.pair_count.set(self.pair_count.get() - 1);
     }
 }
 

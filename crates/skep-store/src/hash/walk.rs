@@ -25,8 +25,9 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use super::bucket::{Bucket, Entry};
+use super::bucket_index::BucketIndex;
 use super::object;
-use super::table::{BucketIndex, HashTable};
+use super::table::HashTable;
 pub(super) use super::used::GROUP_BUCKETS;
 use crate::memory::{LINE_SIZE, Memory};
 

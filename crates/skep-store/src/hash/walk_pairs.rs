@@ -5,8 +5,9 @@
 //! has its own time of day, at which they may exist.
 
 use super::bucket::{Bucket, Entry};
+use super::bucket_index::BucketIndex;
 use super::object::{self, Content};
-use super::table::{BucketIndex, HashTable};
+use super::table::HashTable;
 use super::walk::GROUP_BUCKETS;
 use crate::memory::Memory;
 use skep_core::operation::Expiry;

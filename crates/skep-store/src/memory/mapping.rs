@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 use rustix::param::page_size;
 
-use super::RegionError;
+use super::region_error::RegionError;
 
 /// Bytes of a huge page on x86-64 and 64-bit Arm with 4 KiB pages.
 const HUGE_PAGE_SIZE: usize = 2 << 20;

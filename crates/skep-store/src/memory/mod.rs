@@ -22,10 +22,12 @@
 mod counting;
 mod local;
 mod mapping;
+mod region_error;
 
 pub use counting::{AccessCounts, CountingLines, CountingMemory};
-pub use local::{LocalLines, LocalMemory, RegionError};
+pub use local::{LocalLines, LocalMemory};
 pub(crate) use mapping::{Mapping, prefetch};
+pub use region_error::RegionError;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -33,14 +33,12 @@ use std::hint::cold_path;
 use super::interleaver::IN_FLIGHT_MAX;
 use super::queue::Batch;
 use super::replies::{Entry, Replies};
-use super::same_key::{ExecuteSameKey, SameKeys};
+use super::same_key::{ExecuteSameKey, SameKeys, execute_on_word};
 use super::station::{Admission, Arrivals, QueueIndex, Queues, RequestIndex};
-use crate::apply::{
-    Edit, NewValue, Outcome, ShortOutcome, apply_short, apply_to_any, apply_to_missing, put_if_missing,
-};
+use crate::apply::{Edit, NewValue, Outcome, apply_to_any, apply_to_missing, put_if_missing};
 use crate::hash::{
-    Bucket, BucketAccess, HashTable, Home, InlinePair, Lanes, Probe, QuickProbe, ResidentSlab, ResidentValue,
-    ShortValue, SlabSlot, WithLanes, find_short_value, probe,
+    Bucket, BucketAccess, HashTable, Home, InlinePair, Lanes, Probe, QuickProbe, ResidentSlab, ResidentValue, SlabSlot,
+    WithLanes, find_short_value, probe,
 };
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::{Operation, Request};
@@ -182,28 +180,6 @@ fn execute_short_value(
         }
     }
     None
-}
-
-/// Executes an operation on a short value, given the eight bytes that end with it. Returns `None`, and does nothing, if
-/// it is left to the other stages.
-#[inline(always)]
-pub(super) fn execute_on_word(
-    operation: &Operation<'_>,
-    position: ShortValue,
-    word: &mut u64,
-    entry: &mut Entry,
-    hits: &mut u64,
-) -> Option<Effect> {
-    if let Operation::Get = operation {
-        *hits += 1;
-        *entry = Entry::short(*word, position.size());
-        return Some(Effect::Unchanged);
-    }
-    let ShortOutcome { returns_value, changed } = apply_short(operation, position.value_of(*word), position.size())?;
-    *entry = if returns_value { Entry::short(*word, position.size()) } else { Entry::DONE };
-    let Some(changed) = changed else { return Some(Effect::Unchanged) };
-    *word = position.word_with(*word, changed);
-    Some(Effect::Changed)
 }
 
 /// Probes a bucket for the head of each queue. Executes a request on a short value if it is alone in its queue. The

@@ -19,10 +19,10 @@
 use std::ops::Range;
 
 use super::replies::Entry;
-use super::resident::execute_on_word;
-use crate::hash::{Bucket, Lanes, QuickProbe, WithLanes, find_short_value};
+use crate::apply::{ShortOutcome, apply_short};
+use crate::hash::{Bucket, Lanes, QuickProbe, ShortValue, WithLanes, find_short_value};
 use crate::memory::Effect;
-use skep_core::operation::Request;
+use skep_core::operation::{Operation, Request};
 
 /// Ranges of at least two consecutive requests on one key, in their order.
 #[derive(Debug, Default)]
@@ -85,4 +85,26 @@ impl WithLanes for ExecuteSameKey<'_, '_> {
         }
         executed
     }
+}
+
+/// Executes an operation on a short value, given the eight bytes that end with it. Returns `None`, and does nothing, if
+/// it is left to the other stages.
+#[inline(always)]
+pub(super) fn execute_on_word(
+    operation: &Operation<'_>,
+    position: ShortValue,
+    word: &mut u64,
+    entry: &mut Entry,
+    hits: &mut u64,
+) -> Option<Effect> {
+    if let Operation::Get = operation {
+        *hits += 1;
+        *entry = Entry::short(*word, position.size());
+        return Some(Effect::Unchanged);
+    }
+    let ShortOutcome { returns_value, changed } = apply_short(operation, position.value_of(*word), position.size())?;
+    *entry = if returns_value { Entry::short(*word, position.size()) } else { Entry::DONE };
+    let Some(changed) = changed else { return Some(Effect::Unchanged) };
+    *word = position.word_with(*word, changed);
+    Some(Effect::Changed)
 }

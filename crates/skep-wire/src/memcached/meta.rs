@@ -4,8 +4,7 @@
 //! flags are not right, the error message is about the last of them; an unknown or a repeated flag ends the check.
 
 use super::base64::decode;
-use super::parser::{Line, Value, is_key, value_of};
-use super::text::STATED_SIZE_MAX;
+use super::line::{Line, STATED_SIZE_MAX, Value, is_key, value_of};
 use super::words::{Words, signed, unsigned, unsigned_32};
 use super::{
     Direction, ErrorReply, Exptime, KEY_SIZE_MAX, META_WORD_COUNT_MAX, OPAQUE_SIZE_MAX, Request, Store, StoreMode,

@@ -63,6 +63,7 @@ mod base64;
 mod datagram;
 mod error;
 mod exptime;
+mod line;
 mod meta;
 mod parser;
 mod reply;

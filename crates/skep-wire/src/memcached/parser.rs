@@ -18,10 +18,11 @@
 
 use memchr::memchr;
 
+use super::line::Line;
 use super::meta::{MetaCommand, parse_meta};
 use super::text::parse_text;
 use super::words::Words;
-use super::{ErrorReply, KEY_SIZE_MAX, LINE_SIZE_MAX, RETRIEVAL_SIZE_MAX, Request};
+use super::{ErrorReply, LINE_SIZE_MAX, RETRIEVAL_SIZE_MAX, Request};
 
 /// The first byte of each request of the binary protocol.
 const BINARY_MAGIC: u8 = 0x80;
@@ -53,18 +54,6 @@ pub enum Parsed<'b> {
     Dropped(usize),
     /// The line does not end, or the client speaks HTTP or the binary protocol. The server closes the connection without
     /// a reply.
-    Close,
-}
-
-/// The meaning of a line and of the bytes after it, its body.
-pub(super) enum Line<'b> {
-    /// A request, and the size of its body. The rest of the body may be missing if the request does not need it.
-    Complete(Request<'b>, usize),
-    /// The body is incomplete: it has this size.
-    NeedsBody(usize),
-    /// A refused request, the size of its body, and `noreply`.
-    Refused(ErrorReply, usize, bool),
-    /// The connection is useless.
     Close,
 }
 
@@ -172,31 +161,4 @@ fn parse_line<'b>(line: &'b mut [u8], body: &'b [u8], value_size_max: usize) -> 
     let (start, flags) = line.split_at_mut(end - words.rest().len());
     let key = start.len() - key_size;
     parse_meta(command, &mut start[key..], Words::new(flags), body, value_size_max)
-}
-
-/// Returns true if a word is a key. As in memcached, a key may have control bytes, except those that end a word or a
-/// line. A byte 0 is refused.
-#[inline]
-pub(super) fn is_key(word: &[u8]) -> bool {
-    word.len() <= KEY_SIZE_MAX && !word.contains(&0)
-}
-
-/// The value at the start of a body.
-pub(super) enum Value<'b> {
-    /// The value.
-    Complete(&'b [u8]),
-    /// Bytes are missing.
-    Incomplete,
-    /// No line end follows the value.
-    Invalid,
-}
-
-/// Returns the value of this size, which a line end follows.
-#[inline]
-pub(super) fn value_of(body: &[u8], size: usize) -> Value<'_> {
-    match body.split_at_checked(size) {
-        Some((value, [b'\r', b'\n', ..])) => Value::Complete(value),
-        Some((_, [_, _, ..])) => Value::Invalid,
-        _ => Value::Incomplete,
-    }
 }

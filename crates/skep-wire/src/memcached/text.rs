@@ -3,12 +3,9 @@
 //! `noreply` is the last word of a line. As in memcached, it also suppresses the error message if the line is refused
 //! for another reason than the number of its words. Another word in its place is ignored, except after `delete`.
 
-use super::parser::{Line, Value, is_key, value_of};
+use super::line::{Line, STATED_SIZE_MAX, Value, is_key, value_of};
 use super::words::{Words, signed, unsigned, unsigned_32};
 use super::{Direction, ErrorReply, Exptime, Request, Statistics, Store, StoreMode};
-
-/// The largest size of a value that a line can state.
-pub(super) const STATED_SIZE_MAX: u64 = i32::MAX as u64 - 2;
 
 /// Parses a line after its command.
 pub(super) fn parse_text<'b>(command: &[u8], words: Words<'b>, body: &'b [u8], value_size_max: usize) -> Line<'b> {

@@ -24,7 +24,9 @@
 mod code;
 #[cfg(test)]
 mod documented;
+mod encoder_registers;
 mod hello;
+mod opcode;
 mod operation;
 mod password;
 mod reply;

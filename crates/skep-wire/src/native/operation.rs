@@ -35,14 +35,9 @@ use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
 use skep_core::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
 
 use super::code::Coded;
+use super::encoder_registers::{EncoderRegisters, HEAD_SIZE, head_of_short};
+use super::opcode::{OPCODE_MASK, Opcode, SAME_SIZES, SAME_VALUE};
 use super::{Cursor, WireError, scan, similar_put, string};
-
-/// Bits 0 to 5 of the first byte: the opcode, and a zero.
-const OPCODE_MASK: u8 = 0x3F;
-/// Each size is the same as that of the last operation that had it.
-pub(super) const SAME_SIZES: u8 = 0x40;
-/// The operand is the same as that of the last operation that had one.
-pub(super) const SAME_VALUE: u8 = 0x80;
 
 /// Bits 0 to 3 of the element byte.
 const ELEMENT_MASK: u8 = 0x0F;
@@ -51,34 +46,11 @@ const RETURN_OLD: u8 = 0x10;
 /// The update carries the initial value for a missing key.
 const INITIAL: u8 = 0x20;
 
-const _: () = assert!(OPCODE_MASK ^ SAME_SIZES ^ SAME_VALUE == 0xFF);
-const _: () = assert!(OPCODE_MASK & SAME_SIZES == 0 && OPCODE_MASK & SAME_VALUE == 0 && SAME_SIZES & SAME_VALUE == 0);
 const _: () = assert!(Element::ALL.len() <= ELEMENT_MASK as usize + 1);
 const _: () = assert!(ELEMENT_MASK & (RETURN_OLD | INITIAL) == 0);
 
 /// Bytes of the longest header.
 const HEADER_SIZE_MAX: usize = 1 + 2 + size_of::<u16>() + 2 * size_of::<u32>();
-
-/// The kind of an operation, as encoded in its first byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Opcode {
-    Get = 1,
-    Contains = 2,
-    Put = 3,
-    PutIfAbsent = 4,
-    PutIfPresent = 5,
-    Delete = 6,
-    UpdateScalarToScalar = 7,
-    UpdateScalarToVector = 8,
-    UpdateVectorToVector = 9,
-    Reduce = 10,
-    Filter = 11,
-    AddDecimal = 12,
-    Scan = 13,
-    StringRead = 14,
-    StringWrite = 15,
-}
 
 /// The reason why an operation could not be decoded, and how much of the frame is affected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,19 +111,6 @@ impl SavedRegisters {
     }
 }
 
-/// The encoder's state between two operations.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EncoderRegisters {
-    pub(super) key_size: Option<u16>,
-    pub(super) operand_size: Option<u32>,
-    pub(super) initial_size: Option<u32>,
-    /// Offset in the output at which the last operand begins.
-    pub(super) operand_start: usize,
-    /// Its first bytes: operands that differ mostly differ in them. A comparison with the output would have to wait until
-    /// the processor has written it.
-    pub(super) operand_head: u64,
-}
-
 /// The fields of an operation on the wire.
 struct Parts<'a> {
     opcode: Opcode,
@@ -160,47 +119,6 @@ struct Parts<'a> {
     /// The operand in pieces that are not adjacent in memory.
     operand: Option<[&'a [u8]; 3]>,
     initial: Option<&'a [u8]>,
-}
-
-impl Opcode {
-    const ALL: [Opcode; 15] = [
-        Opcode::Get,
-        Opcode::Contains,
-        Opcode::Put,
-        Opcode::PutIfAbsent,
-        Opcode::PutIfPresent,
-        Opcode::Delete,
-        Opcode::UpdateScalarToScalar,
-        Opcode::UpdateScalarToVector,
-        Opcode::UpdateVectorToVector,
-        Opcode::Reduce,
-        Opcode::Filter,
-        Opcode::AddDecimal,
-        Opcode::Scan,
-        Opcode::StringRead,
-        Opcode::StringWrite,
-    ];
-
-    fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
-    }
-
-    /// Returns true if function and element bytes follow the first byte.
-    fn has_function(self) -> bool {
-        matches!(
-            self,
-            Opcode::UpdateScalarToScalar
-                | Opcode::UpdateScalarToVector
-                | Opcode::UpdateVectorToVector
-                | Opcode::Reduce
-                | Opcode::Filter
-        )
-    }
-
-    /// Returns true if the header contains an operand size.
-    fn has_operand(self) -> bool {
-        !matches!(self, Opcode::Get | Opcode::Contains | Opcode::Delete)
-    }
 }
 
 /// Returns the largest size of the operation in a frame, which it has without the copy flags.
@@ -401,9 +319,6 @@ pub(super) fn encode(
     parts.encode(request.key, registers, output, size_max)
 }
 
-/// Bytes of an operand that are compared as a number. Shorter operands are compared so as a whole.
-pub(super) const HEAD_SIZE: usize = size_of::<u64>();
-
 /// Returns true if the bytes begin with these pieces.
 #[inline]
 fn starts_with(mut bytes: &[u8], pieces: [&[u8]; 3]) -> bool {
@@ -426,20 +341,6 @@ fn head(pieces: [&[u8]; 3]) -> u64 {
             head.iter_mut().zip(pieces.into_iter().flatten()).for_each(|(to, from)| *to = *from);
             u64::from_le_bytes(head)
         }
-    }
-}
-
-/// Returns fewer than eight bytes as a number. Reads them at both ends, which overlap.
-#[inline]
-pub(super) fn head_of_short(bytes: &[u8]) -> u64 {
-    if let (Some(low), Some(high)) = (bytes.first_chunk(), bytes.last_chunk()) {
-        let shift = 8 * (bytes.len() - size_of::<u32>());
-        u64::from(u32::from_le_bytes(*low)) | u64::from(u32::from_le_bytes(*high)) << shift
-    } else if let (Some(low), Some(high)) = (bytes.first_chunk(), bytes.last_chunk()) {
-        let shift = 8 * (bytes.len() - size_of::<u16>());
-        u64::from(u16::from_le_bytes(*low)) | u64::from(u16::from_le_bytes(*high)) << shift
-    } else {
-        bytes.first().map_or(0, |byte| u64::from(*byte))
     }
 }
 

@@ -11,7 +11,8 @@
 
 use skep_core::operation::Request;
 
-use super::operation::{self, DecoderRegisters, EncoderRegisters, Fault, SavedRegisters};
+use super::encoder_registers::EncoderRegisters;
+use super::operation::{self, DecoderRegisters, Fault, SavedRegisters};
 use super::{
     Cursor, ProtocolError, REQUEST_FRAME_SIZE_MAX, SIZE_FIELD, WireError, complete_frame, frame_body, similar_put,
 };

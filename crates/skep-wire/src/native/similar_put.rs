@@ -12,7 +12,8 @@
 
 use skep_core::operation::{Operation, PutCondition, Request};
 
-use super::operation::{EncoderRegisters, HEAD_SIZE, Opcode, SAME_SIZES, SAME_VALUE, head_of_short};
+use super::encoder_registers::{EncoderRegisters, HEAD_SIZE, head_of_short};
+use super::opcode::{Opcode, SAME_SIZES, SAME_VALUE};
 
 /// Bytes that a short put takes at most.
 const SHORT_SIZE: usize = 1 + 3 * HEAD_SIZE;

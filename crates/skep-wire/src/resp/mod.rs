@@ -29,12 +29,14 @@
 //! pieces. One exception: if the request did not arrive in one piece, or the caller's vector has no capacity for its
 //! arguments, some lines are read a second time.
 
+mod argument;
 mod reply;
 mod request;
 mod whole;
 
+pub use argument::Argument;
 pub use reply::{ReplyWriter, Version, error_text};
-pub use request::{Argument, Arriving, Parsed, RequestError, RequestParser};
+pub use request::{Arriving, Parsed, RequestError, RequestParser};
 
 use skep_core::operation::VALUE_SIZE_MAX;
 

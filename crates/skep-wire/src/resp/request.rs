@@ -23,29 +23,11 @@ use std::ops::Range;
 
 use memchr::memchr;
 
+use super::argument::Argument;
 use super::whole::parse_whole;
 use super::{
     ARGUMENT_COUNT_MAX, BULK_SIZE_MAX, LINE_SIZE_MAX, LOCKED_ARGUMENT_COUNT_MAX, LOCKED_BULK_SIZE_MAX, REQUEST_SIZE_MAX,
 };
-
-/// The range of an argument, relative to the first byte of its request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Argument {
-    pub(super) start: u32,
-    pub(super) size: u32,
-}
-
-impl Argument {
-    /// Returns the range of the argument in the bytes of its request.
-    pub fn range(self) -> Range<usize> {
-        self.start as usize..(self.start + self.size) as usize
-    }
-
-    pub(super) fn new(start: usize, size: usize) -> Self {
-        let narrow = |n: usize| u32::try_from(n).expect("a request has at most REQUEST_SIZE_MAX bytes");
-        Argument { start: narrow(start), size: narrow(size) }
-    }
-}
 
 /// The reason why bytes are not a request. No later byte can be decoded either. The server replies with `ERR` and the
 /// error message, and closes the connection.

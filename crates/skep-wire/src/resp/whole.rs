@@ -1,6 +1,6 @@
 //! The usual RESP request: an array of a few short arguments that has arrived as a whole.
 
-use super::request::Argument;
+use super::argument::Argument;
 use super::{ARGUMENT_COUNT_MAX, BULK_SIZE_MAX, REQUEST_SIZE_MAX};
 
 /// Parses an array that has arrived as a whole, if the lines of its numbers have at most [`DIGITS_MAX`] digits and its
@@ -64,7 +64,7 @@ fn short_number(input: &[u8], position: usize, kind: u8) -> Option<(usize, usize
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::Argument;
+    use super::super::argument::Argument;
     use super::parse_whole;
 
     #[test]

@@ -13,22 +13,12 @@ use crate::{Finding, Tree, finding};
 /// Folders with circles, and the number of modules in them.
 const CIRCLES: &[(&str, usize)] = &[
     ("benches/src/servers", 6),
-    ("crates/skep-core/src", 2),
-    ("crates/skep-core/src/operation", 3),
     ("crates/skep-log/src", 5),
     ("crates/skep-server/src", 30),
     ("crates/skep-server/src/durability", 5),
     ("crates/skep-server/src/resp_command", 4),
     ("crates/skep-server/src/shard", 2),
     ("crates/skep-server/src/transaction", 4),
-    ("crates/skep-store/src/hash", 3),
-    ("crates/skep-store/src/memory", 2),
-    ("crates/skep-store/src/ordered/node", 2),
-    ("crates/skep-store/src/ordered/session", 2),
-    ("crates/skep-store/src/processor", 2),
-    ("crates/skep-wire/src/memcached", 3),
-    ("crates/skep-wire/src/native", 2),
-    ("crates/skep-wire/src/resp", 2),
     ("crates/skep/src/paper/herd", 2),
 ];
 

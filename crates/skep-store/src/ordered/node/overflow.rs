@@ -18,7 +18,6 @@ use std::ops::Range;
 use super::super::memory::number::{FRAME_SIZE_MAX, Lid, UNIT_512_SIZE};
 use super::super::version::epoch::Guard;
 use super::frame::Frames;
-use super::value::{Content, Value};
 
 /// Bytes of the largest value in a node.
 pub(crate) const VALUE_IN_NODE_SIZE_MAX: usize = 469;
@@ -59,24 +58,6 @@ pub(crate) fn with_parts<'g>(
         left -= part;
         next = Lid::from_bytes(*bytes.first_chunk().expect("a frame begins with a link"));
     }
-}
-
-/// Returns the bytes of a value. An overflow value is copied to `scratch`.
-#[inline(always)]
-pub(crate) fn in_full<'v>(frames: &Frames, value: Value<'v>, scratch: &'v mut Vec<u8>, guard: &Guard<'_>) -> &'v [u8] {
-    match value.content() {
-        Content::Inside(bytes) => bytes,
-        Content::Overflow(reference) => {
-            put_together(frames, reference, scratch, guard);
-            scratch
-        }
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn put_together(frames: &Frames, reference: &[u8], scratch: &mut Vec<u8>, guard: &Guard<'_>) {
-    copy_range(frames, reference, 0..value_size(reference), scratch, guard);
 }
 
 /// Sets `out` to a range of the bytes of a value.

@@ -11,6 +11,8 @@
 //! eight bytes, since the others have nine or more. So keys without an expiry take no bytes for it, and cost readers only
 //! the test of the mark.
 
+use super::super::version::epoch::Guard;
+use super::frame::Frames;
 use super::overflow::{self, REFERENCE_SIZE, VALUE_IN_NODE_SIZE_MAX};
 use skep_core::operation::Expiry;
 
@@ -50,6 +52,21 @@ impl<'n> Value<'n> {
     #[inline(always)]
     pub(crate) fn content(self) -> Content<'n> {
         if self.is_marked { self.marked_content() } else { Content::Inside(self.bytes) }
+    }
+
+    /// Returns the bytes of the value. An overflow value is copied to `scratch`.
+    #[inline(always)]
+    pub(crate) fn in_full<'v>(self, frames: &Frames, scratch: &'v mut Vec<u8>, guard: &Guard<'_>) -> &'v [u8]
+    where
+        'n: 'v,
+    {
+        match self.content() {
+            Content::Inside(bytes) => bytes,
+            Content::Overflow(reference) => {
+                put_together(frames, reference, scratch, guard);
+                scratch
+            }
+        }
     }
 
     /// Returns the time at which the key expires, if it does.
@@ -114,6 +131,12 @@ pub(crate) fn write_expiring(to: &mut Vec<u8>, expiry: Expiry, content: Content<
     to.push(tag);
     to.extend_from_slice(&expiry.milliseconds().to_le_bytes());
     to.extend_from_slice(bytes);
+}
+
+#[cold]
+#[inline(never)]
+fn put_together(frames: &Frames, reference: &[u8], scratch: &mut Vec<u8>, guard: &Guard<'_>) {
+    overflow::copy_range(frames, reference, 0..overflow::value_size(reference), scratch, guard);
 }
 
 #[cfg(test)]

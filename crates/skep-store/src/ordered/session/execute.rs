@@ -25,14 +25,11 @@ use super::super::version::reclaim::Reclaimer;
 use super::super::write::attempt::Writer;
 use super::super::write::change::{Change, found_of};
 use super::deferred::Deferred;
-use super::scans::{SCANS_AT_ONCE, short_scan};
+use super::scans::{PAIR_WORK, SCANS_AT_ONCE, short_scan};
 use super::{Outcome, Session};
 use crate::apply::{self, Arena, apply, old_value_size_max};
 use crate::processor::{Grant, Replies};
 use skep_core::operation::{Operation, OperationError, PAGE_SIZE_GOAL, PageWriter, Reply, Request, Scan, ScanLease};
-
-/// Bytes that each pair of a scan adds to the work of a batch, besides its reply: a line.
-pub(super) const PAIR_WORK: usize = crate::memory::LINE_SIZE;
 
 /// The progress of a group of requests.
 enum Progress {

@@ -95,7 +95,7 @@ impl<'s> Session<'s> {
         let snapshot = store.snapshot();
         for group in keys.chunks(GROUP_SIZE) {
             store.get_group(group, snapshot, &guard, |value| {
-                f(value.map(|value| overflow::in_full(&store.frames, value, scratch, &guard)));
+                f(value.map(|value| value.in_full(&store.frames, scratch, &guard)));
             });
         }
     }
@@ -171,7 +171,7 @@ impl<'s> Session<'s> {
         let guard = participant.enter();
         let snapshot = store.snapshot();
         store.scan(range, snapshot, &guard, |key, seen| match seen {
-            Seen::Pair(value) => f(key, overflow::in_full(&store.frames, value, scratch, &guard)),
+            Seen::Pair(value) => f(key, value.in_full(&store.frames, scratch, &guard)),
             Seen::Expired(_) => true,
         });
     }
@@ -186,7 +186,7 @@ impl<'s> Session<'s> {
         for (group, ranges) in ranges.chunks(GROUP_SIZE).enumerate() {
             store.scan_group(ranges, snapshot, &guard, |index, key, seen| {
                 let Seen::Pair(value) = seen else { return true };
-                f(group * GROUP_SIZE + index, key, overflow::in_full(&store.frames, value, scratch, &guard))
+                f(group * GROUP_SIZE + index, key, value.in_full(&store.frames, scratch, &guard))
             });
         }
     }
@@ -197,7 +197,7 @@ impl<'s> Session<'s> {
         let guard = participant.enter();
         let snapshot = store.snapshot();
         store.scan_reverse(range, snapshot, &guard, |key, seen| match seen {
-            Seen::Pair(value) => f(key, overflow::in_full(&store.frames, value, scratch, &guard)),
+            Seen::Pair(value) => f(key, value.in_full(&store.frames, scratch, &guard)),
             Seen::Expired(_) => true,
         });
     }

@@ -18,12 +18,14 @@ use super::super::leaf::cursor::Seen;
 use super::super::read::page::{PageEnd, shown_size};
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
-use super::execute::PAIR_WORK;
 use crate::processor::Replies;
 use skep_core::operation::{Operation, PAGE_SIZE_GOAL, PageWriter, Range, Reply, Request, Scan, ScanLease};
 
 /// Scans of a group. Their pages may exceed the reply budget of a batch, which ends with the group: by half a mebibyte.
 pub(super) const SCANS_AT_ONCE: usize = 8;
+
+/// Bytes that each pair of a scan adds to the work of a batch, besides its reply: a line.
+pub(super) const PAIR_WORK: usize = crate::memory::LINE_SIZE;
 
 /// The largest limit of a short scan. A longer one prefetches more by itself.
 const SHORT_LIMIT: u32 = 256;

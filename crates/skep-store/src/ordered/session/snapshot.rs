@@ -18,7 +18,6 @@
 //! No step pins memory for the next one, so a snapshot of a large store takes no more memory than one step.
 
 use super::super::leaf::cursor::Seen;
-use super::super::node::overflow;
 use super::super::node::value::Value;
 use super::Session;
 use skep_core::operation::{Expiry, PAGE_SKIPPED_MAX, Range, ScanEnd, Start};
@@ -108,7 +107,7 @@ impl Session<'_> {
             match seen {
                 Seen::Pair(value) => {
                     (pairs, bytes) = (pairs + 1, bytes + size);
-                    f(key, overflow::in_full(&store.frames, value, scratch, &guard), Value::expiry(value));
+                    f(key, value.in_full(&store.frames, scratch, &guard), Value::expiry(value));
                 }
                 Seen::Expired(count) => skipped += count,
             }
