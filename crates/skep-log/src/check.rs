@@ -6,9 +6,9 @@
 use crate::block::Section;
 use crate::directory::Directory;
 use crate::disk::Disk;
-use crate::effects::EffectOrder;
+use crate::effect_order::EffectOrder;
 use crate::error::LogError;
-use crate::recovery::LogEnd;
+use crate::log_end::LogEnd;
 
 /// A snapshot that was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

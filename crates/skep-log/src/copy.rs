@@ -50,11 +50,12 @@ use crate::directory::{Directory, LOCK, LOST_AND_FOUND};
 use crate::disk::Disk;
 use crate::error::LogError;
 use crate::group::Group;
+use crate::log_end::LogEnd;
 use crate::manifest::{self, Manifest};
 use crate::pages::{PAGE_SIZE, Pages, padded_size};
-use crate::recovery::{LogEnd, Reading};
+use crate::recovery::Reading;
 use crate::segment::{self, SegmentHeader};
-use crate::snapshot_file;
+use crate::snapshot_name;
 
 /// A server can make a copy begin again this many times. The log is short after each snapshot.
 const TRIES: usize = 20;
@@ -183,7 +184,7 @@ fn open_snapshot<S: Disk>(source: &S, manifest: &Manifest) -> Result<Vec<(String
     let shards = (0..manifest.shards.len()).map(|shard| SnapshotPart::Shard(shard as u16));
     let ordered = (manifest.ordered.chunk_count > 0).then_some(SnapshotPart::Ordered);
     let open = |part| {
-        let name = snapshot_file::name(number, part);
+        let name = snapshot_name::name(number, part);
         match source.open(&name) {
             Ok(file) => Ok((name, file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -26,12 +26,12 @@ use crate::VERSION;
 use crate::disk::Disk;
 use crate::error::LogError;
 use crate::group_writer::{GROUP_SIZE, GroupWriter, Start};
+use crate::log_end::LogEnd;
 use crate::manifest::{self, Manifest, ManifestFault, ManifestShard, SnapshotFile};
 use crate::pages::{PAGE_SIZE, Pages};
-use crate::recovery::LogEnd;
 use crate::segment::{self, SegmentHeader, SegmentKind};
 use crate::segments::{SEGMENT_SIZE, SPARES_MAX, Segments};
-use crate::snapshot_file;
+use crate::snapshot_name;
 
 /// A directory that a file system has put there.
 pub(crate) const LOST_AND_FOUND: &str = "lost+found";
@@ -76,7 +76,7 @@ impl<D: Disk> Directory<D> {
 
     fn open_with(disk: Arc<D>, locks: bool) -> Result<Self, LogError> {
         let names = disk.list().map_err(LogError::io("list", "."))?;
-        let is_content = |name: &str| segment::number_of(name).is_some() || snapshot_file::number_of(name).is_some();
+        let is_content = |name: &str| segment::number_of(name).is_some() || snapshot_name::number_of(name).is_some();
         let has_content = names.iter().any(|name| is_content(name));
         if !names.iter().any(|name| manifest::NAMES.contains(&name.as_str())) {
             if let Some(name) = names.iter().find(|name| !is_content(name) && *name != LOCK && *name != LOST_AND_FOUND)
@@ -293,7 +293,7 @@ impl<D: Disk> Directory<D> {
     pub fn remove_old_snapshots(&self) -> Result<(), LogError> {
         let kept = self.manifest.as_ref().and_then(|manifest| manifest.snapshot);
         for name in self.disk.list().map_err(LogError::io("list", "."))? {
-            if let Some(number) = snapshot_file::number_of(&name)
+            if let Some(number) = snapshot_name::number_of(&name)
                 && Some(number) != kept
                 && Some(number) != self.doubtful
             {

@@ -10,13 +10,13 @@
 //! | module | content |
 //! |---|---|
 //! | `block`, `additions` | operations that one thread executed, in their order; integer additions that are folded |
-//! | `effects` | effects of the ordered space, which are replayed in the order of their versions |
+//! | `effects`, `effect_order` | effects of the ordered space; how they are replayed in the order of their versions |
 //! | `group`, `group_writer` | blocks that are written together; which of them are durable |
 //! | `segment`, `segments` | files of the log: their header; how they are prepared and used again |
-//! | `chunk`, `snapshot_file` | pairs that a walk found; their file |
+//! | `chunk`, `snapshot_file`, `snapshot_name` | pairs that a walk found; their file and its name |
 //! | `boundary` | which operations of the log are applied to a snapshot |
 //! | `manifest`, `directory` | what a data directory consists of; how it is accepted and continued |
-//! | `recovery` | how the log is read, and whether its end is torn or damaged |
+//! | `recovery`, `log_end` | how the log is read, and whether its end is torn or damaged |
 //! | `check`, `copy` | how a directory is read without a store; how it is copied, also while a server uses it |
 //! | `disk`, `files`, `simulated` | the calls of a disk; a directory; a disk that forgets, tears and lies |
 //!
@@ -59,6 +59,7 @@ mod chunk;
 mod copy;
 mod directory;
 mod disk;
+mod effect_order;
 mod effects;
 mod error;
 mod files;
@@ -66,6 +67,7 @@ mod files;
 mod fuzzing;
 mod group;
 mod group_writer;
+mod log_end;
 mod manifest;
 mod pages;
 mod recovery;
@@ -74,6 +76,7 @@ mod segments;
 #[cfg(any(test, feature = "simulated"))]
 mod simulated;
 mod snapshot_file;
+mod snapshot_name;
 #[cfg(test)]
 mod tests;
 
@@ -84,16 +87,17 @@ pub use chunk::{Chunk, ChunkWriter, SnapshotPart, Step, last_position};
 pub use copy::{Copied, CopyError, copy};
 pub use directory::{Directory, LogSettings};
 pub use disk::Disk;
-pub use effects::{EffectOrder, Effects};
+pub use effect_order::EffectOrder;
+pub use effects::Effects;
 pub use error::{Damage, LogError};
 pub use files::{Files, OpenFile};
 #[cfg(feature = "simulated")]
 pub use fuzzing::{set_chunk_checksum, set_group_checksums, set_manifest_checksum};
 pub use group::Group;
 pub use group_writer::{GROUP_SIZE, GroupWriter, UsedSegment, WRITES_IN_FLIGHT, Write, WriteFailure};
+pub use log_end::LogEnd;
 pub use manifest::{Manifest, ManifestFault, ManifestShard, SHARDS_MAX, SnapshotFile};
 pub use pages::{PAGE_SIZE, Page, Pages, padded_size};
-pub use recovery::LogEnd;
 pub use segment::{SegmentHeader, SegmentKind, name as segment_name};
 pub use segments::{SEGMENT_SIZE, SEGMENT_SIZE_MIN, Segments};
 #[cfg(any(test, feature = "simulated"))]

@@ -33,6 +33,7 @@ use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::group::{self, Group};
 use crate::group_writer::UsedSegment;
+use crate::log_end::LogEnd;
 use crate::manifest::Manifest;
 use crate::pages::{PAGE_SIZE, Pages};
 use crate::segment::{self, SegmentHeader, SegmentKind};
@@ -40,61 +41,6 @@ use skep_wire::native::WireError;
 
 /// Bytes that are read at a time.
 const WINDOW: u64 = 1 << 20;
-
-/// Where the log ends. It is given to [`Directory::begin`].
-#[derive(Clone, Debug)]
-pub struct LogEnd {
-    /// Groups that were read.
-    pub groups: u64,
-    /// Blocks that were handed over.
-    pub blocks: u64,
-    /// Segment and offset at which a torn group was cut off, if there was one. Nothing acknowledged was in it.
-    pub cut: Option<(u64, u64)>,
-    /// The loss that was accepted.
-    pub loss: Option<Damage>,
-    /// What is missing, and was accepted too.
-    pub missing: Option<String>,
-    /// Segment and offset after the last group that was read; zeros without a segment.
-    pub position: (u64, u64),
-    pub(crate) next_block: u64,
-    pub(crate) floor: u64,
-    pub(crate) next_group: u64,
-    pub(crate) before: u32,
-    pub(crate) used: Vec<UsedSegment>,
-    pub(crate) segment_bytes: u64,
-    /// Segments that can be used again.
-    pub(crate) unused: Vec<u64>,
-    /// Segments whose groups were cut off. They are removed, because their groups have numbers that are used again.
-    pub(crate) dead: Vec<u64>,
-    pub(crate) last_number: u64,
-}
-
-impl LogEnd {
-    /// Returns the number of the next block.
-    pub fn next_block(&self) -> u64 {
-        self.next_block
-    }
-
-    /// Lets the next run begin with a greater floor: its store has used the versions below it.
-    pub fn raise_floor(&mut self, floor: u64) {
-        self.floor = self.floor.max(floor);
-    }
-
-    /// Returns the number of segments that were read.
-    pub fn segment_count(&self) -> usize {
-        self.used.len()
-    }
-
-    /// Returns the bytes of the segments that were read, with those after the end of the log.
-    pub fn segment_bytes(&self) -> u64 {
-        self.segment_bytes
-    }
-
-    /// Returns the greatest floor: effects from this version on were dropped, and their versions are used again.
-    pub fn floor(&self) -> u64 {
-        self.floor
-    }
-}
 
 /// A file of the log.
 struct Found<F> {

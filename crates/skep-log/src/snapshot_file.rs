@@ -23,25 +23,7 @@ use crate::disk::Disk;
 use crate::error::LogError;
 use crate::manifest::SnapshotFile;
 use crate::pages::{PAGE_SIZE, Pages, padded_size};
-
-/// Returns the name of a file.
-pub(crate) fn name(snapshot: u64, part: SnapshotPart) -> String {
-    match part {
-        SnapshotPart::Shard(shard) => format!("snapshot-{snapshot:016x}-{shard:04x}"),
-        SnapshotPart::Ordered => format!("snapshot-{snapshot:016x}-ordered"),
-    }
-}
-
-/// Returns the number of the snapshot that has the file with this name.
-pub(crate) fn number_of(name: &str) -> Option<u64> {
-    let (snapshot, part) = name.strip_prefix("snapshot-")?.split_once('-')?;
-    let part = match part {
-        "ordered" => SnapshotPart::Ordered,
-        shard => SnapshotPart::Shard(u16::from_str_radix(shard, 16).ok()?),
-    };
-    let snapshot = u64::from_str_radix(snapshot, 16).ok()?;
-    (self::name(snapshot, part) == name).then_some(snapshot)
-}
+use crate::snapshot_name;
 
 /// Writes the chunks of a part of the store into a file.
 pub struct SnapshotWriter<D: Disk> {
@@ -57,7 +39,7 @@ impl<D: Disk> SnapshotWriter<D> {
     /// the generation of the next manifest. If a snapshot was given up, remove its files first
     /// ([`Directory::remove_old_snapshots`]).
     pub fn create(disk: Arc<D>, snapshot: u64, part: SnapshotPart) -> io::Result<Self> {
-        let name = name(snapshot, part);
+        let name = snapshot_name::name(snapshot, part);
         let file = disk.create(&name)?;
         Ok(SnapshotWriter { disk, file, offset: 0, file_state: SnapshotFile::default() })
     }
@@ -132,7 +114,7 @@ impl<D: Disk> Directory<D> {
         apply: impl FnMut(&Chunk<'_>) -> bool,
     ) -> Result<(), LogError> {
         let Some(snapshot) = self.manifest.as_ref().and_then(|manifest| manifest.snapshot) else { return Ok(()) };
-        let name = name(snapshot, part);
+        let name = snapshot_name::name(snapshot, part);
         let names = self.disk.list().map_err(LogError::io("list", "."))?;
         if !names.contains(&name) {
             return Err(LogError::Incomplete { what: format!("{name} is missing") });
