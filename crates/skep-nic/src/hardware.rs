@@ -90,7 +90,8 @@ pub struct Pcie {
     pub dma_engine: DmaEngine,
 }
 
-/// The path between the pipeline and a link. It is half duplex: read data and written data take turns.
+/// The engine between the pipeline and a link, with a path in each direction. Requests of reads and written data share
+/// the path to the link. Read data has the other path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DmaEngine {
@@ -100,10 +101,10 @@ pub struct DmaEngine {
     pub word_bytes: u32,
     /// Cycles for a written TLP, in addition to those of its payload.
     pub write_header_cycles: u32,
+    /// Cycles for the request of a read, on the path that it shares with written TLPs.
+    pub read_request_cycles: u32,
     /// Cycles for a TLP with read data, in addition to those of its payload.
     pub read_header_cycles: u32,
-    /// Cycles lost between a read and a write.
-    pub turnaround_cycles: u32,
     /// Number of queues to which reads are assigned in turns. In each queue, replies are delivered in the order of the
     /// requests.
     pub ordered_queues: u32,
@@ -309,8 +310,8 @@ impl Hardware {
             ("pcie.tlp_overhead_bytes", pcie.tlp_overhead_bytes),
             ("pcie.link_packet_bytes", pcie.link_packet_bytes),
             ("pcie.dma_engine.write_header_cycles", engine.write_header_cycles),
+            ("pcie.dma_engine.read_request_cycles", engine.read_request_cycles),
             ("pcie.dma_engine.read_header_cycles", engine.read_header_cycles),
-            ("pcie.dma_engine.turnaround_cycles", engine.turnaround_cycles),
             ("network.header_bytes", network.header_bytes),
             ("network.operation_header_bytes", network.operation_header_bytes),
             ("network.packet_max_bytes", network.packet_max_bytes),
@@ -384,9 +385,9 @@ impl Hardware {
     pub(crate) fn idle_read_of_the_engine(&self) -> Time {
         let pcie = &self.pcie;
         let bytes = 2 * (pcie.tlp_overhead_bytes + pcie.link_packet_bytes) + 64;
-        let cycles = pcie.dma_engine.read_header_cycles + 64_u32.div_ceil(pcie.dma_engine.word_bytes.max(1));
-        Time::of_bytes(bytes.into(), pcie.bandwidth_gb_per_s)
-            + Time::cycle(pcie.dma_engine.clock_mhz) * u64::from(cycles)
+        let engine = &pcie.dma_engine;
+        let cycles = engine.read_request_cycles + engine.read_header_cycles + 64_u32.div_ceil(engine.word_bytes.max(1));
+        Time::of_bytes(bytes.into(), pcie.bandwidth_gb_per_s) + Time::cycle(engine.clock_mhz) * u64::from(cycles)
     }
 }
 

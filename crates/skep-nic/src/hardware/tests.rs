@@ -59,7 +59,7 @@ fn an_impossible_value_is_refused_with_its_field_and_the_reason() {
         ("[100, 1368]", "[100, nan]", "pcie.read_uncached_ns", "is not below"),
         ("header_bytes = 88", "header_bytes = 4294967295", "network.header_bytes", "65536"),
         ("operation_header_bytes = 3", "operation_header_bytes = 1500", "network.packet_max_bytes", "no room"),
-        ("turnaround_cycles = 1", "turnaround_cycles = 70000", "pcie.dma_engine.turnaround_cycles", "65536"),
+        ("read_request_cycles = 4", "read_request_cycles = 70000", "pcie.dma_engine.read_request_cycles", "65536"),
         ("payload_max_bytes = 256", "payload_max_bytes = 100", "pcie.payload_max_bytes", "100"),
         ("word_bytes = 32", "word_bytes = 0", "pcie.dma_engine.word_bytes", "power of two"),
         ("word_bytes = 32", "word_bytes = 512", "pcie.dma_engine.word_bytes", "up to 256"),

@@ -57,8 +57,11 @@ fn measure(context: &mut Context<'_>) -> Findings {
              credits, latencies and packet sizes are the paper's. Two parameters were fitted to this figure: the DMA \
              engine's cycles for a TLP, and the number of queues ({}) in which it restores the order of replies. The \
              dashed curves have one queue, and one queue for each tag. The bound of writes is the engine. The bound \
-             of reads up to 64 B is the tags, and of larger reads the link.",
-            hardware.name, hardware.pcie.dma_engine.ordered_queues
+             of reads up to 64 B is the tags, near to the engine's {:.1} million requests. The bound of larger reads \
+             is the link.",
+            hardware.name,
+            hardware.pcie.dma_engine.ordered_queues,
+            hardware.pcie.dma_engine.clock_mhz / f64::from(hardware.pcie.dma_engine.read_request_cycles),
         ),
         explanation: String::new(),
     }

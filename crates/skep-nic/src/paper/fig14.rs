@@ -72,8 +72,8 @@ fn measure(context: &mut Context<'_>) -> Findings {
          {PLACEMENTS} placements of the popular lines. Under the long tail the direct-mapped cache hits {:.0} % of \
          the cacheable reads, and serves {:.0} % of all (paper: about 30 %). The paper's formula, h = ln(kn) / \
          ln(ln), gives {:.0} % and {:.0} %, because it describes a cache that always holds the most popular lines. \
-         The turnaround of the DMA engine was fitted to the baseline at 50 % GET. The paper's baseline equals the \
-         mean of the two rates of Figure 3a.",
+         The time that the request of a read takes the DMA engine was fitted to the baseline at 50 % GET. The \
+         paper's baseline equals the mean of the two rates of Figure 3a.",
         100.0 * tail.hit_rate,
         100.0 * tail.near_share,
         100.0 * formula,
