@@ -212,6 +212,7 @@ impl Connection {
             return;
         };
         self.count_moved(moved.size, now);
+        self.record_growth(shard_budget);
         if moved.size == 0 && moved.full && self.life == Life::Open {
             let _ = self.ask_for_input(metrics, shard_budget);
         }

@@ -124,6 +124,14 @@ impl Connection {
         shard_budget.record(&mut self.holding.loan, held, requests, outputs);
     }
 
+    /// Records memory beyond the share, after a step for which it was secured: the next step of another connection may
+    /// return what is not recorded.
+    pub(super) fn record_growth(&mut self, shard_budget: &mut ShardBudget) {
+        if self.memory() > SHARE {
+            self.record_memory(shard_budget);
+        }
+    }
+
     /// Records that no memory is held: the connection ends, or is handed over to another shard.
     pub(crate) fn leave(&mut self, shard_budget: &mut ShardBudget) {
         shard_budget.leave(&mut self.holding.loan, self.number);
@@ -387,9 +395,10 @@ impl Connection {
         }
     }
 
-    /// Counts bytes of its requests among those of a visit.
+    /// Counts bytes of its requests among those of a visit, which it does not hold.
     pub(crate) fn set_away(&mut self, bytes: usize, shard_budget: &mut ShardBudget) {
-        shard_budget.set_away(&mut self.holding.loan, bytes);
+        let held = (self.memory(), self.request_memory());
+        shard_budget.set_away(&mut self.holding.loan, bytes, held);
     }
 
     /// Returns true if it waits for its client: to take replies, or to send the rest of a request.

@@ -60,9 +60,13 @@ impl Connection {
                 let rest = self.input.bytes().len() - size;
                 intake.undecoded = if exhausted { 0 } else { rest / intake.operation_size };
                 self.queue.begin(queue_size);
+                self.record_growth(shard_budget);
                 self.finish_parsed();
             }
-            Ok(Decoded::Part(size)) => self.intake.work += size,
+            Ok(Decoded::Part(size)) => {
+                self.intake.work += size;
+                self.record_growth(shard_budget);
+            }
             Ok(Decoded::NeedsMemory(size)) => {
                 // And for the command itself.
                 self.holding.needed = size + SHARE_FOR_REPLIES + SHARE_FOR_INPUT;

@@ -27,7 +27,7 @@ pub(crate) struct ShardBudget {
     outputs_published: usize,
     /// Bytes of the pool that growing connections of this shard hold, and those that it has taken from the pool.
     pooled: isize,
-    pool_taken: isize,
+    pub(super) pool_taken: isize,
     /// The free bytes at the last [`ShardBudget::take_change`].
     seen: isize,
     /// Memory was released since [`ShardBudget::take_released`].
@@ -169,7 +169,11 @@ impl ShardBudget {
     /// may hold in addition, at most `bytes`.
     fn secure_pool(&mut self, bytes: usize, least: usize) -> usize {
         let spare = (self.pool_taken - self.pooled).max(0).cast_unsigned();
-        let taken = self.memory_budget.take_pool(bytes.saturating_sub(spare), least.saturating_sub(spare));
+        if spare >= bytes {
+            return bytes;
+        }
+        let wanted = (bytes - spare).next_multiple_of(self.memory_budget.piece);
+        let taken = self.memory_budget.take_pool(wanted, least.saturating_sub(spare));
         self.pool_taken += taken.cast_signed();
         bytes.min(spare + taken)
     }
@@ -242,13 +246,19 @@ impl ShardBudget {
 
     /// Returns true if a connection may keep `bytes` of empty buffers.
     pub(crate) fn may_keep(&self, loan: &Loan, bytes: usize) -> bool {
-        let others = self.memory_budget.pooled.load(Ordering::Relaxed) - loan.pooled().cast_signed();
+        let own = loan.pooled().cast_signed() + self.pool_taken - self.pooled;
+        let others = self.memory_budget.pooled.load(Ordering::Relaxed) - own;
         !self.memory_budget.has_waiting() && others + bytes.cast_signed() <= self.memory_budget.pool_max.cast_signed()
     }
 
-    /// Counts bytes of a request among those of a visit, instead of among what its connection was granted.
-    pub(crate) fn set_away(&mut self, loan: &mut Loan, bytes: usize) {
-        self.change(loan, |loan| loan.set_away(bytes));
+    /// Counts bytes of requests among those of a visit, or among those of their connection again, which holds `held` bytes
+    /// from now on, and of these `requests` for requests.
+    pub(crate) fn set_away(&mut self, loan: &mut Loan, bytes: usize, (held, requests): (usize, usize)) {
+        let outputs = loan.outputs();
+        self.change(loan, |loan| {
+            loan.set_away(bytes);
+            loan.record(held, requests, outputs);
+        });
     }
 
     /// Returns the bytes of replies that may be written now. They may be in the first half of the reserve while clients
@@ -357,18 +367,20 @@ impl ShardBudget {
         }
     }
 
-    /// Takes pieces for loans, or returns those that are not lent: all of them while requests wait.
+    /// Takes pieces for loans, or returns those that are not lent, of the pool too: all of them while requests wait.
     pub(crate) fn balance(&mut self) {
         if self.held.abs_diff(self.published) >= PIECE {
             self.memory_budget.publish(self.held.cast_signed() - self.published.cast_signed());
             self.published = self.held;
         }
-        if self.pooled != self.pool_taken {
-            self.memory_budget.pooled.fetch_add(self.pooled - self.pool_taken, Ordering::Relaxed);
-            self.pool_taken = self.pooled;
+        let kept = if self.memory_budget.has_waiting() { 0 } else { self.memory_budget.shard_kept };
+        let spare_pool = self.pool_taken - self.pooled;
+        if spare_pool < 0 || spare_pool > 2 * kept.cast_signed() {
+            let surplus = if spare_pool < 0 { spare_pool } else { spare_pool - kept.cast_signed() };
+            self.pool_taken -= surplus;
+            self.memory_budget.pooled.fetch_sub(surplus, Ordering::Relaxed);
         }
         let spare = self.spare();
-        let kept = if self.memory_budget.has_waiting() { 0 } else { self.memory_budget.shard_kept };
         if spare < 0 {
             self.taken += self.memory_budget.take(spare.unsigned_abs()).cast_signed();
         } else if spare.cast_unsigned() > 2 * kept {

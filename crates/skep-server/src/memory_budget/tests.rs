@@ -1,6 +1,7 @@
 //! The account of memory, driven without connections: random requests are all admitted, in order, within the budget.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -49,7 +50,8 @@ fn growing_connections_leave_one_connection_the_most_that_it_may_hold() {
             shard_budget.leave(loan, 1);
         }
         assert_eq!((shard_budget.borrowed(), shard_budget.used()), (0, 0));
-        assert_eq!(memory_budget.pooled.load(std::sync::atomic::Ordering::Relaxed), 0);
+        let kept = memory_budget.pooled.load(Ordering::Relaxed);
+        assert!(kept == shard_budget.pool_taken && kept <= 2 * memory_budget.shard_kept.cast_signed(), "{kept}");
     }
 }
 
@@ -285,13 +287,151 @@ fn bytes_of_a_visit_are_charged_once() {
     let charged = all(&shard_budget);
     // Its request leaves with the visit, and comes back.
     memory_budget.record_batch(0, 1 << 20);
-    shard_budget.set_away(&mut loan, 1 << 20);
-    hold(&mut shard_budget, &mut loan, 0);
+    shard_budget.set_away(&mut loan, 1 << 20, (0, 0));
     assert!(all(&shard_budget).abs_diff(charged) <= SHARE);
     memory_budget.record_batch(1 << 20, 0);
-    shard_budget.set_away(&mut loan, 0);
-    hold(&mut shard_budget, &mut loan, 1 << 20);
+    shard_budget.set_away(&mut loan, 0, (1 << 20, 1 << 20));
     assert_eq!(all(&shard_budget), charged);
     shard_budget.leave(&mut loan, 1);
     assert_eq!(all(&shard_budget), 0);
+}
+
+#[test]
+fn a_visit_keeps_its_part_of_the_pool() {
+    let memory_budget = Arc::new(MemoryBudget::new(BUDGET, 100, 2));
+    let mut shard_budget = ShardBudget::new(memory_budget.clone());
+    let mut loan = Loan::default();
+    // It grows without a grant.
+    let held = SHARE + shard_budget.room_to_grow(&loan, (0, 0), 1 << 20, SHARE);
+    hold(&mut shard_budget, &mut loan, held);
+    assert_eq!((loan.pooled(), loan.is_granted()), (1 << 20, false));
+    shard_budget.set_away(&mut loan, held, (0, 0));
+    assert_eq!((loan.pooled(), loan.charge()), (1 << 20, 0), "its batch is charged, and it will come back");
+    shard_budget.set_away(&mut loan, 0, (held, held));
+    assert_eq!((loan.pooled(), loan.charge()), (1 << 20, 1 << 20));
+    shard_budget.leave(&mut loan, 1);
+    assert_eq!(loan.pooled(), 0);
+}
+
+/// A step of a shard in [`no_order_of_steps_overdraws_the_account`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AccountStep {
+    /// Asks how many bytes its growing connection may hold in addition.
+    Secure,
+    /// Holds these bytes.
+    Use,
+    Grant,
+    /// Waits for bytes in the queue, and takes what is admitted.
+    Wait,
+    Permit,
+    Leave,
+}
+
+/// Two shards with a growing connection each, and an account that both change.
+struct TwoShards {
+    memory_budget: Arc<MemoryBudget>,
+    shards: [(ShardBudget, Loan, usize, bool); 2],
+    /// The bytes that may be held are looked up, and not taken: the account is broken.
+    is_broken: bool,
+}
+
+impl TwoShards {
+    const SIZE: usize = 600_000;
+
+    fn new(is_broken: bool) -> TwoShards {
+        let memory_budget = Arc::new(MemoryBudget::new(8 << 20, 512, 2));
+        let shards = [(); 2].map(|()| (ShardBudget::new(memory_budget.clone()), Loan::default(), 0, false));
+        TwoShards { memory_budget, shards, is_broken }
+    }
+
+    fn step(&mut self, shard: usize, step: AccountStep) {
+        let memory_budget = self.memory_budget.clone();
+        let (shard_budget, loan, secured, is_waiting) = &mut self.shards[shard];
+        let held = loan.held();
+        // They are certain until the next change.
+        let used = std::mem::take(secured);
+        match step {
+            AccountStep::Leave => {
+                if std::mem::take(is_waiting) {
+                    memory_budget.forget(shard as u64);
+                }
+                shard_budget.leave(loan, shard as u64);
+            }
+            _ if *is_waiting => {}
+            AccountStep::Secure if self.is_broken => {
+                let left = memory_budget.pool_max.cast_signed() - memory_budget.pooled.load(Ordering::Relaxed);
+                *secured = TwoShards::SIZE.min(left.max(0).cast_unsigned());
+            }
+            AccountStep::Secure => *secured = shard_budget.room_to_grow(loan, (held, held), TwoShards::SIZE, SHARE),
+            AccountStep::Use => hold(shard_budget, loan, held + used),
+            AccountStep::Grant => _ = shard_budget.grant(loan, TwoShards::SIZE, false),
+            AccountStep::Wait if loan.class() != Class::Whole => {
+                *is_waiting = true;
+                memory_budget
+                    .wait(Waiter { shard: shard as u16, ..waiter(&memory_budget, shard, 500_000, Class::Growing) });
+                shard_budget.balance();
+            }
+            AccountStep::Wait => {}
+            AccountStep::Permit => _ = shard_budget.permit_replies(loan, 900_000),
+        }
+        memory_budget.admit(|_| ());
+        for (shard, (shard_budget, loan, secured, is_waiting)) in self.shards.iter_mut().enumerate() {
+            for waiter in memory_budget.take_admitted(shard as u16) {
+                *secured = 0;
+                match std::mem::take(is_waiting) {
+                    true => shard_budget.accept(loan, &waiter),
+                    false => shard_budget.decline(&waiter),
+                }
+            }
+        }
+    }
+
+    /// Returns true if no more was lent than there is, of the pool and of the common part.
+    fn is_right(&self) -> bool {
+        let pooled = self.memory_budget.pooled.load(Ordering::Relaxed);
+        let held: usize = self.shards.iter().map(|(_, loan, ..)| loan.pooled()).sum();
+        (held.cast_signed()..=self.memory_budget.pool_max.cast_signed()).contains(&pooled)
+            && self.memory_budget.free() >= 0
+    }
+}
+
+/// Every order of a few steps of two shards, each of which is one change of the account.
+#[test]
+fn no_order_of_steps_overdraws_the_account() {
+    const LENGTH: u32 = 5;
+    let kinds = [
+        AccountStep::Secure,
+        AccountStep::Use,
+        AccountStep::Grant,
+        AccountStep::Wait,
+        AccountStep::Permit,
+        AccountStep::Leave,
+    ];
+    let steps: Vec<(usize, AccountStep)> = (0..2).flat_map(|shard| kinds.map(|kind| (shard, kind))).collect();
+    for is_broken in [false, true] {
+        let mut wrong = 0;
+        for order in 0..steps.len().pow(LENGTH) {
+            let mut two = TwoShards::new(is_broken);
+            let mut left = order;
+            let mut taken = Vec::with_capacity(LENGTH as usize);
+            for _ in 0..LENGTH {
+                let (shard, step) = steps[left % steps.len()];
+                left /= steps.len();
+                two.step(shard, step);
+                taken.push((shard, step));
+                if !two.is_right() {
+                    assert!(is_broken, "{taken:?}: {:?}", two.memory_budget);
+                    wrong += 1;
+                    break;
+                }
+            }
+            (0..2).for_each(|shard| two.step(shard, AccountStep::Leave));
+            // Shards may keep a few pieces.
+            let kept: isize = two.shards.iter().map(|(shard_budget, ..)| shard_budget.pool_taken).sum();
+            assert_eq!(two.memory_budget.pooled.load(Ordering::Relaxed), kept, "{taken:?}");
+            assert!(!two.memory_budget.has_waiting() && kept <= 4 * two.memory_budget.shard_kept.cast_signed());
+            assert!(two.shards.iter().all(|(shard_budget, ..)| shard_budget.borrowed() == 0), "{taken:?}");
+        }
+        assert_eq!(wrong > 0, is_broken, "the test finds an account that is broken");
+    }
 }

@@ -158,7 +158,6 @@ impl Shard {
         // Both accounts have the bytes for a moment, so that no other shard takes them.
         self.shard_budget.memory_budget().record_batch(0, forwarded.counted);
         connection.set_away(size, &mut self.shard_budget);
-        connection.record_memory(&mut self.shard_budget);
         connection.end_visit_permit(&mut self.shard_budget);
         self.window.submitted(forwarded.len());
         peer.send_requests(forwarded);
