@@ -43,7 +43,7 @@ use skep_wire::native::{
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::VERSION;
+use crate::{VERSION, is_readable};
 use crate::checksum::crc64;
 use crate::pages::Pages;
 
@@ -345,7 +345,7 @@ impl<'a> Chunk<'a> {
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let bytes = bytes.get(..stated_size(bytes)?)?;
         let (header, rest) = Header::ref_from_prefix(bytes).ok()?;
-        if header.version.get() != VERSION || header.crc.get() != crc64(&bytes[CRC_END..]) {
+        if !is_readable(header.version.get()) || header.crc.get() != crc64(&bytes[CRC_END..]) {
             return None;
         }
         let (from, rest) = rest.split_at_checked(header.from_size.get().into())?;

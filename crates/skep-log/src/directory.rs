@@ -25,7 +25,7 @@ use std::sync::Arc;
 use crate::VERSION;
 use crate::disk::Disk;
 use crate::error::LogError;
-use crate::group_writer::{GROUP_SIZE, GroupWriter, Start};
+use crate::group_writer::{GROUP_SIZE, GroupWriter, Start, UsedSegment};
 use crate::log_end::LogEnd;
 use crate::manifest::{self, Manifest, ManifestFault, ManifestShard, SnapshotFile};
 use crate::pages::{PAGE_SIZE, Pages};
@@ -127,15 +127,16 @@ impl<D: Disk> Directory<D> {
     ///
     /// `new` describes the store that is started. In a new directory it becomes the manifest. In another one the old
     /// manifest stays, because it describes the snapshot and the log that were read, until
-    /// [`write_manifest`](Self::write_manifest) states those of the new store.
+    /// [`write_manifest`](Self::write_manifest) states those of the new store. The last time is the later one of both.
     pub fn begin(
         &mut self,
-        end: LogEnd,
+        mut end: LogEnd,
         settings: LogSettings,
         new: Manifest,
-        mut uid: impl FnMut() -> u64,
+        uid: impl FnMut() -> u64,
     ) -> Result<(GroupWriter, Segments<D>), LogError> {
         self.make_durable(&end)?;
+        let last_time = new.last_time;
         if self.manifest.is_none() {
             let seed = |shard: ManifestShard| ManifestShard { file: SnapshotFile::default(), ..shard };
             let shards = new.shards.into_iter().map(seed).collect();
@@ -148,23 +149,55 @@ impl<D: Disk> Directory<D> {
         let (spares, surplus) = self.divide(&end, settings.segment_size)?;
         self.remove(&surplus)?;
         let mut segments = Segments::new(Arc::clone(&self.disk), settings.segment_size, end.last_number + 1, spares);
-        let prepared = segments.prepare(uid()).map_err(LogError::io("prepare", "a segment"))?;
-        let header = SegmentHeader { kind: SegmentKind::Recovered, first_group: end.next_group, ..prepared };
-        let name = segment::name(header.number);
-        segments.write_header(&segments.file(header.number), &header).map_err(LogError::io("write", name))?;
+        let header = self.begin_segment(&mut segments, &mut end, uid)?;
         let manifest = self.manifest.clone().expect("it was written");
         let (durable_group, durable_block, durable_floor) = (end.next_group - 1, end.next_block - 1, end.floor);
         // A gap that has no end yet ends here. The older manifest would leave out all later blocks, so it is replaced too.
         let gap = manifest.gap.map(|(after, before)| (after, before.min(end.next_block)));
         let copies = if manifest.gap == gap { 1 } else { 2 };
+        let last_time = last_time.max(manifest.last_time);
         let manifest =
-            Manifest { durable_group, durable_block, durable_floor, segment: header.number, gap, ..manifest };
+            Manifest { durable_group, durable_block, durable_floor, segment: header.number, gap, last_time, ..manifest };
         (0..copies).try_for_each(|_| self.write(manifest.clone()))?;
         self.remove(&end.dead)?;
         let LogEnd { used, before, next_block, floor, .. } = end;
         let group_size = settings.group_size;
         let start = Start { segment: header, used, before, next_block, floor, group_size, prepared: VecDeque::new() };
         Ok((GroupWriter::new(start), segments))
+    }
+
+    /// Begins the segment of a recovery. On a full disk, it takes the one that the last recovery has begun, if no group was
+    /// written since: so starts succeed again and again while there is no room.
+    fn begin_segment(
+        &self,
+        segments: &mut Segments<D>,
+        end: &mut LogEnd,
+        mut uid: impl FnMut() -> u64,
+    ) -> Result<SegmentHeader, LogError> {
+        let prepared = match segments.prepare(uid()) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                let unused = self.take_unused(segments, end)?;
+                unused.ok_or(error).map_err(LogError::io("prepare", "a segment"))?
+            }
+        };
+        // With another uid: what a crash has torn there stays invalid.
+        let uid = if prepared.first_group == 0 { prepared.uid } else { uid() };
+        let header = SegmentHeader { kind: SegmentKind::Recovered, first_group: end.next_group, uid, ..prepared };
+        let name = segment::name(header.number);
+        segments.write_header(&segments.file(header.number), &header).map_err(LogError::io("write", name))?;
+        Ok(header)
+    }
+
+    /// Takes the last segment, if a recovery has begun it and it has no groups.
+    fn take_unused(&self, segments: &mut Segments<D>, end: &mut LogEnd) -> Result<Option<SegmentHeader>, LogError> {
+        let is_last = |number: u64| end.dead.iter().all(|dead| *dead < number);
+        let is_unused = |last: &&UsedSegment| last.first_group == end.next_group && is_last(last.number);
+        let Some(last) = end.used.last().filter(is_unused) else { return Ok(None) };
+        let header = segments.reopen(last.number).map_err(LogError::io("open", segment::name(last.number)))?;
+        let Some(header) = header.filter(|header| header.kind == SegmentKind::Recovered) else { return Ok(None) };
+        end.used.pop();
+        Ok(Some(header))
     }
 
     /// Begins a fresh log after a write has failed, or when a server has recorded nothing for some time. No write is in

@@ -29,7 +29,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::VERSION;
+use crate::{VERSION, is_readable};
 use crate::block::{self, Block, BlockView};
 use crate::checksum::crc32;
 use crate::pages::{Pages, padded_size};
@@ -194,7 +194,7 @@ pub(crate) fn stated_size(bytes: &[u8]) -> Option<usize> {
     let size = header.size.get() as usize;
     let is_valid = header.magic == MAGIC
         && header.crc.get() == crc
-        && header.version.get() == VERSION
+        && is_readable(header.version.get())
         && header.zeros == [0; 4]
         && matches!(header.kind.get(), BLOCKS | END)
         && size >= HEADER_SIZE;

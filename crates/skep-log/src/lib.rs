@@ -104,5 +104,17 @@ pub use segments::{SEGMENT_SIZE, SEGMENT_SIZE_MIN, Segments};
 pub use simulated::{SimulatedDisk, SimulatedFile, WriteInFlight};
 pub use snapshot_file::SnapshotWriter;
 
-/// The version of all formats of this crate.
-pub const VERSION: u16 = 1;
+/// The version of all formats of this crate, which is written.
+///
+/// | version | what is new |
+/// |---|---|
+/// | 1 | |
+/// | 2 | The manifest states a last time. The last step of an ordered snapshot has the version at which the snapshot began, which may be lower than those of the steps before it. |
+///
+/// All earlier versions are read. A directory of a later version is refused by its manifest.
+pub const VERSION: u16 = 2;
+
+/// Returns true if this program reads files of this version.
+fn is_readable(version: u16) -> bool {
+    (1..=VERSION).contains(&version)
+}

@@ -9,9 +9,9 @@
 //! ... | first group | durable group | durable block | durable floor | segment | snapshot | shard count | 0 | ...
 //!       u64           u64             u64             u64             u64       u64        u32
 //!
-//!     128            144         152          160
-//! ... | ordered file | gap after | gap before | shard | shard | ... | zeros to 4096 |
-//!       16 B           u64         u64
+//!     128            144         152          160         168
+//! ... | ordered file | gap after | gap before | last time | shard | shard | ... | zeros to 4096 |
+//!       16 B           u64         u64          u64
 //!
 //! shard   0             8                    file   0        4   8
 //!         | secret seed | file |   24 B             | chunks | 0 | chunks crc |   16 B
@@ -30,6 +30,8 @@
 //!   of the chunks, and CRC-64/NVME of their checksums. Without chunks of the ordered space there is no such file.
 //! - *gap after*, *gap before*: blocks between these two are not applied; zeros without a gap. While a server keeps no
 //!   log, and takes snapshots only, the gap has no end yet: `gap before` is the greatest number.
+//! - *last time*: a time in milliseconds since 1970 that the server had reached. Keys that have expired at this time are
+//!   gone, also if the machine's clock is set back later. A manifest of version 1 does not have it: its shards begin at 160.
 //! - *secret seed*: that of the hash which places the keys of the shard. Positions in the snapshot depend on it.
 //!
 //! **Why a changed byte is found.** All bytes up to the size are covered by the checksum. If the newest manifest is not
@@ -41,7 +43,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::crc64;
 use crate::pages::Pages;
-use crate::{NUMBER_END, VERSION};
+use crate::{NUMBER_END, VERSION, is_readable};
 
 const MAGIC: [u8; 8] = *b"SKEPman\0";
 /// The names of the two files.
@@ -92,9 +94,12 @@ struct File {
 
 const HEADER_SIZE: usize = size_of::<Header>();
 const CRC_END: usize = 16;
+const TIME_SIZE: usize = size_of::<U64>();
 const _: () = assert!(HEADER_SIZE == 160 && size_of::<Shard>() == 24);
 /// Most bytes of a manifest.
-pub(crate) const SIZE_MAX: usize = HEADER_SIZE + SHARDS_MAX * size_of::<Shard>();
+pub(crate) const SIZE_MAX: usize = HEADER_SIZE + TIME_SIZE + SHARDS_MAX * size_of::<Shard>();
+/// The version whose manifests have no last time.
+const WITHOUT_TIME: u16 = 1;
 
 /// What a data directory consists of. [`Directory`](crate::Directory) sets the generation, what is durable, and
 /// the segment.
@@ -126,6 +131,8 @@ pub struct Manifest {
     pub ordered: SnapshotFile,
     /// Blocks between these two are not applied: shards have recorded only a part of what took place then.
     pub gap: Option<(u64, u64)>,
+    /// A time in milliseconds since 1970 that the server had reached: keys that have expired then are gone.
+    pub last_time: u64,
     /// The shards, at least one and at most [`SHARDS_MAX`].
     pub shards: Vec<ManifestShard>,
 }
@@ -180,7 +187,7 @@ impl Manifest {
     /// # Panics
     /// If it has no shards, or more than [`SHARDS_MAX`].
     pub fn encode(&self, pages: &mut Pages) {
-        let size = HEADER_SIZE + self.shards.len() * size_of::<Shard>();
+        let size = HEADER_SIZE + TIME_SIZE + self.shards.len() * size_of::<Shard>();
         assert!((1..=SHARDS_MAX).contains(&self.shards.len()), "a store has 1 to 4096 shards");
         let header = Header {
             magic: MAGIC,
@@ -206,6 +213,7 @@ impl Manifest {
             gap_before: self.gap.map_or(0, |(_, before)| before).into(),
         };
         pages.extend(header.as_bytes());
+        pages.extend(&self.last_time.to_le_bytes());
         for shard in &self.shards {
             let shard = Shard { secret_seed: shard.secret_seed.into(), file: shard.file.into() };
             pages.extend(shard.as_bytes());
@@ -224,9 +232,15 @@ impl Manifest {
         if header.version.get() > VERSION {
             return Err(ManifestFault::Newer(header.version.get()));
         }
-        let shards = <[Shard]>::ref_from_bytes(&bytes[HEADER_SIZE..]).map_err(|_| ManifestFault::Invalid)?;
+        let rest = &bytes[HEADER_SIZE..];
+        let (last_time, rest) = match header.version.get() {
+            WITHOUT_TIME => (U64::ZERO, rest),
+            _ => U64::read_from_prefix(rest).map_err(|_| ManifestFault::Invalid)?,
+        };
+        let shards = <[Shard]>::ref_from_bytes(rest).map_err(|_| ManifestFault::Invalid)?;
         let shard_count = header.shard_count.get() as usize;
-        if header.version.get() != VERSION || shard_count != shards.len() || !(1..=SHARDS_MAX).contains(&shard_count) {
+        let is_count_valid = shard_count == shards.len() && (1..=SHARDS_MAX).contains(&shard_count);
+        if !is_readable(header.version.get()) || !is_count_valid {
             return Err(ManifestFault::Invalid);
         }
         let numbers = [
@@ -256,6 +270,7 @@ impl Manifest {
             snapshot: Some(header.snapshot.get()).filter(|&number| number != 0),
             ordered: (&header.ordered).into(),
             gap: Some((header.gap_after.get(), header.gap_before.get())).filter(|&(_, before)| before != 0),
+            last_time: last_time.get(),
             shards: shards.iter().map(shard).collect(),
         })
     }
@@ -270,7 +285,7 @@ pub(crate) fn set_checksum(bytes: &mut [u8]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn example() -> Manifest {
@@ -289,6 +304,7 @@ mod tests {
             durable_block: 33,
             durable_floor: 44,
             gap: Some((20, 30)),
+            last_time: 1 << 41,
             segment: 2,
             snapshot: Some(3),
             ordered: SnapshotFile { chunk_count: 6, chunks_crc: 7 },
@@ -331,6 +347,25 @@ mod tests {
             assert_eq!(Manifest::decode(&changed), Err(ManifestFault::Invalid), "byte {offset}");
             assert_eq!(Manifest::decode(&bytes[..offset]), Err(ManifestFault::Invalid));
         }
+    }
+
+    /// Turns a manifest into one of version 1.
+    pub(crate) fn to_version_1(bytes: &mut Vec<u8>) {
+        bytes.drain(HEADER_SIZE..HEADER_SIZE + TIME_SIZE);
+        bytes.extend([0; TIME_SIZE]);
+        let (header, _) = Header::mut_from_prefix(bytes).unwrap();
+        header.version = WITHOUT_TIME.into();
+        header.size -= TIME_SIZE as u32;
+        set_checksum(bytes);
+    }
+
+    #[test]
+    fn a_manifest_of_version_1_is_read_without_a_time() {
+        let mut pages = Pages::default();
+        example().encode(&mut pages);
+        let mut bytes = pages.bytes().to_vec();
+        to_version_1(&mut bytes);
+        assert_eq!(Manifest::decode(&bytes), Ok(Manifest { last_time: 0, ..example() }));
     }
 
     #[test]

@@ -31,7 +31,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::crc32;
 use crate::pages::Pages;
-use crate::{NUMBER_END, VERSION};
+use crate::{NUMBER_END, VERSION, is_readable};
 
 const MAGIC: [u8; 8] = *b"SKEPlog\0";
 
@@ -104,7 +104,7 @@ impl SegmentHeader {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (header, _) = Header::ref_from_prefix(bytes).ok()?;
         let is_valid = header.magic == MAGIC
-            && header.version.get() == VERSION
+            && is_readable(header.version.get())
             && header.number.get().max(header.first_group.get()) < NUMBER_END
             && header.crc.get() == crc32(&bytes[CRC_END..HEADER_SIZE]);
         let kind = SegmentKind::ALL.into_iter().find(|kind| *kind as u16 == header.kind.get())?;

@@ -75,6 +75,20 @@ impl<D: Disk> Segments<D> {
         }
     }
 
+    /// Opens a segment of the log again, if it has the size of the others. Returns its header.
+    pub(crate) fn reopen(&mut self, number: u64) -> io::Result<Option<SegmentHeader>> {
+        let file = self.disk.open(&segment::name(number))?;
+        let mut page = Pages::default();
+        page.set_size(PAGE_SIZE);
+        self.disk.read_at(&file, 0, page.pages_mut())?;
+        let header = SegmentHeader::decode(page.bytes());
+        let header = header.filter(|header| header.size == self.size && header.number == number);
+        if header.is_some() {
+            self.files.insert(number, Arc::new(file));
+        }
+        Ok(header)
+    }
+
     fn rename(&mut self, spare: u64, name: &str) -> io::Result<D::File> {
         self.disk.rename(&segment::name(spare), name)?;
         self.files.remove(&spare);

@@ -11,6 +11,7 @@
 //! - **Kill** ([`SimulatedDisk::kill`]): the process ends. What it wrote remains, and is not more durable than before.
 //! - **Faults** ([`SimulatedDisk::fail_at`]): a call fails with an error. A write that fails may have written any
 //!   sectors.
+//! - **Full** ([`SimulatedDisk::limit`]): a write that would exceed a number of bytes fails.
 //! - **Lies** ([`SimulatedDisk::lie`]): the disk reports writes and flushes as durable that are not.
 //! - **Writes in flight** ([`SimulatedDisk::begin_write`]): a crash may come before several of them have ended.
 //!
@@ -62,6 +63,8 @@ struct State {
     is_locked: bool,
     calls: u64,
     fault: Option<(u64, io::ErrorKind)>,
+    /// Bytes of all files at most.
+    limit: Option<u64>,
     /// One of this number of writes and flushes is not made durable.
     lies: Option<u64>,
     writes: u64,
@@ -145,6 +148,13 @@ impl State {
         }
     }
 
+    /// Returns true if there is no room for this file with this size.
+    fn exceeds_limit(&self, file: usize, size: usize) -> bool {
+        let Some(limit) = self.limit.filter(|_| size > self.files[file].size()) else { return false };
+        let others = self.names.values().filter(|id| **id != file).map(|id| self.files[*id].size());
+        (others.sum::<usize>() + size) as u64 > limit
+    }
+
     fn id(&self, name: &str) -> io::Result<usize> {
         self.names.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -211,6 +221,11 @@ impl SimulatedDisk {
         state.fault = Some((state.calls + number, kind));
     }
 
+    /// From now on, all files that have a name have room for this many bytes. A write that needs more fails.
+    pub fn limit(&self, bytes: u64) {
+        self.state().limit = Some(bytes);
+    }
+
     /// Returns the number of calls so far.
     pub fn calls(&self) -> u64 {
         self.state().calls
@@ -236,6 +251,9 @@ impl SimulatedDisk {
                 return Err(error);
             }
         };
+        if state.exceeds_limit(file.id, offset as usize + size_of_val(pages)) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         state.writes += 1;
         let number = state.writes;
         state.files[file.id].pending.push((number, offset as usize, pages.as_bytes().to_vec()));

@@ -17,7 +17,8 @@
 //!    held until the last of them is on disk ([`Release`]). Replies to reads too: they may show what is not on disk yet.
 //! 4. The log states the time at which operations were executed, also if these have changed nothing: a key that a client has
 //!    seen expire must not be back after a restart with an earlier clock. It does so at most ten times a second, if keys have
-//!    an expiry, before the replies leave; and when a snapshot begins, which frees the log before it.
+//!    an expiry, before the replies leave. The manifest that names a snapshot, which frees the log before it, states the
+//!    time too.
 //! 5. One thread executes a transaction, and seals after it. So it is in one block, and recovery executes all of it or
 //!    nothing. Only a transaction that takes more than 64 MiB of the log has several blocks, and may be recovered in parts.
 //!
@@ -55,6 +56,7 @@ use crate::dispatch::Refusal;
 use crate::exchange::Waker;
 use crate::limits::{UNFLUSHED_MAX, UNFLUSHED_MAX_OF_COMMAND};
 use queue::{Queue, WAIT_MAX};
+use recovery::Recovered;
 pub(crate) use shard_log::{ShardLog, has_changed};
 pub(crate) use snapshots::Snapshots;
 pub(crate) use state::Trouble;
@@ -211,9 +213,10 @@ impl Log {
         }
     }
 
-    /// Notes the time that the start took to read the directory, and the latest time that the log states.
-    pub(crate) fn with_recovery(self, load_time: Duration, stated_time: u64) -> Log {
-        Log { load_time, stated_time: StatedTime::new(stated_time), ..self }
+    /// Notes what the start has found: the time that it took to read the directory, and the latest time that it states.
+    pub(crate) fn with_recovery(self, recovered: &Recovered) -> Log {
+        let Recovered { load_time, stated_time, has_expiries, .. } = *recovered;
+        Log { load_time, stated_time: StatedTime::new(stated_time, has_expiries), ..self }
     }
 
     pub(crate) fn load_time(&self) -> Duration {

@@ -190,7 +190,7 @@ impl Server {
             recovered.as_ref().map_or_else(random_number, |recovered| recovered.manifest.partition_seed);
         let log = recovered.as_ref().map(|recovered| {
             let log = Log::new(settings.durability, recovered.reached, Patience::of(settings.delay_max));
-            Arc::new(log.with_recovery(recovered.load_time, recovered.stated_time))
+            Arc::new(log.with_recovery(recovered))
         });
         let clock = SharedClock::new(read_clocks(), last_time);
         let shared = Arc::new(Shared::new(settings, ordered, log.clone(), partition_seed, random_number(), clock));

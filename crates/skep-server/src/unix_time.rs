@@ -17,6 +17,8 @@
 //! 2. A jump that lasts a minute is followed: ahead at once, back by an hour in two hours. The minute begins again if
 //!    the machine's time jumps again meanwhile.
 //! 3. A jump that is taken back within a minute changes nothing.
+//! 4. The time of a start is the latest that the data directory states, if the machine's is earlier. Then this is a jump back
+//!    too: the directory's time is where the clock begins, and no bound for later.
 //!
 //! All shards share one clock ([`SharedClock`]). The first shard whose turn begins 10 ms after the last reading makes the
 //! next one. In all other turns the time is that of the turn on the monotonic clock and an offset.
@@ -101,7 +103,9 @@ impl Clock {
     pub fn new(monotonic: Duration, wall: Duration, not_before: Duration) -> Clock {
         let (wall, monotonic) = (microseconds(wall), microseconds(monotonic));
         let time = wall.max(microseconds(not_before));
-        Clock { time, monotonic, error: wall - time, jump: None, jumps: 0 }
+        let mut clock = Clock { time, monotonic, error: wall - time, jump: None, jumps: 0 };
+        clock.note_jump(wall - monotonic);
+        clock
     }
 
     /// Takes a reading of both clocks. Returns true if the machine's time has jumped since the last one.
@@ -172,8 +176,8 @@ impl SharedClock {
         if clock.error < -JUMP {
             tracing::warn!(
                 seconds = -clock.error / SECOND,
-                "the machine's clock is behind the last time in the data directory: time begins there, and runs at half \
-                 speed until the clock is there too"
+                "the machine's clock is behind the last time in the data directory: time begins there, and if that lasts a \
+                 minute, it runs at half speed until both are equal"
             );
         }
         SharedClock {
@@ -181,7 +185,7 @@ impl SharedClock {
             offset: AtomicI64::new(clock.time),
             next_reading: AtomicI64::new(0),
             ahead: AtomicI64::new(clock.error / 1000),
-            jumps: AtomicU64::new(0),
+            jumps: AtomicU64::new(clock.jumps),
             state: Mutex::new(State { clock, next_warning: 0 }),
         }
     }

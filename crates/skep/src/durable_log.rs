@@ -169,6 +169,15 @@ impl Log {
         queue.is_waited_for = false;
     }
 
+    /// Appends the time at which operations were executed that may have changed nothing.
+    pub(crate) fn state_time(&self, now: u64) {
+        let mut queue = self.shared.lock();
+        if !queue.is_broken {
+            queue.open.append_time(now);
+            self.shared.bell.notify_one();
+        }
+    }
+
     /// Waits until all that was appended is on disk. Returns what the disk has reported, if it has: also if all had room.
     pub(crate) fn flush(&self) -> Result<(), Arc<str>> {
         let mut queue = self.shared.lock();
@@ -361,7 +370,8 @@ impl LogFiles {
         let file = file.map_err(|source| LogError::Io { action: "write", name: "a snapshot".to_owned(), source })?;
         let shards = self.manifest.shards.iter().map(|shard| ManifestShard { file, ..*shard }).collect();
         let first_group = self.groups.next_group();
-        let manifest = Manifest { first_group, snapshot: Some(number), shards, ..self.manifest.clone() };
+        let last_time = processor.now().max(self.manifest.last_time);
+        let manifest = Manifest { first_group, snapshot: Some(number), shards, last_time, ..self.manifest.clone() };
         self.directory.write_manifest(manifest, &self.groups)
     }
 
@@ -369,9 +379,14 @@ impl LogFiles {
         let part = SnapshotPart::Shard(0);
         let mut file = SnapshotWriter::create(Arc::clone(&self.disk), snapshot, part)?;
         let (mut chunks, mut pages) = (ChunkWriter::new(snapshot, part), Pages::default());
-        let mut next = Some(0);
+        let (mut next, now) = (Some(0), processor.now());
         while let Some(from) = next {
-            next = processor.walk_pairs(from, |key, value, expiry| chunks.push(key, value, expiry));
+            next = processor.walk_pairs(from, |key, value, expiry| {
+                // The manifest states the time, so those that have expired are gone.
+                if !expiry.is_some_and(|expiry| expiry.has_passed(now)) {
+                    chunks.push(key, value, expiry);
+                }
+            });
             chunks.end_step(last_position(next, processor.home_bucket_count()), self.groups.durable_block());
             if next.is_none() || chunks.size() >= CHUNK_SIZE {
                 chunks.finish(&mut pages);

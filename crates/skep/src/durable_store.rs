@@ -118,6 +118,10 @@ pub enum DiskError {
 pub struct DurableStore {
     store: Store,
     log: Log,
+    /// The latest time that the directory states, in milliseconds since 1970.
+    stated_time: u64,
+    /// Keys have had an expiry since the opening: those may have expired that are gone.
+    has_seen_expiries: bool,
 }
 
 impl DurableStore {
@@ -137,7 +141,9 @@ impl DurableStore {
         if needs_snapshot {
             log.take_snapshot(&mut store.processor).map_err(DirectoryError::Directory)?;
         }
-        Ok(DurableStore { store, log })
+        // The opening has stated its time.
+        let (stated_time, has_seen_expiries) = (store.processor.now(), store.statistics().expiring > 0);
+        Ok(DurableStore { store, log, stated_time, has_seen_expiries })
     }
 
     /// Executes a batch as [`Store::execute`] does, and logs the operations that took place. Waits for the disk only if
@@ -158,12 +164,24 @@ impl DurableStore {
         // A batch of gets alone costs no search for changes.
         if processor.read_count() - reads != requests.len() as u64 {
             self.log.record(processor.now(), requests, replies);
+            self.has_seen_expiries = self.has_seen_expiries || processor.reclaim_from().is_some();
         }
         Ok(())
     }
 
-    /// Waits until all operations that were executed are on disk.
+    /// Lets the log state the time, if keys may have expired since it did: a caller may have seen that they are gone.
+    fn state_time(&mut self) {
+        let now = self.store.processor.now();
+        if self.has_seen_expiries && now > self.stated_time {
+            self.stated_time = now;
+            self.log.state_time(now);
+        }
+    }
+
+    /// Waits until all operations that were executed are on disk. Keys that have been seen to expire are then missing from
+    /// all later openings, also if the machine's clock is set back.
     pub fn flush(&mut self) -> Result<(), DiskError> {
+        self.state_time();
         self.log.flush().map_err(DiskError::Log)
     }
 
@@ -184,5 +202,11 @@ impl DurableStore {
     /// Returns statistics of the pairs and the memory.
     pub fn statistics(&self) -> Statistics {
         self.store.statistics()
+    }
+}
+
+impl Drop for DurableStore {
+    fn drop(&mut self) {
+        self.state_time();
     }
 }

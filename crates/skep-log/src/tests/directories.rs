@@ -456,3 +456,75 @@ fn a_log_that_a_snapshot_replaces_is_not_read_again() {
         assert!(replaced.is_err() || end.groups == 0, "call {calls}: the log is read");
     }
 }
+
+/// Returns the files and pairs of the [`example`] as the first version of the formats wrote it.
+fn example_of_version_1() -> BTreeMap<String, Vec<u8>> {
+    let (mut files, mut name) = (BTreeMap::<String, Vec<u8>>::new(), String::new());
+    for line in include_str!("version_1.txt").lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        if let ["file", of_file, size] = words[..] {
+            name = of_file.to_owned();
+            files.insert(name.clone(), vec![0; size.parse().unwrap()]);
+            continue;
+        }
+        let offset = usize::from_str_radix(words[0], 16).unwrap();
+        let digits = words[1].as_bytes().chunks(2).map(|byte| str::from_utf8(byte).unwrap());
+        for (place, byte) in digits.enumerate() {
+            files.get_mut(&name).unwrap()[offset + place] = u8::from_str_radix(byte, 16).unwrap();
+        }
+    }
+    files
+}
+
+#[test]
+fn a_directory_of_version_1_is_read_and_continued() {
+    let (_, pairs) = example();
+    let disk = disk_of(&example_of_version_1());
+    let (found, end, directory) = recover(&disk, false).unwrap();
+    assert_eq!((found, end.cut, end.next_block()), (pairs, None, 12));
+    assert_eq!(directory.manifest().unwrap().last_time, 0);
+    drop(directory);
+    let disk = restart(&disk);
+    let mut process = Process::start(&disk, false).unwrap();
+    process.put("of version 2", b"");
+    let pairs = process.pairs;
+    let version = |name: &str| u16::from_le_bytes(disk.content(name).unwrap()[16..18].try_into().unwrap());
+    // The older manifest is still there.
+    assert_eq!([version("manifest.a"), version("manifest.b")].iter().sum::<u16>(), 1 + VERSION);
+    assert_eq!(recover(&restart(&disk), false).unwrap().0, pairs);
+}
+
+/// A start takes the segment that was prepared before. The next one finds none, and no room for another.
+#[test]
+fn starts_on_a_full_disk_succeed_again_and_again() {
+    for torn in [false, true] {
+        let mut disk = new_disk();
+        let mut process = Process::start(&disk, false).unwrap();
+        process.put("key", b"value");
+        process.write();
+        let expected = process.pairs.clone();
+        let spare = process.segments.prepare(77).unwrap();
+        process.groups.add_segment(spare);
+        let used: u64 = files(&disk).values().map(|bytes| bytes.len() as u64).sum();
+        disk.limit(used + PAGE_SIZE as u64 - 1);
+        for start in 0..5 {
+            disk = restart(&disk);
+            let mut process = Process::start(&disk, false).unwrap_or_else(|error| panic!("start {start}: {error}"));
+            assert_eq!(process.pairs, expected, "start {start}");
+            if torn && start > 0 {
+                process.append("torn", &[7; 2500]);
+                process.push();
+                let write = process.groups.next_write().unwrap();
+                let file = process.segments.file(write.segment);
+                disk.write_at(&file, write.offset, &write.pages()[..1]).unwrap();
+            }
+        }
+        // There is room again, and what was torn has not come back.
+        disk.limit(u64::MAX);
+        let disk = restart(&disk);
+        let mut process = Process::start(&disk, false).unwrap();
+        process.put("later", b"");
+        let pairs = process.pairs;
+        assert_eq!(recover(&restart(&disk), false).unwrap().0, pairs);
+    }
+}

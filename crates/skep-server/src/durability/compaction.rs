@@ -7,8 +7,9 @@
 
 use std::sync::Arc;
 
+use skep_core::operation::Expiry;
 use skep_log::{
-    ChunkWriter, Directory, Files, LogEnd, LogError, Manifest, ManifestShard, Pages, SnapshotFile, SnapshotPart,
+    ChunkWriter, Directory, Disk, LogEnd, LogError, Manifest, ManifestShard, Pages, SnapshotFile, SnapshotPart,
     SnapshotWriter, last_position,
 };
 use skep_store::ordered::OrderedStore;
@@ -35,47 +36,76 @@ impl Loaded<'_> {
         hash + self.ordered.map_or(0, |store| store.statistics().space.used_bytes)
     }
 
+    /// Returns true if keys have an expiry.
+    pub(super) fn have_expiries(&self) -> bool {
+        let of_hash = self.processors.iter().any(|processor| processor.statistics().expiring > 0);
+        of_hash || self.ordered.is_some_and(|store| store.expiring_count() > 0)
+    }
+
     /// Writes all pairs into a snapshot, and a manifest that names it, so that nothing of the log that was read is needed.
-    /// Returns false if there is no room for it.
-    pub(super) fn compact(
+    /// Returns false if it cannot be written, such as on a full disk: then the directory is as it was before.
+    pub(super) fn compact<D: Disk>(
         &mut self,
-        disk: &Arc<Files>,
-        directory: &mut Directory<Files>,
+        disk: &Arc<D>,
+        directory: &mut Directory<D>,
         end: &mut LogEnd,
         manifest: &Manifest,
-    ) -> Result<bool, LogError> {
-        directory.remove_old_snapshots()?;
+    ) -> bool {
         let number = directory.manifest().map_or(0, |old| old.generation.max(old.snapshot.unwrap_or(0))) + 1;
-        match self.write(disk, number, end.next_block() - 1) {
-            Ok((files, ordered)) => {
-                let shards = std::iter::zip(&manifest.shards, files);
-                let shards = shards.map(|(shard, file)| ManifestShard { file, ..*shard }).collect();
-                let manifest = Manifest { snapshot: Some(number), shards, ordered, ..manifest.clone() };
-                directory.replace_log(end, manifest)?;
+        match self.try_compact(disk, directory, end, (number, manifest)) {
+            Ok(()) => {
                 tracing::info!(number, "the log was long: a snapshot was taken before the server serves");
-                Ok(true)
+                true
             }
             Err(error) => {
                 tracing::warn!("the log is long, and a snapshot could not be written: {error}");
-                directory.remove_old_snapshots()?;
-                Ok(false)
+                // The manifest may be on disk although its write has failed. It is valid while the snapshot has its files,
+                // so these are removed only after the earlier manifest was written again.
+                if let Err(error) = directory.settle().and_then(|()| directory.remove_old_snapshots()) {
+                    tracing::warn!("the files of the snapshot are left: {error}");
+                }
+                false
             }
         }
     }
 
-    /// Writes the files of a snapshot. The pairs contain the blocks up to this one.
-    fn write(
+    fn try_compact<D: Disk>(
         &mut self,
-        disk: &Arc<Files>,
+        disk: &Arc<D>,
+        directory: &mut Directory<D>,
+        end: &mut LogEnd,
+        (number, manifest): (u64, &Manifest),
+    ) -> Result<(), LogError> {
+        directory.remove_old_snapshots()?;
+        let written = self.write(disk, number, (end.next_block() - 1, manifest.last_time));
+        let (files, ordered) = written.map_err(|source| {
+            let name = "a snapshot".to_owned();
+            LogError::Io { action: "write", name, source }
+        })?;
+        let shards = std::iter::zip(&manifest.shards, files);
+        let shards = shards.map(|(shard, file)| ManifestShard { file, ..*shard }).collect();
+        directory.replace_log(end, Manifest { snapshot: Some(number), shards, ordered, ..manifest.clone() })
+    }
+
+    /// Writes the files of a snapshot. The pairs contain the blocks up to this one. Those that have expired at the time
+    /// `now` are left out: the manifest states this time.
+    fn write<D: Disk>(
+        &mut self,
+        disk: &Arc<D>,
         number: u64,
-        block: u64,
+        (block, now): (u64, u64),
     ) -> std::io::Result<(Vec<SnapshotFile>, SnapshotFile)> {
+        let is_kept = |expiry: Option<Expiry>| !expiry.is_some_and(|expiry| expiry.has_passed(now));
         let mut files = Vec::new();
         for (shard, processor) in (0..).zip(&mut self.processors) {
             let mut file = Part::new(disk, number, SnapshotPart::Shard(shard))?;
             let mut next = Some(0);
             while let Some(from) = next {
-                next = processor.walk_pairs(from, |key, value, expiry| file.chunks.push(key, value, expiry));
+                next = processor.walk_pairs(from, |key, value, expiry| {
+                    if is_kept(expiry) {
+                        file.chunks.push(key, value, expiry);
+                    }
+                });
                 file.chunks.end_step(last_position(next, processor.home_bucket_count()), block);
                 file.write(next.is_none())?;
             }
@@ -86,7 +116,11 @@ impl Loaded<'_> {
         let mut file = Part::new(disk, number, SnapshotPart::Ordered)?;
         let mut walk = session.begin_snapshot();
         loop {
-            let push = |key: &[u8], value: &[u8], expiry| file.chunks.push(key, value, expiry);
+            let push = |key: &[u8], value: &[u8], expiry| {
+                if is_kept(expiry) {
+                    file.chunks.push(key, value, expiry);
+                }
+            };
             let is_last = session.snapshot_step(&mut walk, ORDERED_PAIRS, ORDERED_SIZE, push).is_last;
             // Nothing was written meanwhile, so all steps are one.
             let end = (!is_last).then_some(walk.position());
@@ -100,14 +134,14 @@ impl Loaded<'_> {
 }
 
 /// A file of the snapshot.
-struct Part {
+struct Part<D: Disk> {
     chunks: ChunkWriter,
-    file: SnapshotWriter<Files>,
+    file: SnapshotWriter<D>,
     pages: Pages,
 }
 
-impl Part {
-    fn new(disk: &Arc<Files>, number: u64, part: SnapshotPart) -> std::io::Result<Part> {
+impl<D: Disk> Part<D> {
+    fn new(disk: &Arc<D>, number: u64, part: SnapshotPart) -> std::io::Result<Part<D>> {
         let file = SnapshotWriter::create(Arc::clone(disk), number, part)?;
         Ok(Part { chunks: ChunkWriter::new(number, part), file, pages: Pages::default() })
     }
@@ -122,45 +156,4 @@ impl Part {
 }
 
 #[cfg(test)]
-mod tests {
-    use skep_core::operation::{Operation, PutCondition, Request};
-    use skep_log::{BlockWriter, LogSettings};
-    use skep_store::hash::Settings;
-    use skep_wire::native::HASH_SPACE;
-
-    use crate::durability::embedding::recover_store;
-    use crate::durability::recovery::Recovered;
-
-    const SEGMENT_SIZE: u64 = 64 << 10;
-
-    /// Each start begins a segment, and the process ends before a snapshot is complete.
-    #[test]
-    fn processes_that_are_killed_soon_do_not_make_a_directory_grow() {
-        let directory = tempfile::tempdir().unwrap();
-        let log = LogSettings { segment_size: SEGMENT_SIZE, ..LogSettings::default() };
-        for start in 0..40_u64 {
-            let settings = Settings::for_kv_size(1 << 20, 10, start);
-            let (mut processor, recovered) = recover_store(directory.path(), &settings, log).unwrap();
-            let mut keys = Vec::new();
-            let mut next = Some(0);
-            while let Some(from) = next {
-                next = processor.walk_pairs(from, |key, _, _| keys.push(key.to_vec()));
-            }
-            keys.sort();
-            assert!(keys.into_iter().eq((0..start).map(|key| key.to_be_bytes().to_vec())), "start {start}");
-            let Recovered { mut groups, segments, .. } = recovered;
-            let mut block = BlockWriter::new();
-            let operation = Operation::Put { value: b"value", condition: PutCondition::Always };
-            assert!(block.append(HASH_SPACE, 1, &Request { key: &start.to_be_bytes(), operation }));
-            groups.push(block.seal(0).unwrap());
-            let write = groups.next_write().unwrap();
-            let written = segments.write(&write);
-            groups.written(write, written);
-            assert_eq!(groups.durable_block(), start + 1);
-            let files = std::fs::read_dir(directory.path()).unwrap();
-            let size: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
-            // The pairs take one page of a snapshot, and there are two manifests.
-            assert!(size <= 4 * SEGMENT_SIZE + 4 * 4096, "start {start}: {size} bytes");
-        }
-    }
-}
+mod tests;

@@ -24,6 +24,14 @@ pub fn recover_store(
     settings: &Settings,
     log: LogSettings,
 ) -> Result<(Processor, Recovered), RecoveryError> {
+    recover_opened(Opened::new(path)?, settings, log)
+}
+
+pub(super) fn recover_opened(
+    opened: Opened,
+    settings: &Settings,
+    log: LogSettings,
+) -> Result<(Processor, Recovered), RecoveryError> {
     let server = ServerSettings {
         shards: 1,
         memory: settings.memory,
@@ -32,7 +40,6 @@ pub fn recover_store(
         durability: Durability::Always,
         ..ServerSettings::default()
     };
-    let opened = Opened::new(path)?;
     let table = Settings { seed: opened.secret_seed(0, 1).unwrap_or(settings.seed), ..settings.clone() };
     let mut processor = Processor::with_spare(&table, settings.memory).map_err(RecoveryError::Memory)?;
     let stores = (vec![&mut processor], &[table][..]);

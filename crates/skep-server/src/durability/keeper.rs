@@ -268,6 +268,12 @@ impl Keeper {
         }
     }
 
+    /// Returns the time of the server, in milliseconds since 1970; the last one that the directory states if that is later.
+    fn last_time(&self) -> u64 {
+        let now = self.shared.clock.time_now().milliseconds().max(0).cast_unsigned();
+        self.log.stated_time.get().max(self.manifest.last_time).max(now)
+    }
+
     /// Returns the bytes of the log that recovery would read, with the zeros that fill pages.
     fn log_bytes(&self) -> u64 {
         self.bytes_before + self.log.file_bytes() - self.trimmed_bytes
@@ -468,6 +474,7 @@ impl Keeper {
             ordered: taking.finished.get(self.manifest.shards.len()).copied().unwrap_or_default(),
             // At the level `memory` the shards stop to record, one after another. Until then all have recorded.
             gap: (level == Durability::Memory).then_some((state.groups.durable_block(), u64::MAX)),
+            last_time: self.last_time(),
             ..self.manifest.clone()
         };
         if let Err(error) = self.directory.write_manifest(manifest.clone(), &state.groups) {
@@ -531,8 +538,8 @@ impl Keeper {
         }
     }
 
-    /// Gives up a snapshot that is not complete, when the server ends, and notes where the log ends: damage before that is
-    /// then found. Without the note, the next start takes a damaged end for one that a crash has torn.
+    /// Gives up a snapshot that is not complete, when the server ends, and notes the time and where the log ends: damage
+    /// before that is then found. Without the note, the next start takes a damaged end for one that a crash has torn.
     fn end(&mut self) {
         if self.log.level() == Durability::Memory {
             tracing::warn!("the level of durability is memory: writes since the last snapshot are not kept");
@@ -550,9 +557,11 @@ impl Keeper {
             let _ = self.directory.remove_old_snapshots();
         }
         let state = self.writers.lock();
-        let is_whole = self.log.records() && !state.is_fresh && !self.log.is_broken() && !self.log.troubles.are_any();
+        let is_whole = !state.is_fresh && !self.log.is_broken() && !self.log.troubles.are_any();
         if let Some(manifest) = self.directory.manifest().cloned().filter(|_| is_whole) {
+            let manifest = Manifest { last_time: self.last_time(), ..manifest };
             match self.directory.write_manifest(manifest, &state.groups) {
+                Ok(()) if !self.log.records() => {}
                 Ok(()) => tracing::info!("everything is on disk"),
                 Err(error) => tracing::warn!("the end of the log could not be noted: {error}"),
             }

@@ -63,8 +63,10 @@ pub struct Recovered {
     pub log_bytes: u64,
     /// The latest time in the log, in milliseconds since 1970, or that of the recovery if that is later.
     pub(crate) last_time: u64,
-    /// The latest time in the log.
+    /// The latest time that the directory states.
     pub(crate) stated_time: u64,
+    /// Keys have an expiry.
+    pub(crate) has_expiries: bool,
     /// The time that it took to read the directory.
     pub(crate) load_time: Duration,
     /// The manifest has another number of shards or a gap, or a loss was accepted: a snapshot is to be taken.
@@ -451,13 +453,16 @@ impl<'s, 'a> Replay<'s, 'a> {
 pub(crate) struct Opened {
     disk: Arc<Files>,
     directory: Directory<Files>,
+    /// The time of the machine's clock, in milliseconds since 1970.
+    pub(super) now: u64,
 }
 
 impl Opened {
     pub(crate) fn new(path: &Path) -> Result<Opened, RecoveryError> {
         let disk = Arc::new(Files::open(path).map_err(RecoveryError::Open)?);
         let directory = Directory::open(Arc::clone(&disk))?;
-        Ok(Opened { disk, directory })
+        let now = since_1970(SystemTime::now()).as_millis() as u64;
+        Ok(Opened { disk, directory, now })
     }
 
     /// Returns the secret seed of a shard. If the directory was written by as many shards, it is the one that it states:
@@ -479,13 +484,12 @@ pub(crate) fn recover(
     progress: &Progress,
 ) -> Result<Recovered, RecoveryError> {
     let begun = Instant::now();
-    let Opened { disk, mut directory } = opened;
+    // A key that has expired now is missing at any later time.
+    let Opened { disk, mut directory, now } = opened;
     let old = directory.manifest().cloned();
     let seed = old.as_ref().map_or_else(&random, |manifest| manifest.partition_seed);
     let stores = Stores::new(processors, Partition::new(seed, settings.shards), progress);
     let boundaries = read_snapshot(&directory, &stores)?;
-    // A key that has expired now is missing at any later time.
-    let now = since_1970(SystemTime::now()).as_millis() as u64;
     let mut replay = Replay::new(&stores, old.as_ref(), boundaries, seed);
     replay.ordered = ordered.as_deref().map(|store| {
         let session = store.session().expect("a new store has sessions");
@@ -496,7 +500,7 @@ pub(crate) fn recover(
     replay.check()?;
     let mut end: LogEnd = directory.read_log(settings.accept_loss, |blocks| replay.group(blocks))?;
     replay.check()?;
-    let stated_time = replay.times.last;
+    let stated_time = old.as_ref().map_or(0, |manifest| manifest.last_time).max(replay.times.last);
     if let Some(ordered) = replay.ordered.take() {
         let note = |chunk: &Chunk<'_>| progress.add_pairs(chunk.size as u64, chunk.pairs.into());
         ordered.merge(&directory, settings.accept_loss, stated_time, note)?;
@@ -539,15 +543,17 @@ pub(crate) fn recover(
         memory: settings.memory,
         kv_size: settings.kv_size as u64,
         shards: tables.iter().map(shard).collect(),
+        last_time,
         ..Manifest::default()
     };
     let loss = end.loss.is_some() || end.missing.is_some();
     let mut loaded = Loaded { processors: stores.into_processors(), ordered: ordered.as_deref() };
+    let has_expiries = loaded.have_expiries();
     let is_long = compaction::is_due(end.segment_bytes(), loaded.live_bytes(), log.segment_size);
     let is_compacted = is_long
         && !loss
         && settings.durability != Durability::Memory
-        && loaded.compact(&disk, &mut directory, &mut end, &manifest)?;
+        && loaded.compact(&disk, &mut directory, &mut end, &manifest);
     let reached = Reached { block: end.next_block() - 1, version: end.floor().saturating_sub(1) };
     let log_bytes = end.segment_bytes();
     let (groups, segments) = directory.begin(end, log, manifest.clone(), &random)?;
@@ -563,6 +569,7 @@ pub(crate) fn recover(
         reached,
         last_time,
         stated_time,
+        has_expiries,
         log_bytes,
         load_time,
         needs_snapshot,

@@ -24,8 +24,6 @@ pub(crate) struct ShardLog {
     now: u64,
     /// Operations were executed since the time was noted.
     has_executed: bool,
-    /// Keys had an expiry when operations were executed.
-    has_seen_expiries: bool,
     /// Number of shards.
     shard_count: u16,
 }
@@ -39,7 +37,6 @@ impl ShardLog {
             other: BlockWriter::new(),
             now: 0,
             has_executed: false,
-            has_seen_expiries: false,
             shard_count,
         }
     }
@@ -60,11 +57,12 @@ impl ShardLog {
     /// on nothing.
     #[inline]
     pub(crate) fn note_time(&mut self, has_expiries: impl FnOnce() -> bool) {
-        if std::mem::take(&mut self.has_executed) && self.log.records() && !self.log.troubles.are_any() {
-            self.has_seen_expiries = self.has_seen_expiries || has_expiries();
-            if self.has_seen_expiries && self.log.stated_time.note(self.now) {
-                self.open.append_time(self.now);
-            }
+        if std::mem::take(&mut self.has_executed)
+            && self.log.records()
+            && !self.log.troubles.are_any()
+            && self.log.stated_time.note(self.now, has_expiries)
+        {
+            self.open.append_time(self.now);
         }
     }
 

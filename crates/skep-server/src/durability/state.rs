@@ -17,22 +17,34 @@ const TIME_STEP: u64 = 100;
 
 /// The latest time that the log states, in milliseconds since 1970; that of operations may be later by [`TIME_STEP`].
 #[derive(Debug, Default)]
-pub(crate) struct StatedTime(AtomicU64);
+pub(crate) struct StatedTime {
+    last: AtomicU64,
+    /// Keys have had an expiry since the start: those may have expired that are gone.
+    is_needed: AtomicBool,
+}
 
 impl StatedTime {
-    pub(super) fn new(time: u64) -> StatedTime {
-        StatedTime(AtomicU64::new(time))
+    /// Begins with the time that the log states. `is_needed` says that keys have an expiry.
+    pub(super) fn new(last: u64, is_needed: bool) -> StatedTime {
+        StatedTime { last: AtomicU64::new(last), is_needed: AtomicBool::new(is_needed) }
     }
 
     pub(super) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.last.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the log is to state this time: then the caller appends it.
-    pub(super) fn note(&self, now: u64) -> bool {
+    /// Returns true if the log is to state this time: then the caller appends it. `has_expiries` says that keys have an
+    /// expiry. All shards read what one of them has written, so this counts for all.
+    pub(super) fn note(&self, now: u64, has_expiries: impl FnOnce() -> bool) -> bool {
+        if !self.is_needed.load(Ordering::Relaxed) {
+            if !has_expiries() {
+                return false;
+            }
+            self.is_needed.store(true, Ordering::Relaxed);
+        }
         let last = self.get();
         let is_due = now >= last.saturating_add(TIME_STEP);
-        is_due && self.0.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        is_due && self.last.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 

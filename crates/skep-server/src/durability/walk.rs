@@ -125,7 +125,6 @@ impl Walk {
         let number = self.log.snapshots.number();
         if number != self.number {
             self.number = number;
-            self.state_time();
             self.is_in_order = self.has_ordered;
             self.walking = Some(Walking::new(number, SnapshotPart::Shard(self.shard)));
         }
@@ -138,16 +137,6 @@ impl Walk {
                 }
                 true
             }
-        }
-    }
-
-    /// Lets the log after the beginning of a snapshot state the latest time before it.
-    fn state_time(&self) {
-        let time = self.log.stated_time.get();
-        if self.shard == 0 && time > 0 {
-            let mut block = BlockWriter::new();
-            block.append_time(time);
-            block.seal(0).into_iter().for_each(|block| _ = self.log.push(block));
         }
     }
 

@@ -189,8 +189,28 @@ fn random_jumps_keep_the_rules() {
 fn a_clock_does_not_begin_before_its_log_and_runs_from_there() {
     let mut clock = Clock::new(Duration::ZERO, seconds_of(1000.0), seconds_of(5000.0));
     assert_eq!(clock.time(), seconds_of(5000.0));
-    clock.read(seconds_of(10.0), seconds_of(1010.0));
-    assert_eq!(clock.time(), seconds_of(5010.0));
+    assert!(!clock.read(seconds_of(10.0), seconds_of(1010.0)));
+    assert_eq!((clock.time(), clock.jumps), (seconds_of(5010.0), 1));
+    let clock = Clock::new(Duration::ZERO, seconds_of(5000.0), seconds_of(1000.0));
+    assert_eq!((clock.time(), clock.jumps), (seconds_of(5000.0), 0));
+}
+
+/// The time of the log is that of a clock which was an hour ahead. Each start begins at the last time of the run before.
+#[test]
+fn an_earlier_clock_at_a_start_is_followed_by_half_of_each_second_over_restarts_too() {
+    let mut machine = Machine::new(0.0);
+    let (mut last, mut starts) = (seconds_of(START as f64 + HOUR), 0);
+    while machine.error() > 0.1 || starts == 0 {
+        machine.clock = Clock::new(seconds_of(machine.monotonic), wall(machine.monotonic, 0.0), last);
+        assert_eq!(machine.clock.jumps, u64::from(machine.error() > 1.0), "start {starts}");
+        let before = machine.error();
+        machine.run(10.0 * 60.0);
+        // The first minute of each run is that in which the machine's clock may be wrong.
+        machine.assert_error((before - 0.5 * 9.0 * 60.0).max(0.0));
+        last = machine.clock.time();
+        starts += 1;
+    }
+    assert_eq!(starts, 14);
 }
 
 #[test]
