@@ -43,9 +43,9 @@ use skep_wire::native::{
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{VERSION, is_readable};
 use crate::checksum::crc64;
 use crate::pages::Pages;
+use crate::{VERSION, is_readable};
 
 const MAGIC: [u8; 4] = *b"SKch";
 /// The shard of a chunk of the ordered space.

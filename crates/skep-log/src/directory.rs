@@ -127,7 +127,7 @@ impl<D: Disk> Directory<D> {
     ///
     /// `new` describes the store that is started. In a new directory it becomes the manifest. In another one the old
     /// manifest stays, because it describes the snapshot and the log that were read, until
-    /// [`write_manifest`](Self::write_manifest) states those of the new store. The last time is the later one of both.
+    /// [`write_manifest`](Self::write_manifest) states those of the new store.
     pub fn begin(
         &mut self,
         mut end: LogEnd,
@@ -136,7 +136,6 @@ impl<D: Disk> Directory<D> {
         uid: impl FnMut() -> u64,
     ) -> Result<(GroupWriter, Segments<D>), LogError> {
         self.make_durable(&end)?;
-        let last_time = new.last_time;
         if self.manifest.is_none() {
             let seed = |shard: ManifestShard| ManifestShard { file: SnapshotFile::default(), ..shard };
             let shards = new.shards.into_iter().map(seed).collect();
@@ -155,9 +154,8 @@ impl<D: Disk> Directory<D> {
         // A gap that has no end yet ends here. The older manifest would leave out all later blocks, so it is replaced too.
         let gap = manifest.gap.map(|(after, before)| (after, before.min(end.next_block)));
         let copies = if manifest.gap == gap { 1 } else { 2 };
-        let last_time = last_time.max(manifest.last_time);
         let manifest =
-            Manifest { durable_group, durable_block, durable_floor, segment: header.number, gap, last_time, ..manifest };
+            Manifest { durable_group, durable_block, durable_floor, segment: header.number, gap, ..manifest };
         (0..copies).try_for_each(|_| self.write(manifest.clone()))?;
         self.remove(&end.dead)?;
         let LogEnd { used, before, next_block, floor, .. } = end;

@@ -29,10 +29,10 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{VERSION, is_readable};
 use crate::block::{self, Block, BlockView};
 use crate::checksum::crc32;
 use crate::pages::{Pages, padded_size};
+use crate::{VERSION, is_readable};
 
 const MAGIC: [u8; 4] = *b"SKgr";
 /// Kind of a group that has blocks, or none if it only states what is durable.

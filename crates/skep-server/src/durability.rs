@@ -33,6 +33,7 @@ pub mod embedding;
 mod flushes;
 pub(crate) mod keeper;
 pub(crate) mod loading;
+mod newest_effects;
 mod ordered_recovery;
 mod queue;
 pub(crate) mod recovery;

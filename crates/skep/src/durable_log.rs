@@ -366,8 +366,11 @@ impl LogFiles {
         self.directory.settle()?;
         self.directory.remove_old_snapshots()?;
         let number = self.directory.manifest().map_or(0, |manifest| manifest.generation) + 1;
-        let file = self.write_pairs(processor, number);
-        let file = file.map_err(|source| LogError::Io { action: "write", name: "a snapshot".to_owned(), source })?;
+        let file = self.write_pairs(processor, number).map_err(|source| {
+            // The room of what was written is needed for the log.
+            _ = self.directory.remove_old_snapshots();
+            LogError::Io { action: "write", name: "a snapshot".to_owned(), source }
+        })?;
         let shards = self.manifest.shards.iter().map(|shard| ManifestShard { file, ..*shard }).collect();
         let first_group = self.groups.next_group();
         let last_time = processor.now().max(self.manifest.last_time);

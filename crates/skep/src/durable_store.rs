@@ -118,8 +118,8 @@ pub enum DiskError {
 pub struct DurableStore {
     store: Store,
     log: Log,
-    /// The latest time that the directory states, in milliseconds since 1970.
-    stated_time: u64,
+    /// The latest time of a batch that the log has been told, in milliseconds since 1970; `None` before the first batch.
+    stated_time: Option<u64>,
     /// Keys have had an expiry since the opening: those may have expired that are gone.
     has_seen_expiries: bool,
 }
@@ -128,7 +128,7 @@ impl DurableStore {
     /// Opens a store with the pairs of a data directory. Creates the directory if it does not exist, but not the
     /// directories above it. It is locked until the store is dropped. The settings may differ from those of the last
     /// time; the secret seed of a directory stays what it was at first. A directory of a server without an ordered space is accepted too. If the log is long, or a server with several
-    /// shards has written the directory, a snapshot is written first: that takes room for all pairs.
+    /// shards has written the directory, a snapshot is written first, if the disk has room for all pairs.
     pub fn open(directory: impl AsRef<Path>, settings: &Settings) -> Result<DurableStore, DirectoryError> {
         settings.validate().map_err(OpenError::Settings)?;
         let log = LogSettings { segment_size: SEGMENT_SIZE, ..LogSettings::default() };
@@ -139,11 +139,11 @@ impl DurableStore {
         let needs_snapshot = recovered.needs_snapshot || log_size >= LOG_SIZE.max(store.statistics().pair_bytes);
         let log = Log::begin(recovered, embedding::random_number).map_err(DirectoryError::Thread)?;
         if needs_snapshot {
-            log.take_snapshot(&mut store.processor).map_err(DirectoryError::Directory)?;
+            // If it cannot be written, such as on a full disk, the log goes on. A later snapshot reports that.
+            _ = log.take_snapshot(&mut store.processor);
         }
-        // The opening has stated its time.
-        let (stated_time, has_seen_expiries) = (store.processor.now(), store.statistics().expiring > 0);
-        Ok(DurableStore { store, log, stated_time, has_seen_expiries })
+        let has_seen_expiries = store.statistics().expiring > 0;
+        Ok(DurableStore { store, log, stated_time: None, has_seen_expiries })
     }
 
     /// Executes a batch as [`Store::execute`] does, and logs the operations that took place. Waits for the disk only if
@@ -158,6 +158,7 @@ impl DurableStore {
             return Err(DiskError::Log(failure));
         }
         self.store.begin_batch(requests.len());
+        self.stated_time.get_or_insert(0);
         let processor = &mut self.store.processor;
         let reads = processor.read_count();
         processor.execute(requests, replies);
@@ -172,8 +173,8 @@ impl DurableStore {
     /// Lets the log state the time, if keys may have expired since it did: a caller may have seen that they are gone.
     fn state_time(&mut self) {
         let now = self.store.processor.now();
-        if self.has_seen_expiries && now > self.stated_time {
-            self.stated_time = now;
+        if self.has_seen_expiries && self.stated_time.is_some_and(|stated| now > stated) {
+            self.stated_time = Some(now);
             self.log.state_time(now);
         }
     }

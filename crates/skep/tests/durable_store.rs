@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +14,7 @@ use skep::{
     Condition, DirectoryError, DiskError, DurableStore, Expiry, ExpiryChange, LogError, Operation, PutCondition,
     Replies, Reply, Request, Server, ServerSettings, StoreSettings, StringWrite,
 };
+use skep_log::{BlockView, Directory, Files, Section};
 use skep_store::naive::{Generator, GeneratorSettings, Harness, NaiveStore, OwnedRequest};
 
 const BATCH: usize = 50;
@@ -380,4 +382,57 @@ fn a_batch_of_more_than_a_block_can_have_is_logged() {
     let mut store = DurableStore::open(&path, &settings).unwrap();
     assert_eq!(get(&mut store, b"key"), Some(value));
     assert_eq!(get(&mut store, b"last").as_deref(), Some(b"1".as_slice()));
+}
+
+/// Returns the times that a copy of a directory states in its manifest and in its log, and the pairs of its snapshot.
+fn stated(path: &Path) -> (u64, u64, u64) {
+    let (parent, copied) = directory();
+    copy(path, &copied);
+    let directory = Directory::open(Arc::new(Files::open(&copied).unwrap())).unwrap();
+    let (mut time, mut pairs) = (0, 0);
+    let mut note = |block: BlockView<'_>| {
+        for section in block.sections() {
+            if let Section::Operations { now, .. } = section {
+                time = time.max(now);
+            }
+        }
+    };
+    let read = directory.read_log(false, |blocks| {
+        blocks.for_each(&mut note);
+        Ok(())
+    });
+    read.unwrap();
+    let read = directory.read_snapshot(0, |chunk| {
+        pairs += u64::from(chunk.pairs);
+        Ok(())
+    });
+    read.unwrap();
+    let last = directory.manifest().unwrap().last_time;
+    drop(parent);
+    (last, time, pairs)
+}
+
+/// A key that a caller has seen expire must not be back after the next opening, also if the machine's clock is set back. So a
+/// flush states the time. A snapshot removes the log that does, so it states the time too.
+#[test]
+fn flushes_and_snapshots_state_the_time_at_which_keys_were_seen_to_expire() {
+    let (_parent, path) = directory();
+    let mut store = open(&path);
+    let expires = now() + 300;
+    let expiry = ExpiryChange::set(Expiry::at(expires as i64).unwrap());
+    let set = StringWrite::Set { value: b"value", condition: Condition::ALWAYS, expiry, return_old: false };
+    let set = Request { key: b"expires", operation: Operation::StringWrite(set) };
+    store.execute(&[set, put(b"stays", b"value")], &mut Replies::with_budget(BUDGET)).unwrap();
+    store.flush().unwrap();
+    assert!(stated(&path).1 < expires);
+    while get(&mut store, b"expires").is_some() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    store.flush().unwrap();
+    let (in_manifest, in_log, _) = stated(&path);
+    assert!(in_manifest < expires && in_log >= expires, "{in_manifest} and {in_log} instead of {expires}");
+    store.snapshot().unwrap();
+    let (in_manifest, in_log, pairs) = stated(&path);
+    assert!(in_manifest >= expires && in_log == 0, "{in_manifest} and {in_log} instead of {expires}");
+    assert_eq!(pairs, 1);
 }

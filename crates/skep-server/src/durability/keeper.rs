@@ -268,10 +268,9 @@ impl Keeper {
         }
     }
 
-    /// Returns the time of the server, in milliseconds since 1970; the last one that the directory states if that is later.
+    /// Returns the latest time at which keys may have been seen to expire, in milliseconds since 1970.
     fn last_time(&self) -> u64 {
-        let now = self.shared.clock.time_now().milliseconds().max(0).cast_unsigned();
-        self.log.stated_time.get().max(self.manifest.last_time).max(now)
+        self.log.stated_time.get().max(self.directory.manifest().map_or(0, |manifest| manifest.last_time))
     }
 
     /// Returns the bytes of the log that recovery would read, with the zeros that fill pages.

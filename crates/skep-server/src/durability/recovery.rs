@@ -65,7 +65,7 @@ pub struct Recovered {
     pub(crate) last_time: u64,
     /// The latest time that the directory states.
     pub(crate) stated_time: u64,
-    /// Keys have an expiry.
+    /// Keys have an expiry, or were left out because they have expired.
     pub(crate) has_expiries: bool,
     /// The time that it took to read the directory.
     pub(crate) load_time: Duration,
@@ -479,7 +479,7 @@ pub(crate) fn recover(
     settings: &ServerSettings,
     log: LogSettings,
     (processors, tables): (Vec<&mut Processor>, &[Settings]),
-    ordered: Option<&mut OrderedStore>,
+    mut ordered: Option<&mut OrderedStore>,
     random: impl Fn() -> u64,
     progress: &Progress,
 ) -> Result<Recovered, RecoveryError> {
@@ -501,9 +501,10 @@ pub(crate) fn recover(
     let mut end: LogEnd = directory.read_log(settings.accept_loss, |blocks| replay.group(blocks))?;
     replay.check()?;
     let stated_time = old.as_ref().map_or(0, |manifest| manifest.last_time).max(replay.times.last);
+    let mut has_expiries = stores.failure().is_some();
     if let Some(ordered) = replay.ordered.take() {
         let note = |chunk: &Chunk<'_>| progress.add_pairs(chunk.size as u64, chunk.pairs.into());
-        ordered.merge(&directory, settings.accept_loss, stated_time, note)?;
+        has_expiries |= ordered.merge(&directory, settings.accept_loss, stated_time, note)?;
     }
     let last_time = stated_time.max(now);
     drop(replay);
@@ -512,7 +513,6 @@ pub(crate) fn recover(
         Source { directory, tables, partition_seed: seed, accept_loss, time: last_time, progress }.recover(&stores)?;
     }
     stores.end(last_time);
-    let mut ordered = ordered;
     if let Some(ordered) = &mut ordered {
         ordered.begin_versions_after(end.floor());
         end.raise_floor(ordered.newest_version() + 1);
@@ -548,7 +548,7 @@ pub(crate) fn recover(
     };
     let loss = end.loss.is_some() || end.missing.is_some();
     let mut loaded = Loaded { processors: stores.into_processors(), ordered: ordered.as_deref() };
-    let has_expiries = loaded.have_expiries();
+    has_expiries |= loaded.have_expiries();
     let is_long = compaction::is_due(end.segment_bytes(), loaded.live_bytes(), log.segment_size);
     let is_compacted = is_long
         && !loss

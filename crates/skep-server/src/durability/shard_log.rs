@@ -31,14 +31,7 @@ pub(crate) struct ShardLog {
 impl ShardLog {
     /// Begins a block.
     pub(crate) fn new(log: Arc<Log>, shard_count: u16) -> ShardLog {
-        ShardLog {
-            log,
-            open: BlockWriter::new(),
-            other: BlockWriter::new(),
-            now: 0,
-            has_executed: false,
-            shard_count,
-        }
+        ShardLog { log, open: BlockWriter::new(), other: BlockWriter::new(), now: 0, has_executed: false, shard_count }
     }
 
     /// Sets the time at which the next operations are executed.
@@ -58,9 +51,9 @@ impl ShardLog {
     #[inline]
     pub(crate) fn note_time(&mut self, has_expiries: impl FnOnce() -> bool) {
         if std::mem::take(&mut self.has_executed)
-            && self.log.records()
             && !self.log.troubles.are_any()
             && self.log.stated_time.note(self.now, has_expiries)
+            && self.log.records()
         {
             self.open.append_time(self.now);
         }

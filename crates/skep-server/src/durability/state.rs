@@ -15,7 +15,8 @@ const LEVELS: [Durability; 3] = [Durability::Memory, Durability::Second, Durabil
 /// The time between two statements of the time in the log, in milliseconds.
 const TIME_STEP: u64 = 100;
 
-/// The latest time that the log states, in milliseconds since 1970; that of operations may be later by [`TIME_STEP`].
+/// The latest time that the log states, in milliseconds since 1970; that of operations may be later by [`TIME_STEP`]. At the
+/// level `memory`, snapshots and the end of the server state it.
 #[derive(Debug, Default)]
 pub(crate) struct StatedTime {
     last: AtomicU64,

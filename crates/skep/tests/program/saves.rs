@@ -1,10 +1,16 @@
 //! Snapshots that many clients ask for at once.
 
+use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
+
+use skep_log::{Directory, Files};
 
 use crate::data_directory::DataDirectory;
 use crate::wire::{Arguments, Connection};
 
+/// The time of two statements of the time. What is read sooner may not be stated.
+const STEP: Duration = Duration::from_millis(100);
 const CLIENTS: usize = 4;
 const ROUNDS: usize = 100;
 
@@ -48,6 +54,44 @@ fn each_save_among_many_is_replied_to_and_has_what_was_written_before_it() {
         let value = connection.run(&[words(&format!("GET client:{client}"))]).remove(0);
         assert_eq!(value, format!("$2\r\n{}\r\n", ROUNDS - 1).into_bytes(), "client {client}");
     }
+}
+
+/// Returns the last time that a directory states.
+fn stated_time(directory: &DataDirectory) -> u64 {
+    let files = Arc::new(Files::open(directory.path()).expect("no server uses it"));
+    Directory::open(files).expect("it is valid").manifest().expect("it has a manifest").last_time
+}
+
+/// Returns the time of a server in milliseconds.
+fn time(connection: &mut Connection) -> u64 {
+    let reply = String::from_utf8(connection.run(&[words("TIME")]).remove(0)).expect("numbers");
+    let parts: Vec<u64> = reply.split("\r\n").filter_map(|line| line.parse().ok()).collect();
+    parts[0] * 1000 + parts[1] / 1000
+}
+
+/// Without a log, snapshots and the end of the server state the time. Keys that a client has seen expire before are then not
+/// back after a start with an earlier clock.
+#[test]
+fn at_the_level_memory_a_snapshot_and_a_stop_state_the_time() {
+    let directory = DataDirectory::new("stated-time");
+    let mut server = directory.start(1, "memory");
+    let mut connection = Connection::to_address(server.resp.as_ref().expect("the RESP port is on"));
+    assert_eq!(connection.run(&[words("SET key value EX 1000")]), [b"+OK\r\n"]);
+    thread::sleep(STEP);
+    let before_save = time(&mut connection);
+    assert_eq!(connection.run(&[words("GET key"), words("SAVE")])[1], b"+OK\r\n");
+    server.child().kill().expect("the server runs");
+    server.wait();
+    assert!(stated_time(&directory) >= before_save);
+
+    let mut server = directory.start(1, "memory");
+    let mut connection = Connection::to_address(server.resp.as_ref().expect("the RESP port is on"));
+    thread::sleep(STEP);
+    let before_end = time(&mut connection);
+    assert_eq!(connection.run(&[words("GET key")]), [b"$5\r\nvalue\r\n"]);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(stated_time(&directory) >= before_end);
 }
 
 /// Each write of the log takes at least a page. So a snapshot begins by the bytes of the files, not by those of the

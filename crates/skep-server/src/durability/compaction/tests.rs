@@ -3,12 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use skep_core::operation::{
-    Condition, Expiry, ExpiryChange, Operation, PutCondition, Reply, Request, StringWrite,
-};
+use skep_core::operation::{Condition, Expiry, ExpiryChange, Operation, PutCondition, Reply, Request, StringWrite};
 use skep_log::{
-    BlockWriter, Directory, Disk, GroupWriter, LogSettings, Manifest, ManifestShard, Segments,
-    SimulatedDisk,
+    BlockWriter, Directory, Disk, GroupWriter, LogSettings, Manifest, ManifestShard, Segments, SimulatedDisk,
 };
 use skep_store::hash::Settings;
 use skep_store::processor::{Processor, Replies};
@@ -131,13 +128,12 @@ fn a_start_that_is_killed_after_its_snapshot_does_not_bring_expired_keys_back() 
     }
 }
 
-/// A key may expire while no server runs. A client of the next start sees it expired, and the start may be the last thing that
-/// is on disk.
+/// A clock that was wrong at a start at which no client has seen a key costs nothing.
 #[test]
-fn each_start_states_its_time() {
+fn a_start_alone_states_no_time() {
     let directory = tempfile::tempdir().unwrap();
-    for (now, last) in [(5_000, 5_000), (9_000, 9_000), (6_000, 9_000), (6_000, 9_000)] {
-        assert_eq!(start_at(directory.path(), now).1.last_time, last);
+    for now in [5_000, 9_000, 6_000] {
+        assert_eq!(start_at(directory.path(), now).1.last_time, now);
     }
 }
 
