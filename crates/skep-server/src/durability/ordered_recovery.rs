@@ -20,7 +20,7 @@
 //! all pairs of a full store are in the log, it is read ten times if they have 20 bytes, and six times if they have 64.
 //! Deletes of other keys in the log add to that.
 
-use skep_core::operation::{Expiry, ExpiryChange, Operation, OperationError, Request, StringWrite};
+use skep_core::operation::{ExpiryChange, Operation, OperationError, Request, StringWrite};
 use skep_log::{BlockView, Chunk, Directory, Disk, EffectOrder, LogError};
 use skep_store::ordered::{Load, Session};
 use skep_wire::native::WireError;
@@ -219,7 +219,7 @@ mod tests {
 
     use rand::{RngExt, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus;
-    use skep_core::operation::{PutCondition, Range, Reply, ScanEnd, Start};
+    use skep_core::operation::{Expiry, PutCondition, Range, Reply, ScanEnd, Start};
     use skep_log::{Block, BlockWriter, ChunkWriter, Pages, SnapshotPart};
     use skep_store::naive::seeds;
     use skep_store::ordered::{Effect, OrderedSettings, OrderedStore};
