@@ -132,8 +132,8 @@ fn a_start_that_is_killed_after_its_snapshot_does_not_bring_expired_keys_back() 
 #[test]
 fn a_start_alone_states_no_time() {
     let directory = tempfile::tempdir().unwrap();
-    for now in [5_000, 9_000, 6_000] {
-        assert_eq!(start_at(directory.path(), now).1.last_time, now);
+    for clock in [5_000, 9_000, 6_000] {
+        assert_eq!(start_at(directory.path(), clock).1.last_time, clock);
     }
 }
 
