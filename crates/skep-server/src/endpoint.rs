@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::connection::{Connection, Next, Release};
+use crate::limits::TURN_WORK;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
 use crate::shared::Activity;
@@ -32,6 +33,10 @@ pub(crate) struct Endpoint {
     pub(crate) waits_since: Option<u64>,
     /// Where it waits for memory.
     pub(crate) memory_wait: MemoryWait,
+    /// The work that its shard expects of its next turn, besides that of small operations.
+    pub(crate) cost: usize,
+    /// The turn of the shard that had that cost.
+    cost_turn: u64,
 }
 
 /// The list in which a connection waits for memory.
@@ -57,7 +62,21 @@ impl Endpoint {
             is_held: false,
             waits_since: None,
             memory_wait: MemoryWait::Nowhere,
+            cost: 0,
+            cost_turn: 0,
         }
+    }
+
+    /// Returns the part of the cost that is more than its share of the turns since. `waiting` connections share them with it.
+    pub(crate) fn debt(&self, turn: u64, waiting: usize) -> usize {
+        let turns = turn.saturating_sub(self.cost_turn).min(1 << 20) as usize;
+        self.cost.saturating_sub(turns * (TURN_WORK / (1 + waiting)))
+    }
+
+    /// Records the work of a turn. The debt of the turns before counts if it is more.
+    pub(crate) fn record_cost(&mut self, work: usize, turn: u64, waiting: usize) {
+        self.cost = work.max(self.debt(turn, waiting));
+        self.cost_turn = turn;
     }
 
     /// Reads if the connection wants more: see [`Connection::read`].

@@ -85,6 +85,8 @@ pub(crate) const OPERATION_WORK: usize = 512;
 /// Work for which a turn takes on connections: the other half is for their operations, and for the commands that the server
 /// executes itself.
 pub(crate) const TURN_INTAKE_WORK: usize = TURN_WORK / 2;
+/// Work of a connection in a turn from which on it waits after connections with less: see `shard/ready.rs`.
+pub(crate) const COSTLY_WORK: usize = TURN_WORK / 64;
 /// Work for which it takes datagrams before.
 pub(crate) const TURN_ARRIVALS_WORK: usize = TURN_INTAKE_WORK / 2;
 /// The commands of the server have this part of a turn for each connection.
@@ -212,12 +214,14 @@ pub(crate) const IDLE_RANGES_MAX: usize = 1024;
 pub(crate) const ISOLATED_OPERATIONS_MAX: usize = 1 << 18;
 /// Operations of a command that reads or deletes: a longer one is executed in parts of this size. As many as a turn has.
 pub(crate) const ISOLATED_READS_MAX: usize = ISOLATED_IN_TURN_MAX;
+/// Bytes that an isolated command reads of a value at a time: they stay in the cache of a processor until they are used.
+pub(crate) const ISOLATED_READ_SIZE: usize = 64 << 10;
 /// Bytes of the commands of a transaction: as many as a request may have.
 pub(crate) const TRANSACTION_SIZE_MAX: usize = 16 << 20;
 /// Work of a transaction, and of any other command that is executed whole, in bytes touched. Meanwhile its shards
-/// execute nothing else on keys: 0.16 to 0.43 s were measured. A transaction of [`ISOLATED_OPERATIONS_MAX`] small
-/// operations, whose keys are looked up before, takes less.
-pub(crate) const TRANSACTION_WORK_MAX: usize = 512 << 20;
+/// execute nothing else on keys, for about a tenth of a second. A transaction of [`ISOLATED_OPERATIONS_MAX`] small
+/// operations, whose keys are looked up before, takes as long.
+pub(crate) const TRANSACTION_WORK_MAX: usize = 256 << 20;
 /// Bytes of a reply that is a number or a status.
 pub(crate) const SHORT_REPLY_SIZE: usize = 24;
 /// Bytes of the error messages of a transaction. Of the errors after them, only the codes are sent.

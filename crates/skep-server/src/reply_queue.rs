@@ -68,6 +68,11 @@ impl ReplyRange {
         (0..self.count).any(|index| replies.is_deferred_for_room(first.plus(index)))
     }
 
+    /// Returns the bytes that its operations have touched, without those that have touched few each.
+    pub(crate) fn bytes_touched(&self, replies: &SpaceReplies) -> usize {
+        self.ready().map_or(0, |first| replies.bytes_touched_by(first, self.count))
+    }
+
     /// Returns the index of the first reply, if its replies are ready.
     pub(crate) fn ready(&self) -> Option<ReplyIndex> {
         if let Slot::Ready(index) = self.slot { Some(index) } else { None }

@@ -30,6 +30,7 @@ mod monitoring;
 mod polled;
 #[cfg(feature = "rdma")]
 mod rdma;
+mod ready;
 mod replies_held;
 mod stop;
 #[cfg(test)]
@@ -80,6 +81,7 @@ pub(crate) use hold::Bounds;
 use hold::Holds;
 use idle::IdlePass;
 use polled::Polled;
+use ready::ReadyQueue;
 use turn::Submission;
 pub(crate) use visits::Visit;
 use visits::Visitor;
@@ -159,7 +161,7 @@ pub(crate) struct Shard {
     connections: Connections,
     polled: Polled,
     /// Connections that may have something to do.
-    ready: VecDeque<Token>,
+    ready: ReadyQueue,
     /// Connections that wait until the shard may use its store again.
     aside: VecDeque<Token>,
     /// Connections whose operations were deferred although no earlier operation of the batch was executed.
@@ -173,6 +175,8 @@ pub(crate) struct Shard {
     /// Connections whose next reply the server makes itself (such as that of `CLIENT LIST`), and did not fit the turn
     /// in which they were tried last.
     postponed: VecDeque<Token>,
+    /// Work that the stores are expected to do for the connections of the turn: what these have cost before.
+    expected_work: usize,
     /// Number of postponed connections at the start of the batch.
     resumed: usize,
     /// Index in the batch of the first connection from `ready`.
@@ -286,13 +290,14 @@ impl Shard {
             poller,
             connections: Connections::default(),
             polled: Polled::new(now),
-            ready: VecDeque::new(),
+            ready: ReadyQueue::default(),
             aside: VecDeque::new(),
             stuck: VecDeque::new(),
             slotless: vec![VecDeque::new(); peer_count],
             waiting_visits: vec![VecDeque::new(); peer_count],
             promised: vec![0; peer_count],
             postponed: VecDeque::new(),
+            expected_work: 0,
             resumed: 0,
             first_ready: 0,
             returned: VecDeque::new(),
@@ -432,7 +437,7 @@ impl Shard {
             return !self.ready.is_empty() || !self.postponed.is_empty();
         }
         let has_connections =
-            [&self.ready, &self.aside, &self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
+            !self.ready.is_empty() || [&self.aside, &self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
         let has_requests = !self.inbox.is_empty() || !self.visitors.is_empty();
         has_connections || has_requests || self.has_more_replies || self.may_forward()
     }
@@ -519,17 +524,6 @@ impl Shard {
             }
             self.parts.end_session(token, &endpoint.transport);
             self.parts.shared.leave(endpoint.connection.number);
-        }
-    }
-
-    /// Puts a connection into the queue, unless it is already queued.
-    fn queue(&mut self, token: Token) {
-        if let Some(endpoint) = self.connections.get_mut(token)
-            && !endpoint.is_queued
-        {
-            endpoint.is_queued = true;
-            endpoint.waits_since.get_or_insert(self.turns);
-            self.ready.push_back(token);
         }
     }
 

@@ -11,13 +11,15 @@
 //! because all stores keep the order of their batches. There is no order between spaces, as there is none between keys.
 
 mod held;
+mod replies;
 mod upkeep;
 
 pub(crate) use held::{OrderedWatches, ShardPart};
+pub(crate) use replies::SpaceReplies;
 
 use std::time::Instant;
 
-use skep_core::operation::{Reply, Request};
+use skep_core::operation::Request;
 use skep_store::cache::{Cache, ItemRequest};
 use skep_store::ordered::{OwnerRun, Session};
 use skep_store::processor::{Processor, Replies};
@@ -28,7 +30,7 @@ use crate::cache_flushes::CachePart;
 use crate::durability::ShardLog;
 use crate::durability::walk::Walk;
 use crate::echo::Echo;
-use crate::keyspace::{KeyspaceOperation, KeyspaceReplies, KeyspaceRequest};
+use crate::keyspace::{KeyspaceOperation, KeyspaceRequest};
 use crate::limits::REPLY_BUDGET;
 use crate::shared::Shared;
 use crate::transaction::{Run, WatchTable};
@@ -257,124 +259,6 @@ impl Executed {
     }
 }
 
-/// The replies to a batch.
-#[derive(Debug)]
-pub(crate) struct SpaceReplies {
-    hash: Replies,
-    ordered: Replies,
-    cache: Replies,
-    items: Replies,
-    keyspace: KeyspaceReplies,
-    /// Operations of the last batch that are to be submitted again.
-    hash_deferred: usize,
-    ordered_deferred: usize,
-    cache_deferred: usize,
-    items_deferred: usize,
-    keyspace_deferred: usize,
-    /// Puts of the hash space that a test lets be deferred.
-    #[cfg(test)]
-    deferred_puts: Vec<bool>,
-    /// Each two replies of the hash space are swapped: a test must find that.
-    #[cfg(test)]
-    are_swapped: bool,
-}
-
-impl SpaceReplies {
-    /// Returns an object without replies.
-    pub(crate) fn new() -> SpaceReplies {
-        let replies = || Replies::with_budget(REPLY_BUDGET);
-        SpaceReplies {
-            hash: replies(),
-            ordered: replies(),
-            cache: replies(),
-            items: replies(),
-            keyspace: KeyspaceReplies::default(),
-            hash_deferred: 0,
-            ordered_deferred: 0,
-            cache_deferred: 0,
-            items_deferred: 0,
-            keyspace_deferred: 0,
-            #[cfg(test)]
-            deferred_puts: Vec::new(),
-            #[cfg(test)]
-            are_swapped: false,
-        }
-    }
-
-    /// Sets the number of bytes that the large replies of each space may take in the next batch. Requests whose replies
-    /// do not fit are deferred.
-    pub(crate) fn set_room(&mut self, room: usize) {
-        for replies in [&mut self.hash, &mut self.ordered, &mut self.cache, &mut self.items] {
-            replies.set_room(room);
-        }
-        self.keyspace.set_room(room);
-    }
-
-    /// Returns true if the operation at this index was deferred because there is no room for its reply.
-    pub(crate) fn is_deferred_for_room(&self, at: ReplyIndex) -> bool {
-        let index = at.index as usize;
-        match at.list {
-            List::Hash => self.hash.is_deferred_for_room(index),
-            List::Ordered => self.ordered.is_deferred_for_room(index),
-            List::Cache => self.cache.is_deferred_for_room(index),
-            List::Items => self.items.is_deferred_for_room(index),
-            List::Keyspace => self.keyspace.is_deferred_for_room(index),
-        }
-    }
-
-    /// Returns the reply at this index.
-    #[inline]
-    pub(crate) fn get(&self, at: ReplyIndex) -> Reply<'_> {
-        let index = at.index as usize;
-        #[cfg(test)]
-        if self.are_swapped && at.list == List::Hash {
-            return self.swapped(index);
-        }
-        match at.list {
-            List::Hash => self.hash.get(index),
-            List::Ordered => self.ordered.get(index),
-            List::Cache => self.cache.get(index),
-            List::Items => self.items.get(index),
-            List::Keyspace => self.keyspace.get(index).map_or(Reply::Deferred, Reply::Value),
-        }
-    }
-
-    /// Returns the reply to the operation of the hash space after or before this one, if both are done.
-    #[cfg(test)]
-    fn swapped(&self, index: usize) -> Reply<'_> {
-        let other = index ^ 1;
-        let is_done = |index| index < self.hash.len() && !self.hash.is_deferred(index);
-        self.hash.get(if is_done(index) && is_done(other) { other } else { index })
-    }
-
-    /// Returns true if operations of this index's list are to be submitted again.
-    pub(crate) fn have_deferred(&self, at: ReplyIndex) -> bool {
-        match at.list {
-            List::Hash => self.hash_deferred > 0,
-            List::Ordered => self.ordered_deferred > 0,
-            List::Cache => self.cache_deferred > 0,
-            List::Items => self.items_deferred > 0,
-            List::Keyspace => self.keyspace_deferred > 0,
-        }
-    }
-
-    /// Returns true if the operation at this index is to be submitted again.
-    pub(crate) fn is_deferred(&self, at: ReplyIndex) -> bool {
-        let index = at.index as usize;
-        #[cfg(test)]
-        if at.list == List::Hash && self.deferred_puts.get(index).is_some_and(|is_deferred| *is_deferred) {
-            return true;
-        }
-        match at.list {
-            List::Hash => self.hash.is_deferred(index),
-            List::Ordered => self.ordered.is_deferred(index),
-            List::Cache => self.cache.is_deferred(index),
-            List::Items => self.items.is_deferred(index),
-            List::Keyspace => self.keyspace.is_deferred(index),
-        }
-    }
-}
-
 /// The stores that a shard works on.
 #[derive(Debug)]
 pub(crate) struct Stores<'s> {
@@ -395,6 +279,8 @@ pub(crate) struct Stores<'s> {
     pub(crate) pages: Replies,
     /// The memory of the last isolated command, for the next one.
     pub(crate) spare_run: Option<Box<Run>>,
+    /// The memory of a value that an isolated command has computed or copied, for the next one.
+    pub(crate) spare_value: Vec<u8>,
     /// The replies to the operations of isolated commands.
     isolated_replies: Replies,
     /// Empty between them; they keep their memory.
@@ -408,6 +294,9 @@ pub(crate) struct Stores<'s> {
     /// The number of operations of isolated commands that are executed before all others are deferred.
     #[cfg(test)]
     pub(crate) isolated_left: usize,
+    /// Bytes of values that the windows of isolated commands have copied.
+    #[cfg(test)]
+    pub(crate) bytes_kept: usize,
     /// Swaps replies, for the control of the simulation.
     #[cfg(test)]
     pub(crate) swaps_replies: bool,
@@ -442,6 +331,7 @@ impl<'s> Stores<'s> {
             echo: shared.and_then(|shared| shared.settings.echo).map(Echo::new),
             pages: Replies::with_budget(REPLY_BUDGET),
             spare_run: None,
+            spare_value: Vec::new(),
             isolated_replies: Replies::with_budget(REPLY_BUDGET),
             routes: Vec::new(),
             isolated_requests: Vec::new(),
@@ -450,6 +340,8 @@ impl<'s> Stores<'s> {
             defers_puts: false,
             #[cfg(test)]
             isolated_left: usize::MAX,
+            #[cfg(test)]
+            bytes_kept: 0,
             #[cfg(test)]
             swaps_replies: false,
             #[cfg(test)]

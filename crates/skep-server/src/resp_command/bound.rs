@@ -1,7 +1,8 @@
 //! The bound of each command: the work that it may take, and the bytes of its reply, before it is executed.
 //!
 //! ```text
-//!   SETRANGE k 1000000 v     4 passes over max(length of k, 1000001)      reply: a number
+//!   BITCOUNT k               a pass over the value                        reply: a number
+//!   SETRANGE k 1000000 v     the part, and what k may grow by             reply: a number
 //!   MGET k…                  2 passes over each value                     reply: all values
 //!   KEYS pattern             all buckets, the slabs and keys of a space   reply: all keys, at most a few mebibytes
 //! ```
@@ -10,13 +11,11 @@
 //! added without a bound. A bound is never less than what the command really takes. Work is in bytes touched, see
 //! [`crate::account`]; the factors are about what the stores and the encoding of replies cost beside that.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
-
 use skep_core::operation::{KEY_SIZE_MAX, PAGE_SIZE_GOAL, VALUE_SIZE_MAX};
 use skep_wire::rdb::payload;
 
 use super::Arguments;
+use super::lengths::Lengths;
 use super::table::{COMMAND_COUNT, CommandName};
 use crate::limits::{
     CLIENT_LIST_SIZE_MAX, CLIENT_SIZE, COUNT_TIMES, ISOLATED_REPLY_MAX, KEYSPACE_PAGE_SIZE, OPERATION_WORK,
@@ -38,56 +37,6 @@ impl Bound {
     pub(crate) fn add(&mut self, other: Bound) {
         self.work = self.work.saturating_add(other.work);
         self.reply = self.reply.saturating_add(other.reply);
-    }
-}
-
-/// Upper bounds of the lengths of values, while commands change them. Keys are told apart by their secret hashes.
-#[derive(Debug, Default)]
-pub(crate) struct Lengths {
-    /// `None`: every value may be the longest.
-    known: Option<HashMap<u64, u32>>,
-    hasher: RandomState,
-}
-
-impl Lengths {
-    /// Begins to know lengths.
-    pub(crate) fn learn(&mut self) {
-        self.known = Some(HashMap::new());
-    }
-
-    fn hash(&self, space: Space, key: &[u8]) -> u64 {
-        self.hasher.hash_one((space as u8, key))
-    }
-
-    /// Notes a key whose length is about to be known. Returns false if it was noted before.
-    pub(crate) fn note(&mut self, space: Space, key: &[u8]) -> bool {
-        let hash = self.hash(space, key);
-        self.known.as_mut().is_some_and(|known| known.insert(hash, VALUE_SIZE_MAX as u32).is_none())
-    }
-
-    /// Sets the length of a value.
-    pub(crate) fn set(&mut self, space: Space, key: &[u8], length: usize) {
-        let hash = self.hash(space, key);
-        if let Some(known) = &mut self.known {
-            known.insert(hash, length as u32);
-        }
-    }
-
-    /// Raises the bound of a value. Returns it.
-    fn raise(&mut self, space: Space, key: &[u8], length: usize) -> usize {
-        let length = self.get(space, key).max(length.min(VALUE_SIZE_MAX));
-        self.set(space, key, length);
-        length
-    }
-
-    fn get(&self, space: Space, key: &[u8]) -> usize {
-        let length = |known: &HashMap<u64, u32>| known.get(&self.hash(space, key)).copied();
-        self.known.as_ref().and_then(length).map_or(VALUE_SIZE_MAX, |length| length as usize)
-    }
-
-    /// Returns the bytes of memory held.
-    pub(crate) fn capacity(&self) -> usize {
-        self.known.as_ref().map_or(0, |known| known.capacity() * size_of::<(u64, u64)>())
     }
 }
 
@@ -136,7 +85,8 @@ impl Extents {
 /// A column of the table of commands: what the bound of a command depends on.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// On keys: operations for each, passes over each value, how the values change, and the reply.
+    /// On keys: operations for each, passes over each value, how the values change, and the reply. Commands that touch only a
+    /// part of a value of the hash space make no passes over it: see [`CommandName::part_touched`].
     Keys(usize, usize, Growth, ReplySize),
     /// The server replies itself: operations that take as long, and bytes of the reply.
     Server(usize, usize),
@@ -225,6 +175,13 @@ const ARGUMENT_WORK: usize = 64;
 const PAIR_WORK: usize = 1 << 10;
 /// Work of a byte of a key that a walk returns.
 const KEY_WORK: usize = 8;
+/// Work of a pair that is counted.
+const COUNTED_PAIR_WORK: usize = 128;
+/// Work on a part of a value besides its bytes: the lines of the index of a long value. A short one is copied instead.
+const PART_WORK: usize = 256;
+const SHORT_SIZE: usize = 512;
+/// Passes over the bytes by which a value grows: they are computed and written, and once more if the key expires between.
+const GROWTH_PASSES: usize = 4;
 /// Work of a comparison of a byte of a pattern with one of a key.
 const MATCH_WORK: usize = 4;
 /// Work of a step of a walk, of a count and of a flush besides the keys.
@@ -277,8 +234,8 @@ impl CommandName {
             N::Append => Kind::Keys(1, 3, G::Append, R::Short),
             N::SetRange => Kind::Keys(1, 3, G::Overwrite, R::Short),
             N::SetBit => Kind::Keys(1, 3, G::Bit, R::Short),
-            N::BitOp => Kind::Keys(2, 3, G::Combined, R::Short),
-            N::Rename | N::RenameNx | N::Copy => Kind::Keys(3, 3, G::Moved, R::Short),
+            N::BitOp => Kind::Keys(2, 2, G::Combined, R::Short),
+            N::Rename | N::RenameNx | N::Copy => Kind::Keys(3, 2, G::Moved, R::Short),
             N::Dump => Kind::Keys(1, 4, G::None, R::Value),
             N::Restore => Kind::Keys(1, 4, G::Restored, R::Short),
             N::SkepSet => Kind::Keys(1, 3, G::Vector, R::Short),
@@ -357,7 +314,12 @@ impl CommandName {
                 let reply = COMMAND_COUNT.max(count) * DESCRIPTION_SIZE;
                 Bound { work: 4 * reply, reply }
             }
-            Kind::Many(walk) => walk.bound(arguments, space, extents),
+            Kind::Many(walk) => {
+                if matches!(walk, Walk::Flush | Walk::FlushAll) {
+                    lengths.flush();
+                }
+                walk.bound(arguments, space, extents)
+            }
         };
         Bound { work: bound.work.saturating_add(count * ARGUMENT_WORK), ..bound }
     }
@@ -371,6 +333,7 @@ impl CommandName {
         extents: &Extents,
     ) -> Bound {
         let (mut key_count, mut longest, mut touched, mut returned) = (0, 0_usize, 0_usize, 0);
+        let mut of_parts = 0;
         for index in self.key_indexes(arguments) {
             let key = arguments.get(index);
             let of = self.space_of_key(arguments, index, space, extents.spaces);
@@ -382,12 +345,26 @@ impl CommandName {
             };
             key_count += 1;
             longest = longest.max(before);
-            touched += stored_size(before.max(after));
+            let mut is_replaced = true;
+            match self.part_touched(growth, arguments, before).filter(|_| of == Space::Hash) {
+                Some(part) => {
+                    let growth = part.growth + lengths.grow(of, key, part.grows_to);
+                    of_parts += PART_WORK + 2 * before.min(SHORT_SIZE) + stored_size(part.size);
+                    of_parts += GROWTH_PASSES * stored_size(growth);
+                    is_replaced = part.is_replaced;
+                }
+                None => touched += stored_size(before.max(after)) * self.slowness(of, before.max(after)),
+            }
+            if is_replaced && self.writes() {
+                lengths.replace(of, key);
+            }
             returned += before + ENCODING;
         }
         if matches!(growth, Growth::Combined) && arguments.count() > 3 {
             // The longest is that of the new key or of another one.
-            touched += stored_size(lengths.raise(space, arguments.get(2), longest));
+            let length = lengths.raise(space, arguments.get(2), longest);
+            touched += stored_size(length) * self.slowness(space, length);
+            lengths.replace(space, arguments.get(2));
         }
         let arguments_size = arguments.from(1).map(<[u8]>::len).sum::<usize>();
         let reply = match reply {
@@ -405,7 +382,49 @@ impl CommandName {
         let of_operations = key_count.max(1) * operations * OPERATION_WORK;
         let is_sum = matches!(growth, Growth::Fraction) && arguments.count() > 2;
         let of_sum = if is_sum { sum_work(longest, arguments.get(2)) } else { 0 };
-        Bound { work: of_operations + passes * touched + of_sum + 4 * arguments_size, reply }
+        Bound { work: of_operations + passes * touched + of_parts + of_sum + 4 * arguments_size, reply }
+    }
+}
+
+/// The part of a value of the hash space that a command touches.
+struct Part {
+    /// Its bytes.
+    size: usize,
+    /// The length that the value has afterwards at least.
+    grows_to: usize,
+    /// Bytes by which the value grows in any case.
+    growth: usize,
+    /// The value may be shorter afterwards, or missing.
+    is_replaced: bool,
+}
+
+impl CommandName {
+    /// Returns the factor by which a byte of a value takes longer than elsewhere: the ordered space writes a long value to new
+    /// frames.
+    fn slowness(self, space: Space, length: usize) -> usize {
+        if space == Space::Ordered && self.writes() && length > SHORT_SIZE { 3 } else { 1 }
+    }
+
+    /// Returns the part of a value of the hash space that the command touches, unless it touches the whole value, which is at
+    /// most `length` bytes long.
+    fn part_touched(self, growth: Growth, arguments: Arguments<'_>, length: usize) -> Option<Part> {
+        use CommandName as N;
+        let size = |index: usize| if index < arguments.count() { arguments.get(index).len() } else { 0 };
+        let end = growth.length(arguments, 1, 0).unwrap_or(0);
+        let part = Part { size: 0, grows_to: end, growth: 0, is_replaced: false };
+        Some(match self {
+            N::GetBit | N::SetBit => Part { size: 1, ..part },
+            N::SetRange => Part { size: size(3), ..part },
+            N::Append => Part { size: size(2), grows_to: 0, growth: size(2), ..part },
+            // Fields may be anywhere before the end.
+            N::BitField => Part { size: 2 * end.min(VALUE_SIZE_MAX), ..part },
+            N::GetRange | N::SubStr => Part { size: range_size(arguments, length), ..part },
+            // Slabs are freed, if the key is gone.
+            N::Del | N::Unlink | N::Expire | N::PExpire | N::ExpireAt | N::PExpireAt | N::Persist => {
+                Part { size: length / 4, is_replaced: true, ..part }
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -529,7 +548,7 @@ impl Walk {
                     reply: page + pairs * 2 * ENCODING + 8 * ENCODING,
                 }
             }
-            Walk::CountRange => Bound { work: pairs * PAIR_WORK + STEP_WORK, reply: SHORT_REPLY_SIZE },
+            Walk::CountRange => Bound { work: pairs * COUNTED_PAIR_WORK + STEP_WORK, reply: SHORT_REPLY_SIZE },
         }
     }
 }

@@ -29,6 +29,7 @@ mod isolated_command;
 mod key_command;
 mod keys;
 mod keyspace_command;
+mod lengths;
 mod monitor_command;
 mod object_command;
 mod operands;
@@ -47,10 +48,11 @@ pub(crate) mod table;
 mod vector_command;
 mod work;
 
-pub(crate) use bound::{Bound, Extent, Extents, Lengths};
+pub(crate) use bound::{Bound, Extent, Extents};
 pub(crate) use context::Context;
 pub(crate) use key_command::KeyCommand;
 pub(crate) use keys::shards_of_key;
+pub(crate) use lengths::Lengths;
 pub(crate) use operands::Operands;
 pub(crate) use session::Session;
 

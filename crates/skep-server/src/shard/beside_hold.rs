@@ -48,7 +48,9 @@ impl Shard {
     /// Returns the connections that have waited aside to the head of the queue.
     pub(super) fn end_aside(&mut self) {
         while let Some(token) = self.aside.pop_back() {
-            self.ready.push_front(token);
+            let waiting = self.ready.len() + self.aside.len();
+            let debt = self.connections.get_mut(token).map_or(0, |endpoint| endpoint.debt(self.turns, waiting));
+            self.ready.push_front(token, debt);
         }
     }
 }

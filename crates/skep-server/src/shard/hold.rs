@@ -361,7 +361,7 @@ impl Shard {
         let endpoint = self.connections.get_mut(token)?;
         endpoint.connection.retry(&self.shard_budget);
         let connection = (endpoint.connection.number, endpoint.connection.read_at());
-        let counters = (&mut self.calls, &mut self.monitor_lines);
+        let (counters, spent_before) = ((&mut self.calls, &mut self.monitor_lines), self.account.spent());
         let mut context = turn.context(&self.parts, connection, counters, (bounds.slow_room, &mut self.account, true));
         let begun = bounds.executed;
         let (isolation, replied) = run(
@@ -379,6 +379,7 @@ impl Shard {
         endpoint.activity.record(context.last_command, turn.served_at);
         let held_until = context.held_until;
         bounds.slow_room = context.slow_room;
+        endpoint.record_cost(context.account.spent() - spent_before, self.turns, self.ready.len());
         if !matches!(isolation, Isolation::Blocked(_)) {
             seal(bounds.stores);
         }

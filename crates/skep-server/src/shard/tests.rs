@@ -28,6 +28,7 @@ use crate::unix_time::{SharedClock, read_clocks};
 
 mod admission;
 mod flushes;
+mod folds;
 mod forwarded_batches;
 mod isolated_commands;
 mod memcached_datagrams;

@@ -19,7 +19,8 @@
 //!   connection may exceed each limit by one read, one operation or its whole output. The stores bound the bytes that
 //!   they copy ([`crate::spaces::SpaceReplies`]).
 //! - **Order.** Connections are served in rotation: one that was served is put at the tail of the queue, and each turn
-//!   serves at least the first one. Only connections whose operations are to be refused are put at the head: a refusal
+//!   serves at least the first one. Those whose last turns were costly wait in a queue of their own ([`super::ready`]), from
+//!   which each turn serves at least one too. Only connections whose operations are to be refused are put at the head: a refusal
 //!   is cheap, and useful only if it is sent soon. Forwarded batches are taken from each of the other shards in
 //!   rotation, and in every other turn after the connections.
 //!
@@ -81,6 +82,7 @@ impl Shard {
     pub(super) fn gather(&mut self, now: Instant) {
         let operations_max = self.window.room();
         let mut operations = 0;
+        self.expected_work = 0;
         while self.batch.len() < RESUMED_MAX
             && operations < operations_max.div_ceil(RESUMED_PART).max(1)
             && let Some(token) = self.postponed.pop_front()
@@ -107,16 +109,16 @@ impl Shard {
                 operations += self.take_on(token, now);
             }
         }
-        let first = self.batch.len();
-        let may_take =
-            |shard: &Shard, operations| operations < operations_max && shard.account.spent() < TURN_INTAKE_WORK;
-        while (self.batch.len() == first || may_take(self, operations))
-            && let Some(token) = self.ready.pop_front()
-        {
-            operations += self.take_on(token, now);
+        for is_costly in [false, true] {
+            let first = self.batch.len();
+            while (self.batch.len() == first || operations < operations_max && self.may_take_more())
+                && let Some(token) = self.ready.pop_of(is_costly)
+            {
+                operations += self.take_on(token, now);
+            }
         }
         while let Some(token) = self.next_with_slot() {
-            self.ready.push_back(token);
+            self.ready.push_back(token, 0);
         }
         self.metrics().held_back.add(self.ready.len() as u64);
         if (2..=STUCK_MAX).contains(&self.stuck.len()) {
@@ -128,6 +130,11 @@ impl Shard {
                 self.take_on(token, now);
             }
         }
+    }
+
+    /// Returns true if the turn may take another connection: the work of those that it has taken is not enough.
+    fn may_take_more(&self) -> bool {
+        self.account.spent() + self.expected_work < TURN_INTAKE_WORK
     }
 
     /// Takes a connection that has waited for a slot, if there are more slots than such connections were taken in this
@@ -151,6 +158,7 @@ impl Shard {
         let needs_password = self.parts.shared.access.needs_password();
         let Some(endpoint) = self.connections.get_mut(token) else { return 0 };
         endpoint.is_queued = false;
+        self.expected_work += endpoint.cost;
         endpoint.connection.retry(&self.shard_budget);
         if self.shard_budget.is_exhausted() {
             // When its empty buffers are freed, its share may cover the next step.
@@ -368,6 +376,9 @@ impl Shard {
             // Replies of the server itself, such as to PING, rest on nothing.
             let rests_on_nothing = !connection.awaits_replies() && !connection.has_isolated();
             let read_at = connection.read_at();
+            let touched =
+                self.destinations[destinations.clone()].iter().map(|range| range.bytes_touched(&self.replies));
+            let (touched, spent_before) = (touched.sum::<usize>(), self.account.spent());
             let (counters, account) = ((&mut self.calls, &mut self.monitor_lines), &mut self.account);
             let mut context = turn.context(
                 &self.parts,
@@ -414,6 +425,8 @@ impl Shard {
             let next = endpoint.write((&self.encoded, release), may_write_much, metrics, now, &mut self.shard_budget);
             list_held(&mut self.awaiting, (token, &endpoint.connection), release);
             self.encoded.clear();
+            let spent = touched + context.account.spent() - spent_before;
+            endpoint.record_cost(spent, self.turns, self.ready.len());
             let Endpoint { connection, transport, is_queued, waits_since, .. } = endpoint;
             written += output_size - connection.output_size();
             let is_postponed = context.is_postponed && next == Next::Work;
@@ -446,7 +459,8 @@ impl Shard {
                 }
                 Next::Work if is_late && connection.may_be_refused() => {
                     *is_queued = true;
-                    self.ready.push_front(token);
+                    // A refusal is cheap.
+                    self.ready.push_front(token, 0);
                 }
                 // There was no slot for a batch that is sent again.
                 Next::Work if is_deferred && connection.is_returned() => {

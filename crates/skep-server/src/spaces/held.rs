@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use skep_core::operation::{KEY_SIZE_MAX, Request};
+use skep_core::operation::{KEY_SIZE_MAX, Reply, Request};
 use skep_store::cache::Cache;
 use skep_store::ordered::{OwnerRun, Session};
 use skep_store::processor::{Processor, Replies, Statistics};
@@ -188,30 +188,16 @@ impl Stores<'_> {
         routes.sort_unstable();
         let mut executed = Executed::default();
         for group in routes.chunk_by(|one, other| one.0 == other.0) {
-            let (list, shard) = group[0].0;
             let mut requests = recycle(std::mem::take(&mut self.isolated_requests));
             requests.extend(group.iter().map(|(_, index)| request(*index as usize).1));
-            if list == List::Ordered {
-                self.execute_ordered(&[OwnerRun { end: requests.len(), owner }], &requests, now);
-            } else {
-                let mut replies = std::mem::replace(&mut self.isolated_replies, Replies::with_budget(0));
-                let part = self.part(shard);
-                match list {
-                    List::Cache => part.cache().execute(&requests, &mut replies),
-                    _ => {
-                        part.execute(&requests, &mut replies);
-                        if let Some(log) = &mut self.log {
-                            log.record(Space::Hash, &requests, |index| replies.get(index));
-                        }
-                    }
-                }
-                self.isolated_replies = replies;
-            }
-            self.bound_block();
-            executed.bytes += self.isolated_replies.bytes_touched();
+            executed.bytes += self.execute_group(group[0].0, &requests, owner, now);
             for (place, (_, index)) in group.iter().enumerate() {
                 if !self.isolated_replies.is_deferred(place) {
                     window.set(*index as usize, self.isolated_replies.get(place));
+                    #[cfg(test)]
+                    if let Reply::Value(value) = self.isolated_replies.get(place) {
+                        self.bytes_kept += value.len();
+                    }
                     executed.operations += 1;
                 }
             }
@@ -220,6 +206,52 @@ impl Stores<'_> {
         routes.clear();
         self.routes = routes;
         executed
+    }
+
+    /// Executes an operation on the stores that are held, and calls `take` with its reply. Returns what `take` returns, or
+    /// nothing if the store has deferred the operation.
+    pub(crate) fn execute_one<T>(
+        &mut self,
+        (space, request): (Space, Request<'_>),
+        partition: &Partition,
+        owner: u64,
+        now: Instant,
+        take: impl FnOnce(Reply<'_>) -> T,
+    ) -> (Option<T>, Executed) {
+        self.note_execution();
+        #[cfg(test)]
+        if self.defers_puts || self.isolated_left == 0 {
+            return (None, Executed::default());
+        }
+        #[cfg(test)]
+        (self.isolated_left -= 1);
+        let shard = if space.is_divided() { partition.shard_of(request.key) } else { 0 };
+        let bytes = self.execute_group((List::of(space), shard), &[request], owner, now);
+        let is_done = !self.isolated_replies.is_deferred(0);
+        let taken = is_done.then(|| take(self.isolated_replies.get(0)));
+        (taken, Executed { operations: usize::from(is_done), bytes })
+    }
+
+    /// Executes operations on one store. Their replies are in `isolated_replies`. Returns the bytes touched.
+    fn execute_group(&mut self, (list, shard): Route, requests: &[Request<'_>], owner: u64, now: Instant) -> usize {
+        if list == List::Ordered {
+            self.execute_ordered(&[OwnerRun { end: requests.len(), owner }], requests, now);
+        } else {
+            let mut replies = std::mem::replace(&mut self.isolated_replies, Replies::with_budget(0));
+            let part = self.part(shard);
+            match list {
+                List::Cache => part.cache().execute(requests, &mut replies),
+                _ => {
+                    part.execute(requests, &mut replies);
+                    if let Some(log) = &mut self.log {
+                        log.record(Space::Hash, requests, |index| replies.get(index));
+                    }
+                }
+            }
+            self.isolated_replies = replies;
+        }
+        self.bound_block();
+        self.isolated_replies.bytes_touched()
     }
 
     /// Executes an operation on all keys of a space: of a divided one, on the part of a shard. Calls `take` with its reply,

@@ -22,6 +22,7 @@
 //! 7. `WATCH` registers a connection in the tables of the stores (`watch.rs`). Every write that changes a watched key
 //!    sets the connection's flag.
 
+mod combine;
 mod exec;
 mod forecast;
 mod isolated;

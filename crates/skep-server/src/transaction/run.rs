@@ -11,7 +11,7 @@
 
 use std::time::Instant;
 
-use skep_core::operation::{Operation, Reply, Request};
+use skep_core::operation::{Operation, OperationError, Reply, Request, StringRead};
 use skep_store::hash::Room;
 use skep_wire::partition::Partition;
 use skep_wire::resp::{ReplyWriter, Version};
@@ -21,8 +21,8 @@ use super::forecast::{Commands, Forecast, Verdict};
 use super::{Isolated, Watched, Window, several};
 use crate::account::operations_work;
 use crate::limits::{
-    ISOLATED_PART_MAX, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, TRANSACTION_WORK_MAX,
-    WATCHED_KEYS_MAX,
+    ISOLATED_PART_MAX, ISOLATED_READ_SIZE, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE,
+    TRANSACTION_WORK_MAX, WATCHED_KEYS_MAX,
 };
 use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
@@ -71,7 +71,7 @@ pub(super) struct Course {
     pub(super) window: Window,
     /// The window of the writes, while the other one has what they write.
     pub(super) writes: Window,
-    /// A value that is computed.
+    /// A value that is computed or copied.
     pub(super) kept: Vec<u8>,
     /// The room that the writes need in each shard.
     pub(super) rooms: Vec<(u16, Room)>,
@@ -134,15 +134,69 @@ impl Environment<'_, '_, '_> {
         let before = window.size();
         let executed = self.stores.execute_window(window, self.partition, self.context.connection, self.now, request);
         let bytes = executed.bytes.max(window.size() - before);
-        self.left = self.left.saturating_sub(executed.operations + bytes / ISOLATED_WORK_SIZE);
-        self.executed += executed.operations;
-        self.context.account.spend_operations(executed.operations, bytes);
-        self.touched += operations_work(executed.operations, bytes);
+        self.spend(executed.operations, bytes);
         #[cfg(test)]
         if self.stores.is_broken && !window.is_complete() {
             return Err(Step::More);
         }
         if executed.operations == 0 { Err(Step::Wait) } else { Ok(()) }
+    }
+
+    /// Spends the work of operations that have touched this many bytes.
+    fn spend(&mut self, operations: usize, bytes: usize) {
+        self.left = self.left.saturating_sub(operations + bytes / ISOLATED_WORK_SIZE);
+        self.executed += operations;
+        self.context.account.spend_operations(operations, bytes);
+        self.touched += operations_work(operations, bytes);
+    }
+
+    /// Reads a value, and calls `take` with each part of it in order. Parts of [`ISOLATED_READ_SIZE`] stay in the cache of
+    /// the processor until they are taken, so that a value passes through memory once. Returns false if the key does not exist.
+    ///
+    /// Time stands still within a step. If the step ends after `take` was called, the caller begins anew, because the key may
+    /// expire until the next one.
+    pub(super) fn read_value(
+        &mut self,
+        (space, key): (Space, &[u8]),
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<Result<bool, OperationError>, Step> {
+        if self.left == 0 {
+            return Err(Step::More);
+        }
+        let mut offset = 0;
+        loop {
+            let (start, end) = (offset as i64, (offset + ISOLATED_READ_SIZE) as i64 - 1);
+            let request = Request { key, operation: Operation::StringRead(StringRead::Slice { start, end }) };
+            let owner = self.context.connection;
+            let (read, executed) =
+                self.stores.execute_one((space, request), self.partition, owner, self.now, |reply| match reply {
+                    Reply::Value(part) => {
+                        take(part);
+                        Ok(Some(part.len()))
+                    }
+                    Reply::Failed(error) => Err(error),
+                    _ => Ok(None),
+                });
+            let size = if let Some(Ok(Some(size))) = read { size } else { 0 };
+            self.spend(executed.operations, executed.bytes.max(size));
+            offset += size;
+            match read {
+                None => return Err(Step::Wait),
+                Some(Err(error)) => return Ok(Err(error)),
+                Some(Ok(None)) => return Ok(Ok(false)),
+                Some(Ok(Some(size))) if size < ISOLATED_READ_SIZE => return Ok(Ok(true)),
+                Some(Ok(Some(_))) => {}
+            }
+        }
+    }
+
+    /// Gives a command the buffer of the shard for a value, unless it has one.
+    pub(super) fn buffer<'b>(&mut self, kept: &'b mut Vec<u8>) -> &'b mut Vec<u8> {
+        if kept.capacity() == 0 {
+            *kept = std::mem::take(&mut self.stores.spare_value);
+            kept.clear();
+        }
+        kept
     }
 
     /// Executes all operations of a window.
@@ -349,6 +403,9 @@ pub(super) fn step(
     if done.is_ok() {
         environment.context.count_command(name, arguments, command.weight(arguments.count()));
         count_error(course, &output[begin..], environment);
+        if course.kept.capacity() > 0 {
+            environment.stores.spare_value = std::mem::take(&mut course.kept);
+        }
     }
     course.is_reply_begun |= output.len() > begin;
     if session.replies.is_silent() {

@@ -3,13 +3,12 @@
 //! ```text
 //!   command           first window                    later windows
 //!   MSET, MSETNX, …   does each key exist?            room for all is reserved; put each
-//!   RENAME, COPY      value, expiry; does the new     set the new key; delete the old one
-//!                     key exist?
-//!   BITOP             each key, folded into one value put, or delete
+//!   RENAME, COPY      expiry; does the new key        set the new key; delete the old one
+//!                     exist? then the value
 //! ```
 //!
-//! All or nothing: `RENAME`, `COPY` and `BITOP` have one write that may fail, and it is the first one. A command that sets many
-//! keys reserves room for all of them before the first write.
+//! All or nothing: `RENAME` and `COPY` have one write that may fail, and it is the first one, as `BITOP` does
+//! (`combine.rs`). A command that sets many keys reserves room for all of them before the first write.
 
 use skep_core::operation::{
     Condition, ConditionKind, Expiry, ExpiryChange, Operation, OperationError, PutCondition, Reply, Request,
@@ -18,8 +17,8 @@ use skep_core::operation::{
 use skep_store::hash::Room;
 use skep_wire::resp::ReplyWriter;
 
+use super::SetMany;
 use super::run::{Course, Environment, Step};
-use super::{BitFunction, SetMany};
 use crate::limits::ISOLATED_PART_MAX;
 use crate::resp_command::{Arguments, store_error};
 use crate::spaces::Space;
@@ -197,16 +196,16 @@ pub(super) fn rename(
 ) -> Result<(), Step> {
     let (old, new) = (arguments.get(1), arguments.get(2));
     if course.phase == 0 {
-        read_pair(course, (space, old), (space, new), environment)?;
+        read_state(course, (space, old), (space, new), environment)?;
         if course.window.response(0) == Ok(Reply::NotFound) {
             writer.error("ERR no such key");
             return Ok(());
         }
-        if let Some(error) = (0..3).find_map(|index| failure(course, index)) {
+        if let Some(error) = (0..2).find_map(|index| failure(course, index)) {
             writer.error(&store_error(error));
             return Ok(());
         }
-        let new_exists = course.window.response(2) == Ok(Reply::Done);
+        let new_exists = course.window.response(1) == Ok(Reply::Done);
         if if_absent && new_exists {
             writer.integer(0);
             return Ok(());
@@ -215,7 +214,17 @@ pub(super) fn rename(
             writer.simple("OK");
             return Ok(());
         }
-        course.phase = 1;
+        match read_value(course, (space, old), environment)? {
+            Ok(true) => course.phase = 1,
+            Ok(false) => {
+                writer.error("ERR no such key");
+                return Ok(());
+            }
+            Err(error) => {
+                writer.error(&store_error(error));
+                return Ok(());
+            }
+        }
     }
     if course.phase == 1 {
         if let Err(error) = write_pair(course, space, new, environment)? {
@@ -248,17 +257,24 @@ pub(super) fn copy(
 ) -> Result<(), Step> {
     let (old, new) = (arguments.get(1), arguments.get(2));
     if course.phase == 0 {
-        read_pair(course, (space, old), (to, new), environment)?;
-        if let Some(error) = (0..3).find_map(|index| failure(course, index)) {
+        read_state(course, (space, old), (to, new), environment)?;
+        if let Some(error) = (0..2).find_map(|index| failure(course, index)) {
             writer.error(&store_error(error));
             return Ok(());
         }
-        let new_exists = course.window.response(2) == Ok(Reply::Done);
-        if course.window.response(0) == Ok(Reply::NotFound) || new_exists && !replace {
-            writer.integer(0);
-            return Ok(());
+        let new_exists = course.window.response(1) == Ok(Reply::Done);
+        let is_done = course.window.response(0) == Ok(Reply::NotFound) || new_exists && !replace;
+        match if is_done { Ok(false) } else { read_value(course, (space, old), environment)? } {
+            Ok(true) => course.phase = 1,
+            Ok(false) => {
+                writer.integer(0);
+                return Ok(());
+            }
+            Err(error) => {
+                writer.error(&store_error(error));
+                return Ok(());
+            }
         }
-        course.phase = 1;
     }
     match write_pair(course, to, new, environment)? {
         Ok(()) => writer.integer(1),
@@ -267,40 +283,49 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// Reads the value and the expiry of a key, and whether another key exists.
-fn read_pair(
+/// Reads the expiry of a key, and whether another key exists.
+fn read_state(
     course: &mut Course,
     (space, key): (Space, &[u8]),
     (to, other): (Space, &[u8]),
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
     if !course.window.is_open() {
-        course.window.begin(3);
+        course.window.begin(2);
     }
     environment.complete(&mut course.window, |index| match index {
-        0 => (space, Request { key, operation: Operation::Get }),
-        1 => (space, Request { key, operation: Operation::StringRead(StringRead::Expiry) }),
+        0 => (space, Request { key, operation: Operation::StringRead(StringRead::Expiry) }),
         _ => (to, Request { key: other, operation: Operation::Contains }),
     })
 }
 
-/// Writes the value and the expiry that [`read_pair`] has read.
+/// Reads a value. Returns false if the key does not exist.
+fn read_value(
+    course: &mut Course,
+    from: (Space, &[u8]),
+    environment: &mut Environment<'_, '_, '_>,
+) -> Result<Result<bool, OperationError>, Step> {
+    let kept = environment.buffer(&mut course.kept);
+    kept.clear();
+    environment.read_value(from, |part| kept.extend_from_slice(part))
+}
+
+/// Writes the value and the expiry that [`read_value`] and [`read_state`] have read.
 fn write_pair(
     course: &mut Course,
     space: Space,
     key: &[u8],
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<Result<(), OperationError>, Step> {
-    let Course { window, writes, .. } = course;
-    let Ok(Reply::Value(value)) = window.response(0) else { unreachable!("the key exists") };
-    let expiry = match window.response(1) {
+    let Course { window, writes, kept, .. } = course;
+    let expiry = match window.response(0) {
         Ok(Reply::Value(bytes)) => {
             let milliseconds = i64::from_le_bytes(bytes.try_into().expect("a number has eight bytes"));
             ExpiryChange::set(Expiry::at(milliseconds).expect("a key had this expiry"))
         }
         _ => ExpiryChange::CLEAR,
     };
-    let set = StringWrite::Set { value, condition: Condition::ALWAYS, expiry, return_old: false };
+    let set = StringWrite::Set { value: kept, condition: Condition::ALWAYS, expiry, return_old: false };
     if !writes.is_open() {
         writes.begin(1);
     }
@@ -309,75 +334,6 @@ fn write_pair(
         Ok(Reply::Failed(error)) => Err(error),
         _ => Ok(()),
     })
-}
-
-impl BitFunction {
-    /// Continues `BITOP`.
-    pub(super) fn step(
-        self,
-        course: &mut Course,
-        arguments: Arguments<'_>,
-        space: Space,
-        environment: &mut Environment<'_, '_, '_>,
-        writer: &mut ReplyWriter<'_>,
-    ) -> Result<(), Step> {
-        let count = arguments.count() - 3;
-        while course.next < count {
-            if !course.window.is_open() {
-                course.window.begin(1);
-            }
-            let key = arguments.get(3 + course.next);
-            environment.complete(&mut course.window, |_| (space, Request { key, operation: Operation::Get }))?;
-            let value = match course.window.response(0) {
-                Ok(Reply::Value(value)) => value,
-                Ok(Reply::Failed(error)) => {
-                    writer.error(&store_error(error));
-                    return Ok(());
-                }
-                _ => &[],
-            };
-            if course.next == 0 {
-                course.kept.extend_from_slice(value);
-            } else {
-                self.fold(&mut course.kept, value);
-            }
-            course.end_part();
-        }
-        if course.phase == 0 {
-            if self == BitFunction::Not {
-                course.kept.iter_mut().for_each(|byte| *byte = !*byte);
-            }
-            course.phase = 1;
-            course.writes.begin(1);
-        }
-        let key = arguments.get(2);
-        let operation = match &course.kept[..] {
-            [] => Operation::Delete,
-            value => Operation::Put { value, condition: PutCondition::Always },
-        };
-        environment.complete(&mut course.writes, |_| (space, Request { key, operation }))?;
-        match course.writes.response(0) {
-            Ok(Reply::Failed(error)) => writer.error(&store_error(error)),
-            _ => writer.integer(course.kept.len() as i64),
-        }
-        Ok(())
-    }
-
-    /// Combines a value with another one. The shorter one is followed by zeros.
-    fn fold(self, kept: &mut Vec<u8>, value: &[u8]) {
-        kept.resize(kept.len().max(value.len()), 0);
-        let (common, rest) = kept.split_at_mut(value.len());
-        for (kept, byte) in common.iter_mut().zip(value) {
-            match self {
-                BitFunction::And => *kept &= byte,
-                BitFunction::Or => *kept |= byte,
-                BitFunction::Xor | BitFunction::Not => *kept ^= byte,
-            }
-        }
-        if self == BitFunction::And {
-            rest.fill(0);
-        }
-    }
 }
 
 /// Returns the error of an operation of the window, if it failed.
@@ -402,25 +358,5 @@ impl Course {
     fn end_part(&mut self) {
         self.next += self.window.len();
         self.window.end();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::BitFunction;
-
-    #[test]
-    fn a_shorter_value_is_followed_by_zeros() {
-        for (function, one, other, expected) in [
-            (BitFunction::And, &[0xff, 0x0f, 1][..], &[0x3c][..], &[0x3c, 0, 0][..]),
-            (BitFunction::And, &[0xff], &[1, 2], &[1, 0]),
-            (BitFunction::Or, &[1, 2], &[4], &[5, 2]),
-            (BitFunction::Xor, &[1], &[3, 4], &[2, 4]),
-            (BitFunction::Or, &[], &[], &[]),
-        ] {
-            let mut kept = one.to_vec();
-            function.fold(&mut kept, other);
-            assert_eq!(kept, expected, "{function:?} {one:?} {other:?}");
-        }
     }
 }

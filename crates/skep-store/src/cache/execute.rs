@@ -224,7 +224,11 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         }
         let found = || Found::bytes(header.value(bytes), attributes.expiry);
         let outcome = apply(operation, Some(found), self.arena);
-        let work = work.max(if let Outcome::Edit(Edit::Store(new)) = &outcome { new.size() } else { 0 });
+        let work = match &outcome {
+            Outcome::Read(read) => read.range(header.value_size()).len(),
+            Outcome::Edit(Edit::Store(new)) => work.max(new.size()),
+            _ => work,
+        };
         if let Some(progress) = grant(index, work, outcome.reply_size_max(header.value_size()), replies) {
             return progress;
         }
@@ -488,6 +492,6 @@ pub(super) fn grant(index: usize, work: usize, reply_size: usize, replies: &mut 
             }
         }
     }
-    replies.touch_large(work);
+    replies.touch_large_for(index, work);
     None
 }

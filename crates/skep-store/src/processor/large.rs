@@ -28,6 +28,7 @@ impl<'a, M: Memory> Batch<'a, M> {
         let LargeOperation { queue, first, location, mut outcome } = operation;
         let request = &self.requests[first.index()];
         let root = if let Location::Large { root, .. } = &location { Some(root) } else { None };
+        let (index, touched_before) = (self.first_reply + first.index(), self.replies.borrow().bytes_touched());
         let mut whole = None;
         if let (Outcome::Whole, Some(root)) = (&outcome, root) {
             if !self.replies.borrow().may_touch_large(false) {
@@ -45,12 +46,15 @@ impl<'a, M: Memory> Batch<'a, M> {
         let grant = self.replies.borrow_mut().grant(reply_size);
         if grant != Grant::Granted {
             if grant == Grant::NoRoom {
-                self.replies.borrow_mut().defer_for_room(self.first_reply + first.index());
+                self.replies.borrow_mut().defer_for_room(index);
             }
             self.defer(queue, first);
             return true;
         }
         self.execute_large((queue, first), &location, &outcome, whole.as_deref()).await;
+        let mut replies = self.replies.borrow_mut();
+        let touched = replies.bytes_touched() - touched_before;
+        replies.list_cost(index, touched);
         true
     }
 

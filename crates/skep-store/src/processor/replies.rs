@@ -1,5 +1,7 @@
 //! The replies to one batch, in the order of its requests. They are set in any order.
 
+use std::ops::Range;
+
 use super::interleaver::IN_FLIGHT_MAX;
 use crate::apply::{Read, Reader};
 use crate::hash::PAIR_SIZE_MAX;
@@ -25,6 +27,8 @@ pub struct Replies {
     huge_bytes: usize,
     /// Bytes of large values that were read or written, in replies or not.
     large_bytes: usize,
+    /// The bytes of each request that has touched many, in the order of their indexes.
+    costly: Vec<(u32, u32)>,
 }
 
 /// The slot of the reply to one request.
@@ -52,6 +56,9 @@ pub(crate) enum Grant {
 /// Bytes of large values that a batch may read or write for each byte of its budget. A fold of a megabyte returns eight
 /// bytes and takes a tenth of a millisecond, and a batch of them must not delay all other clients.
 const LARGE_BYTES_PER_BUDGET: usize = 8;
+
+/// Bytes that a request touches at least, so that it is listed with its cost.
+const COSTLY_SIZE_MIN: usize = 16 << 10;
 
 /// One reply in sixteen bytes. It contains a value of up to eight bytes; a longer one is in the bytes of all replies.
 ///
@@ -136,6 +143,7 @@ impl Replies {
             room_left: usize::MAX,
             huge_bytes: 0,
             large_bytes: 0,
+            costly: Vec::new(),
         }
     }
 
@@ -264,12 +272,35 @@ impl Replies {
         self.large_bytes += value_size;
     }
 
+    /// Counts a large value that the request at this index has read or written.
+    pub(crate) fn touch_large_for(&mut self, index: usize, value_size: usize) {
+        self.touch_large(value_size);
+        self.list_cost(index, value_size);
+    }
+
+    /// Lists the bytes that the request at this index has touched, which are counted.
+    pub(crate) fn list_cost(&mut self, index: usize, bytes: usize) {
+        if bytes < COSTLY_SIZE_MIN {
+            return;
+        }
+        let place = self.costly.partition_point(|(listed, _)| (*listed as usize) < index);
+        self.costly.insert(place, (index as u32, bytes as u32));
+    }
+
+    /// Returns the bytes that these requests of the batch have touched, without those that have touched few each.
+    pub fn bytes_touched_by(&self, requests: Range<usize>) -> usize {
+        let first = self.costly.partition_point(|(index, _)| (*index as usize) < requests.start);
+        let listed = self.costly[first..].iter().take_while(|(index, _)| (*index as usize) < requests.end);
+        listed.map(|(_, bytes)| *bytes as usize).sum()
+    }
+
     /// Prepares the replies to a batch of `count` requests. All are [`Reply::Deferred`] until set.
     pub(crate) fn reset(&mut self, count: usize) {
         self.entries.clear();
         self.entries.resize(count, Entry::DEFERRED);
         self.bytes.clear();
         self.large_bytes = 0;
+        self.costly.clear();
         self.room_left = self.room;
         self.huge_bytes = 0;
         // The memory of a batch of large values is not kept.
@@ -406,5 +437,19 @@ mod tests {
         let deferred = (0..expected.len()).filter(|index| replies.is_deferred(*index));
         assert!(deferred.eq((0..expected.len()).filter(|index| expected[*index] == Reply::Deferred)));
         assert_eq!(replies.deferred_count(), 1);
+    }
+
+    #[test]
+    fn the_bytes_that_each_request_has_touched_are_told_apart() {
+        let mut replies = Replies::with_budget(1 << 20);
+        replies.reset(10);
+        for (index, size) in [(7, 1 << 20), (2, 20_000), (3, 100), (9, 30_000)] {
+            replies.touch_large_for(index, size);
+        }
+        assert_eq!(replies.bytes_touched(), (1 << 20) + 50_100);
+        let touched = [0..10, 0..2, 2..3, 3..7, 3..8, 8..10].map(|requests| replies.bytes_touched_by(requests));
+        assert_eq!(touched, [(1 << 20) + 50_000, 0, 20_000, 0, 1 << 20, 30_000]);
+        replies.reset(10);
+        assert_eq!(replies.bytes_touched_by(0..10), 0);
     }
 }

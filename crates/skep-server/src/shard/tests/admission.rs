@@ -133,6 +133,38 @@ fn commands_that_would_hold_a_shard_for_long_are_refused_before_they_run() {
     }
 }
 
+#[test]
+fn commands_that_touch_a_part_of_a_value_count_that_part() {
+    let mut bench = Bench::new(1, &settings(64 << 20));
+    let mut client = bench.resp(0);
+    set_values(&mut bench, &mut client, 1, MEBIBYTE);
+    // Each fills a part of a long value, or reads it. Passes over the whole value would be half a gibibyte.
+    for line in [
+        "SETBIT big0 8000000 1",
+        "GETBIT big0 8000000",
+        "SETRANGE big0 1000000 part",
+        "BITFIELD big0 SET u8 100 1",
+        "GETRANGE big0 1000000 1000010",
+        "EXPIRE big0 1000",
+        "PERSIST big0",
+    ] {
+        let lines = vec![line.to_owned(); 500];
+        let reply = exec(&mut bench, &mut client, &lines);
+        assert!(reply.starts_with(b"*500\r\n"), "{line}: {}", text(&reply));
+    }
+    ask(&mut bench, &mut client, b"DEL big0\r\n");
+    let lines = vec!["APPEND big0 abc".to_owned(); 20_000];
+    assert!(exec(&mut bench, &mut client, &lines).starts_with(b"*20000\r\n"));
+    // If another command removes the value, each of them makes a long one.
+    for between in ["DEL grown", "SET grown v", "FLUSHDB", "RENAME grown other", "EXPIRE grown 0"] {
+        let lines: Vec<String> =
+            (0..600).map(|number| [between, "SETRANGE grown 1000000 v"][number % 2].to_owned()).collect();
+        let reply = exec(&mut bench, &mut client, &lines);
+        let refusal = b"-EXECABORT Transaction discarded because it may touch";
+        assert!(reply.starts_with(refusal), "{between}: {}", text(&reply));
+    }
+}
+
 /// Returns a random line of a transaction.
 fn line(random: &mut impl FnMut(usize) -> usize) -> String {
     let keys = ["a", "b", "c", "d", "e"];

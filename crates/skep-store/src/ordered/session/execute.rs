@@ -297,7 +297,7 @@ impl OrderedStore {
                         is_within_budget = defer_reply(grant, index, deferred, replies);
                         return;
                     }
-                    replies.touch_large(range.len());
+                    replies.touch_large_for(index, range.len());
                     let start = range.start;
                     overflow::copy_range(&self.frames, reference, range, scratch, guard);
                     replies.slot(index).set_read_of_part(read, start, scratch);
@@ -368,7 +368,7 @@ impl OrderedStore {
         };
         let (reply, written_size) = writer.scratch.reply(outcome);
         if written_size > overflow::VALUE_IN_NODE_SIZE_MAX {
-            replies.touch_large(written_size);
+            replies.touch_large_for(index, written_size);
         }
         if let Reply::Value(value) = reply {
             replies.use_room(value.len());
@@ -400,7 +400,7 @@ impl OrderedStore {
                 }
                 replies.finish_value(index, start);
                 replies.use_room(size);
-                replies.touch_large(size + count * PAIR_WORK);
+                replies.touch_large_for(index, size + count * PAIR_WORK);
             }
             Err(error) => replies.set(index, Reply::Failed(error)),
         }

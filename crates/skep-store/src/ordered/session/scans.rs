@@ -100,7 +100,7 @@ impl OrderedStore {
             if number < done {
                 replies.set(indexes[number], Reply::Value(page));
                 replies.use_room(page.len());
-                replies.touch_large(page.len() + counts[number] * PAIR_WORK);
+                replies.touch_large_for(indexes[number], page.len() + counts[number] * PAIR_WORK);
             }
             page.clear();
             page.shrink_to(KEPT_PAGE_SIZE);

@@ -1,0 +1,76 @@
+//! The queue of connections that are ready to be served. Those that were costly wait apart.
+//!
+//! 1. A connection has a *cost*: the work of its last turn that its number of operations does not show. Such work is that of
+//!    large values, patterns and isolated commands. With each turn of the shard, the connection pays its share of a turn. What
+//!    it has not paid yet is its *debt* ([`crate::endpoint::Endpoint::debt`]).
+//! 2. Connections with a debt of at least [`COSTLY_WORK`] wait in a queue of their own. A turn takes connections of the other
+//!    queue first, so that a small request does not wait for all large ones. It takes at least one of each queue, so that
+//!    none waits forever.
+//! 3. The cost is the work that is expected of the next turn. A turn takes connections until the work that it has done and
+//!    the work that it expects are enough.
+
+use std::collections::VecDeque;
+
+use super::Shard;
+use crate::connections::Token;
+use crate::limits::COSTLY_WORK;
+
+/// The connections that are ready.
+#[derive(Debug, Default)]
+pub(super) struct ReadyQueue {
+    cheap: VecDeque<Token>,
+    costly: VecDeque<Token>,
+}
+
+impl ReadyQueue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.cheap.is_empty() && self.costly.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.cheap.len() + self.costly.len()
+    }
+
+    /// Takes the connection at the head of one of the queues.
+    pub(super) fn pop_of(&mut self, is_costly: bool) -> Option<Token> {
+        self.of(is_costly).pop_front()
+    }
+
+    /// Takes the connection at the head.
+    pub(super) fn pop_front(&mut self) -> Option<Token> {
+        self.cheap.pop_front().or_else(|| self.costly.pop_front())
+    }
+
+    /// Puts a connection with this debt at the head.
+    pub(super) fn push_front(&mut self, token: Token, debt: usize) {
+        self.of(debt >= COSTLY_WORK).push_front(token);
+    }
+
+    /// Puts a connection with this debt at the tail.
+    pub(super) fn push_back(&mut self, token: Token, debt: usize) {
+        self.of(debt >= COSTLY_WORK).push_back(token);
+    }
+
+    /// Keeps the connections for which `f` returns true.
+    pub(super) fn retain(&mut self, mut f: impl FnMut(&Token) -> bool) {
+        self.cheap.retain(&mut f);
+        self.costly.retain(f);
+    }
+
+    fn of(&mut self, is_costly: bool) -> &mut VecDeque<Token> {
+        if is_costly { &mut self.costly } else { &mut self.cheap }
+    }
+}
+
+impl Shard {
+    /// Puts a connection into the queue, unless it is already queued.
+    pub(super) fn queue(&mut self, token: Token) {
+        if let Some(endpoint) = self.connections.get_mut(token)
+            && !endpoint.is_queued
+        {
+            endpoint.is_queued = true;
+            endpoint.waits_since.get_or_insert(self.turns);
+            self.ready.push_back(token, endpoint.debt(self.turns, self.ready.len()));
+        }
+    }
+}
