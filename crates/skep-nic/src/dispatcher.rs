@@ -21,9 +21,9 @@ use std::rc::Rc;
 
 use crate::cache::{Cache, HostLine, Lookup};
 use crate::clock::{self, Clock};
+use crate::dram::Dram;
 use crate::hardware::Hardware;
-use crate::pcie::{HostMemory, Link, LinkBusy, Residence};
-use crate::resource::Path;
+use crate::pcie::{Link, LinkBusy, Residence};
 use crate::scatter_gather::ScatterGather;
 use crate::time::Time;
 
@@ -98,15 +98,14 @@ pub struct MemoryLoad {
 #[derive(Debug)]
 pub struct Dispatcher {
     clock: Rc<Clock>,
-    host: Rc<HostMemory>,
+    host: Rc<Dram>,
     paths: Vec<HostPath>,
     cache: RefCell<Cache>,
     policy: Policy,
     /// A line whose hash is below this is cacheable in the NIC's DRAM.
     threshold: u64,
     salt: u64,
-    dram: Path,
-    dram_line: Time,
+    dram: Dram,
     dram_latency: Time,
     counts: Cell<DispatchCounts>,
 }
@@ -171,7 +170,7 @@ impl Dispatcher {
     /// # Panics
     /// If the spare bits hold no tag for this extent.
     pub fn new(clock: &Rc<Clock>, hardware: &Hardware, extent: Extent, policy: Policy, seed: u64) -> Self {
-        let host = Rc::new(HostMemory::new(&hardware.host_dram));
+        let host = Rc::new(Dram::of_host(&hardware.host_dram));
         Dispatcher::beside_others(clock, &host, hardware, extent, policy, seed)
     }
 
@@ -181,7 +180,7 @@ impl Dispatcher {
     /// If the spare bits hold no tag for this extent.
     pub fn beside_others(
         clock: &Rc<Clock>,
-        host: &Rc<HostMemory>,
+        host: &Rc<Dram>,
         hardware: &Hardware,
         extent: Extent,
         policy: Policy,
@@ -205,8 +204,7 @@ impl Dispatcher {
             // A share of 1 saturates. It misses one hash value, which changes nothing.
             threshold: (share * 2_f64.powi(64)) as u64,
             salt: hash(seed),
-            dram: Path::default(),
-            dram_line: Time::of_bytes(LINE_BYTES.into(), hardware.nic_dram.bandwidth_gb_per_s),
+            dram: Dram::of_nic(&hardware.nic_dram),
             dram_latency: Time::from_ns(hardware.nic_dram.latency_ns),
             counts: Cell::default(),
         }
@@ -344,13 +342,13 @@ impl Dispatcher {
 
     async fn dram_read(&self) {
         let _read = self.clock.span(|| format!("NIC DRAM looks up {LINE_BYTES} B"));
-        let end = self.dram.reserve(self.clock.now(), self.dram_line);
-        self.clock.until(end + self.dram_latency.saturating_sub(self.dram_line)).await;
+        let end = self.dram.reserve(self.clock.now(), LINE_BYTES);
+        self.clock.until(end + self.dram_latency.saturating_sub(self.dram.line())).await;
     }
 
     /// Occupies the DRAM. No operation waits for this write.
     fn dram_write(&self) {
-        self.dram.reserve(self.clock.now(), self.dram_line);
+        self.dram.reserve(self.clock.now(), LINE_BYTES);
     }
 
     /// Returns the path with the fewest transfers in flight.

@@ -116,8 +116,12 @@ pub struct DmaEngine {
 pub struct NicDram {
     /// Its size.
     pub size_gib: f64,
+    /// Number of channels. Accesses take them in turns.
+    pub channels: u32,
     /// Total bandwidth of all channels.
     pub bandwidth_gb_per_s: f64,
+    /// Time between two random accesses of a channel, if it is longer than their transfers. 0 if only bytes count.
+    pub access_ns: f64,
     /// Latency of one line when no other access is in flight.
     pub latency_ns: f64,
     /// Bits of a line's ECC that can hold its tag and its dirty flag.
@@ -130,8 +134,12 @@ pub struct NicDram {
 pub struct HostDram {
     /// Size of the part that holds keys and values: the region of one NIC.
     pub size_gib: f64,
+    /// Number of channels of one memory node. Accesses take them in turns.
+    pub channels: u32,
     /// Bandwidth of one memory node, shared by its NICs.
     pub bandwidth_gb_per_s: f64,
+    /// Time between two random accesses of a channel, if it is longer than their transfers. 0 if only bytes count.
+    pub access_ns: f64,
 }
 
 /// Cores that gather and scatter for the NIC (section 6.1).
@@ -288,7 +296,15 @@ impl Hardware {
                 return refuse(field, format!("{value} is not between a millionth and a billion"));
             }
         }
+        for (field, value) in [("nic_dram.access_ns", nic_dram.access_ns), ("host_dram.access_ns", host_dram.access_ns)]
+        {
+            if !(0.0..=1e9).contains(&value) {
+                return refuse(field, format!("{value} is not between 0 and a billion"));
+            }
+        }
         for (field, value) in [
+            ("nic_dram.channels", nic_dram.channels),
+            ("host_dram.channels", host_dram.channels),
             ("server.nics", self.server.nics),
             ("server.memory_nodes", self.server.memory_nodes),
             ("processor.operations_in_flight", processor.operations_in_flight),

@@ -9,6 +9,7 @@
 //! | [`hardware`] | every constant, as a TOML file and checked | sections 2.4, 4 |
 //! | [`time`], [`clock`], [`resource`] | virtual time, events, shared resources | |
 //! | [`pcie`] | links: tags, credits, packets, latency; the DMA engine | section 2.4, Fig. 3 |
+//! | [`dram`] | channels of the NIC's and the host's memory | sections 3.3.4, 5.2.5 |
 //! | [`dispatcher`], [`cache`] | NIC DRAM as a cache for a share of the lines | section 3.3.4, Fig. 7 |
 //! | [`memory`] | the store's memory on this hardware | |
 //! | [`pipeline`] | the store's operations, one decoded per cycle | section 3.3.3, Fig. 4 |
@@ -28,6 +29,7 @@ pub mod baseline;
 pub mod cache;
 pub mod clock;
 pub mod dispatcher;
+pub mod dram;
 pub mod hardware;
 pub mod memory;
 pub mod network;

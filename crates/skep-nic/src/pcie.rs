@@ -23,7 +23,8 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::clock::{self, Clock};
-use crate::hardware::{Hardware, HostDram, Pcie};
+use crate::dram::Dram;
+use crate::hardware::{Hardware, Pcie};
 use crate::resource::{Credits, Order, Path, Slots};
 use crate::time::Time;
 use crate::trace::Track;
@@ -37,36 +38,11 @@ pub enum Residence {
     Memory,
 }
 
-/// Memory of the host, which all links share.
-#[derive(Debug)]
-pub struct HostMemory {
-    bandwidth_gb_per_s: f64,
-    channels: Path,
-}
-
-impl HostMemory {
-    /// Returns idle memory.
-    pub fn new(spec: &HostDram) -> Self {
-        HostMemory { bandwidth_gb_per_s: spec.bandwidth_gb_per_s, channels: Path::default() }
-    }
-
-    /// Returns the total duration of all transfers so far.
-    pub fn busy(&self) -> Time {
-        self.channels.busy()
-    }
-
-    /// Moves complete lines. Returns the time at which that is done.
-    pub fn reserve(&self, now: Time, bytes: u32) -> Time {
-        let bytes = u64::from(bytes.next_multiple_of(64));
-        self.channels.reserve(now, Time::of_bytes(bytes, self.bandwidth_gb_per_s))
-    }
-}
-
 /// One link of a NIC.
 #[derive(Debug)]
 pub struct Link {
     clock: Rc<Clock>,
-    host: Rc<HostMemory>,
+    host: Rc<Dram>,
     spec: Pcie,
     cycle: Time,
     tags: Slots,
@@ -107,7 +83,7 @@ pub struct LinkBusy {
 
 impl Link {
     /// Returns an idle link. The seed decides the latencies of its reads.
-    pub fn new(clock: Rc<Clock>, host: Rc<HostMemory>, hardware: &Hardware, seed: u64) -> Self {
+    pub fn new(clock: Rc<Clock>, host: Rc<Dram>, hardware: &Hardware, seed: u64) -> Self {
         let spec = hardware.pcie.clone();
         let of_host = |ns: f64| Time::from_ns(ns).saturating_sub(hardware.idle_read_of_the_engine());
         Link {
@@ -273,7 +249,7 @@ mod tests {
 
     fn link(hardware: &Hardware) -> (Link, Rc<Clock>) {
         let clock = Rc::new(Clock::default());
-        let host = Rc::new(HostMemory::new(&hardware.host_dram));
+        let host = Rc::new(Dram::of_host(&hardware.host_dram));
         (Link::new(Rc::clone(&clock), host, hardware, 5), clock)
     }
 

@@ -185,13 +185,13 @@ impl ScatterGather {
 mod tests {
     use super::*;
     use crate::clock::run;
+    use crate::dram::Dram;
     use crate::hardware::Hardware;
-    use crate::pcie::HostMemory;
 
     fn cores(cores_per_link: u32) -> (ScatterGather, Rc<Clock>) {
         let hardware = Hardware::kv_direct_one_link();
         let clock = Rc::new(Clock::default());
-        let host = Rc::new(HostMemory::new(&hardware.host_dram));
+        let host = Rc::new(Dram::of_host(&hardware.host_dram));
         let link = Link::new(Rc::clone(&clock), host, &hardware, 1);
         let spec = HostCpu { cores_per_link, ..hardware.host_cpu };
         (ScatterGather::new(Rc::clone(&clock), link, spec), clock)

@@ -23,9 +23,9 @@ use skep_store::processor::{Processor, Replies};
 
 use crate::clock::{Clock, run};
 use crate::dispatcher::hash;
+use crate::dram::Dram;
 use crate::hardware::Hardware;
 use crate::memory::NicMemory;
-use crate::pcie::HostMemory;
 use crate::pipeline::{Clients, Feed, Hazard, Passage, Pipeline};
 use crate::time::Time;
 
@@ -47,9 +47,9 @@ pub fn owner(key: u32, salt: u64, nics: u32) -> u32 {
 }
 
 /// Returns idle memory of all nodes, one entry for each NIC.
-pub fn host_memories(hardware: &Hardware) -> Vec<Rc<HostMemory>> {
+pub fn host_memories(hardware: &Hardware) -> Vec<Rc<Dram>> {
     let nodes: Vec<_> =
-        (0..hardware.server.memory_nodes).map(|_| Rc::new(HostMemory::new(&hardware.host_dram))).collect();
+        (0..hardware.server.memory_nodes).map(|_| Rc::new(Dram::of_host(&hardware.host_dram))).collect();
     (0..hardware.server.nics as usize).map(|nic| Rc::clone(&nodes[nic % nodes.len()])).collect()
 }
 

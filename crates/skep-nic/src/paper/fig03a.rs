@@ -7,8 +7,9 @@ use std::rc::Rc;
 
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
 use crate::clock::{Clock, run};
+use crate::dram::Dram;
 use crate::hardware::Hardware;
-use crate::pcie::{HostMemory, Link, Residence};
+use crate::pcie::{Link, Residence};
 use crate::resource::Meter;
 
 pub(super) const ITEM: Item = Item {
@@ -79,7 +80,7 @@ fn closed_form_of_writes(hardware: &Hardware, sizes: &[f64]) -> Curve {
 /// Returns millions of requests a second, with more requests than the link can carry.
 pub(super) fn requests_per_us(hardware: &Hardware, writes: bool, bytes: u32, seed: u64) -> f64 {
     let clock = Rc::new(Clock::default());
-    let host = Rc::new(HostMemory::new(&hardware.host_dram));
+    let host = Rc::new(Dram::of_host(&hardware.host_dram));
     let link = Link::new(Rc::clone(&clock), host, hardware, seed);
     let meter = Meter::default();
     let request = async |_: u32| {

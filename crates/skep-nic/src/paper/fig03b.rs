@@ -7,8 +7,9 @@ use std::rc::Rc;
 
 use super::{Axis, Context, Findings, Item, Point, Tolerance};
 use crate::clock::{Clock, run};
+use crate::dram::Dram;
 use crate::hardware::Hardware;
-use crate::pcie::{HostMemory, Link, Residence};
+use crate::pcie::{Link, Residence};
 use crate::time::Time;
 
 pub(super) const ITEM: Item = Item {
@@ -54,7 +55,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
 
 fn latencies(hardware: &Hardware, residence: Residence, seed: u64) -> Vec<Time> {
     let clock = Rc::new(Clock::default());
-    let link = Link::new(Rc::clone(&clock), Rc::new(HostMemory::new(&hardware.host_dram)), hardware, seed);
+    let link = Link::new(Rc::clone(&clock), Rc::new(Dram::of_host(&hardware.host_dram)), hardware, seed);
     let latencies = RefCell::new(Vec::with_capacity(READS));
     let read = async |_: usize| {
         let begun = clock.now();

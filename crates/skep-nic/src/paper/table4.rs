@@ -11,6 +11,8 @@
 //! arithmetic is the control: it shows the loss due to a busy core without memory accesses. The shard's own loss is
 //! measured in the same rounds. Time is measured, so this item differs from run to run.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +25,12 @@ use skep_store::hash::Settings;
 use skep_store::processor::{Processor, Replies};
 
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+use crate::clock::{Clock, all, both, run};
+use crate::dispatcher::LINE_BYTES;
+use crate::dram::Dram;
+use crate::hardware::Hardware;
+use crate::pcie::{Link, Residence};
+use crate::time::Time;
 
 pub(super) const ITEM: Item = Item {
     name: "table4",
@@ -84,6 +92,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
         };
     };
     let rounds = rounds(context, shard_core, program_core);
+    let [alone, beside] = streamed_on_the_model(context.seed);
     let of = |figure: &dyn Fn(&Round) -> f64| Spread::of(rounds.iter().map(figure).collect());
     let latency = |index: usize| of(&move |round| round.latency_ns[index] / round.latency_ns[0]);
     let bandwidth = |index: usize| of(&move |round| round.gb_per_s[index] / round.gb_per_s[0]);
@@ -101,7 +110,9 @@ fn measure(context: &mut Context<'_>) -> Findings {
             "{ROUNDS} rounds in real time on cores {shard_core} and {program_core}{}, with other results in each run: \
              medians of each round's ratio, with quartiles. The program alone: {:.0} ns for a random read and {:.1} \
              GB/s, in {} MiB. The shard: {} MiB, {:.0} % full, half GETs and half PUTs of {KV_SIZE} B, {:.1} \
-             million/s alone. It keeps {} of that beside random reads and {} beside sequential ones.",
+             million/s alone. It keeps {} of that beside random reads and {} beside sequential ones. On the model of \
+             the board, a program that reads adjacent lines of the host's memory has {alone:.1} GB/s, and {beside:.1} \
+             while both links of the NIC read lines as fast as they can (paper: 60.3 and 55.8).",
             if are_siblings(shard_core, program_core) { ", two threads of one core" } else { "" },
             best_latency(0),
             best_bandwidth(0),
@@ -355,9 +366,42 @@ impl Program {
     }
 }
 
+/// Returns the GB/s of a program on the model that reads adjacent lines: alone, and beside the NIC at its peak.
+fn streamed_on_the_model(seed: u64) -> [f64; 2] {
+    const LINES: u32 = 20_000;
+    const READS_IN_FLIGHT: usize = 128;
+    let hardware = Hardware::kv_direct();
+    [0, hardware.pcie.links].map(|busy| {
+        let clock = Rc::new(Clock::default());
+        let memory = Rc::new(Dram::of_host(&hardware.host_dram));
+        let link = |number: u32| Link::new(Rc::clone(&clock), Rc::clone(&memory), &hardware, seed + u64::from(number));
+        let links: Vec<Link> = (0..busy).map(link).collect();
+        let end = Cell::new(Time::ZERO);
+        let program = async {
+            memory.stream(&clock, LINES).await;
+            end.set(clock.now());
+        };
+        let reader = async |number: usize| {
+            while end.get() == Time::ZERO {
+                links[number % links.len()].read(LINE_BYTES, Residence::Memory).await;
+            }
+        };
+        let width = READS_IN_FLIGHT * links.len();
+        run(&clock, 1, [both(program, all(width, (0..width).map(reader)))]);
+        f64::from(LINES * LINE_BYTES) / end.get().as_ns()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_on_the_model_loses_the_bytes_that_the_nic_reads() {
+        let [alone, beside] = streamed_on_the_model(1);
+        // Two links read 60 million lines a second each.
+        assert!((59.8..60.4).contains(&alone) && (6.5..8.5).contains(&(alone - beside)), "{alone} and {beside}");
+    }
 
     #[test]
     fn the_chase_meets_every_line_once() {
