@@ -118,9 +118,9 @@ enum HostPath {
 }
 
 impl HostPath {
-    async fn read(&self, bytes: u32) {
+    async fn read(&self, offset: u64, bytes: u32) {
         match self {
-            HostPath::Direct(link) => link.read(bytes, Residence::Memory).await,
+            HostPath::Direct(link) => link.read(offset, bytes, Residence::Memory).await,
             HostPath::Cores(cores) => cores.read(bytes).await,
         }
     }
@@ -158,8 +158,8 @@ impl HostPath {
 /// A part of an access that uses one path.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// Adjacent bytes over PCIe.
-    Direct(u32),
+    /// Adjacent bytes over PCIe, from an offset.
+    Direct(u64, u32),
     /// Bytes of a line that the NIC's DRAM may hold.
     Cacheable(HostLine, u32),
 }
@@ -275,9 +275,9 @@ impl Dispatcher {
 
     async fn read_part(&self, part: Part) {
         match part {
-            Part::Direct(bytes) => {
+            Part::Direct(offset, bytes) => {
                 let _direct = self.clock.span(|| format!("PCIe read of {bytes} B"));
-                self.path().read(bytes).await;
+                self.path().read(offset, bytes).await;
             }
             Part::Cacheable(line, _) => self.access_cacheable(line, false, true).await,
         }
@@ -286,7 +286,7 @@ impl Dispatcher {
     /// Writes a part. Returns how long after that the write is confirmed.
     async fn write_part(&self, part: Part) -> Time {
         match part {
-            Part::Direct(bytes) => {
+            Part::Direct(_, bytes) => {
                 let _direct = self.clock.span(|| format!("PCIe write of {bytes} B"));
                 self.path().write(bytes).await
             }
@@ -326,7 +326,7 @@ impl Dispatcher {
                 let new = async {
                     if fetches {
                         let _new = self.clock.span(|| format!("miss: PCIe read of {LINE_BYTES} B"));
-                        path.read(LINE_BYTES).await;
+                        path.read(line * u64::from(LINE_BYTES), LINE_BYTES).await;
                     }
                 };
                 clock::both(old, new).await;
@@ -371,13 +371,13 @@ impl Dispatcher {
             counts.lines += 1;
             match parts.last_mut() {
                 _ if self.is_cacheable(line) => parts.push(Part::Cacheable(line, bytes)),
-                Some(Part::Direct(before)) => {
+                Some(Part::Direct(_, before)) => {
                     counts.far += 1;
                     *before += bytes;
                 }
                 _ => {
                     counts.far += 1;
-                    parts.push(Part::Direct(bytes));
+                    parts.push(Part::Direct(at, bytes));
                 }
             }
             at += u64::from(bytes);

@@ -72,12 +72,16 @@ pub struct Pcie {
     pub link_packet_bytes: u32,
     /// Largest payload of one TLP, and largest size of one read request.
     pub payload_max_bytes: u32,
+    /// The host divides the data of a read where the address is a multiple of this, and sends a TLP for each part.
+    pub read_completion_bytes: u32,
     /// Number of reads in flight that the link can distinguish.
     pub read_tags: u32,
     /// Number of reads that the host accepts before it returns credits.
     pub nonposted_credits: u32,
     /// Number of writes that the host accepts before it returns credits.
     pub posted_credits: u32,
+    /// Number of the host's writes that the card accepts before it returns credits.
+    pub host_posted_credits: u32,
     /// Round trip of a packet and its reply, without DMA engine and memory.
     pub round_trip_ns: f64,
     /// Total latency of a read of 64 bytes from the processor's cache over an idle link.
@@ -311,6 +315,7 @@ impl Hardware {
             ("pcie.read_tags", pcie.read_tags),
             ("pcie.nonposted_credits", pcie.nonposted_credits),
             ("pcie.posted_credits", pcie.posted_credits),
+            ("pcie.host_posted_credits", pcie.host_posted_credits),
             ("pcie.dma_engine.ordered_queues", engine.ordered_queues),
             ("host_cpu.doorbell_operations", host_cpu.doorbell_operations),
         ] {
@@ -349,6 +354,11 @@ impl Hardware {
         let payload = pcie.payload_max_bytes;
         if !(64..=4096).contains(&payload) || !payload.is_power_of_two() {
             return refuse("pcie.payload_max_bytes", format!("{payload} is not one of 64, 128, … 4096"));
+        }
+        let part = pcie.read_completion_bytes;
+        if !(64..=payload).contains(&part) || !part.is_power_of_two() {
+            let reason = format!("{part} is not a power of two from 64 to the {payload} of payload_max_bytes");
+            return refuse("pcie.read_completion_bytes", reason);
         }
         if !pcie.dma_engine.word_bytes.is_power_of_two() || pcie.dma_engine.word_bytes > payload {
             let word = pcie.dma_engine.word_bytes;

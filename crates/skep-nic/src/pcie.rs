@@ -13,7 +13,7 @@
 //! 16a.
 //!
 //! The receiver acknowledges every TLP by a link packet in the other direction. PCIe posts writes, so a write has no
-//! reply. The DMA engine reports it a fixed time after its last TLP has left. A credit returns one round trip after its
+//! reply. The host writes to the card in the same way, with credits of its own. The DMA engine reports it a fixed time after its last TLP has left. A credit returns one round trip after its
 //! TLP has left.
 
 use std::cell::{Cell, RefCell};
@@ -51,6 +51,8 @@ pub struct Link {
     next_queue: Cell<usize>,
     nonposted: Credits,
     posted: Credits,
+    /// Of the host's writes to the card.
+    host_posted: Credits,
     up: Path,
     down: Path,
     engine_up: Path,
@@ -95,6 +97,7 @@ impl Link {
             next_queue: Cell::new(0),
             nonposted: Credits::new(spec.nonposted_credits),
             posted: Credits::new(spec.posted_credits),
+            host_posted: Credits::new(spec.host_posted_credits),
             up: Path::default(),
             down: Path::default(),
             engine_up: Path::default(),
@@ -126,15 +129,32 @@ impl Link {
     }
 
     /// Reads adjacent bytes of the host in requests of at most a TLP's payload, which are in flight together.
-    pub async fn read(&self, bytes: u32, residence: Residence) {
+    pub async fn read(&self, offset: u64, bytes: u32, residence: Residence) {
         self.in_flight.set(self.in_flight.get() + 1);
         if bytes <= self.spec.payload_max_bytes {
-            self.read_request(bytes, residence).await;
+            self.read_request(offset, bytes, residence).await;
         } else {
             let width = self.spec.read_tags as usize;
-            clock::all(width, self.parts(bytes).map(|part| self.read_request(part, residence))).await;
+            let mut at = offset;
+            let requests = self.parts(bytes).map(|part| {
+                let request = self.read_request(at, part, residence);
+                at += u64::from(part);
+                request
+            });
+            clock::all(width, requests).await;
         }
         self.in_flight.set(self.in_flight.get() - 1);
+    }
+
+    /// Writes bytes of the card from the host: posted, with the card's credits. Ends when they have arrived.
+    pub async fn host_write(&self, bytes: u32) {
+        let packet = async |part: u32| {
+            let data = || self.send(&self.down, part + self.spec.tlp_overhead_bytes);
+            let sent = self.host_posted.spend(&self.clock, self.round_trip(), data).await;
+            self.send(&self.up, self.spec.link_packet_bytes);
+            self.clock.until(sent + self.one_way()).await;
+        };
+        clock::all(self.spec.host_posted_credits as usize, self.parts(bytes).map(packet)).await;
     }
 
     /// Writes adjacent bytes of the host. Ends when they have left. Returns the time at which they arrive.
@@ -158,7 +178,7 @@ impl Link {
     }
 
     /// Returns the time from one end of the link to the other.
-    pub fn one_way(&self) -> Time {
+    fn one_way(&self) -> Time {
         Time::from_ns(self.spec.round_trip_ns / 2.0)
     }
 
@@ -167,7 +187,13 @@ impl Link {
         (0..bytes).step_by(max as usize).map(move |start| max.min(bytes - start))
     }
 
-    async fn read_request(&self, bytes: u32, residence: Residence) {
+    /// Returns the number of TLPs in which the host sends adjacent bytes.
+    fn completions(&self, offset: u64, bytes: u32) -> u32 {
+        let boundary = u64::from(self.spec.read_completion_bytes);
+        ((offset + u64::from(bytes)).div_ceil(boundary) - offset / boundary) as u32
+    }
+
+    async fn read_request(&self, offset: u64, bytes: u32, residence: Residence) {
         let waiting = self.clock.span(|| "waits for a tag".to_owned());
         let _tag = self.tags.take().await;
         drop(waiting);
@@ -178,9 +204,11 @@ impl Link {
         let requesting = self.clock.span(|| "request through the DMA engine".to_owned());
         self.clock.until(self.through_engine(&self.engine_up, self.spec.dma_engine.read_request_cycles, 0)).await;
         drop(requesting);
-        // The request's direction also carries the link packet for the data, and the data's direction that for the
+        // The request's direction also carries the link packets for the data, and the data's direction that for the
         // request.
-        let request = || self.send(&self.up, self.spec.tlp_overhead_bytes + self.spec.link_packet_bytes);
+        let completions = self.completions(offset, bytes);
+        let acknowledged = self.spec.link_packet_bytes * completions;
+        let request = || self.send(&self.up, self.spec.tlp_overhead_bytes + acknowledged);
         let waiting = self.clock.span(|| "waits for a credit".to_owned());
         let sent = self.nonposted.spend(&self.clock, self.round_trip(), request).await;
         drop(waiting);
@@ -193,14 +221,15 @@ impl Link {
         recorder.add(Track::Nic, "both directions and the host's memory", sent, ready);
         self.clock.until(ready).await;
         let on_link = self.clock.span(|| format!("{bytes} B on the link"));
-        let data = bytes + self.spec.tlp_overhead_bytes + self.spec.link_packet_bytes;
+        let data = bytes + self.spec.tlp_overhead_bytes * completions + self.spec.link_packet_bytes;
         self.clock.until(self.send(&self.down, data)).await;
         drop(on_link);
         let waiting = self.clock.span(|| "waits for earlier replies".to_owned());
         queue.leave(number).await;
         drop(waiting);
         let _engine = self.clock.span(|| format!("{bytes} B through the DMA engine"));
-        self.clock.until(self.through_engine(&self.engine_down, self.spec.dma_engine.read_header_cycles, bytes)).await;
+        let headers = self.spec.dma_engine.read_header_cycles * completions;
+        self.clock.until(self.through_engine(&self.engine_down, headers, bytes)).await;
         self.tags_held.set(self.tags_held.get() + (self.clock.now() - begun));
     }
 
@@ -260,7 +289,7 @@ mod tests {
             if writes {
                 link.write(bytes).await;
             } else {
-                link.read(bytes, Residence::Cache).await;
+                link.read(0, bytes, Residence::Cache).await;
             }
         };
         run(&clock, count, (0..count).map(transfer));
@@ -274,7 +303,7 @@ mod tests {
         let (link, clock) = link(&Hardware::kv_direct());
         for _ in 0..1000 {
             let begun = clock.now();
-            run(&clock, 1, [link.read(64, Residence::Memory)]);
+            run(&clock, 1, [link.read(0, 64, Residence::Memory)]);
             let latency = (clock.now() - begun).as_ns();
             // The end waits for an edge of the engine's clock.
             assert!((748.0..=1372.0).contains(&latency) && latency % 4.0 == 0.0, "{latency}");
@@ -311,7 +340,7 @@ mod tests {
                 if writes {
                     link.write(64).await;
                 } else {
-                    link.read(64, Residence::Cache).await;
+                    link.read(0, 64, Residence::Cache).await;
                 }
             };
             run(&clock, 2000, (0..2000).map(transfer));
@@ -345,6 +374,76 @@ mod tests {
         assert_eq!(whole, parts, "a long read is as many short ones");
     }
 
+    /// Returns a link of this bandwidth without latency, with enough tags and credits, behind a fast engine.
+    fn only_bytes(gb_per_s: f64, read_completion_bytes: u32) -> (Link, Rc<Clock>) {
+        const MANY: u32 = 1 << 12;
+        let mut board = Hardware::kv_direct();
+        board.host_dram.bandwidth_gb_per_s = 1e6;
+        let pcie = &mut board.pcie;
+        pcie.bandwidth_gb_per_s = gb_per_s;
+        pcie.read_completion_bytes = read_completion_bytes;
+        (pcie.read_tags, pcie.dma_engine.ordered_queues) = (MANY, MANY);
+        (pcie.nonposted_credits, pcie.posted_credits, pcie.host_posted_credits) = (MANY, MANY, MANY);
+        (pcie.round_trip_ns, pcie.read_cached_ns) = (0.001, 0.001);
+        (pcie.dma_engine.clock_mhz, pcie.dma_engine.word_bytes) = (10_000.0, 256);
+        link(&board)
+    }
+
+    /// Checks the rate of each direction against the bytes of headers, acknowledgements and flow control.
+    #[test]
+    fn without_latency_the_bytes_on_the_link_are_the_bound() {
+        const COUNT: u32 = 2000;
+        let boards = [("Gen3 x8", 7.877), ("Gen4 x16", 31.508), ("Gen5 x16", 63.015)];
+        for (name, gb_per_s, boundary) in boards.iter().flat_map(|(name, gb)| [(name, *gb, 64), (name, *gb, 256)]) {
+            for bytes in [64, 128, 256, 512, 1024] {
+                let (packets, completions) =
+                    (f64::from(bytes).max(256.0) / 256.0, f64::from(bytes / boundary).max(1.0));
+                let payload = f64::from(bytes);
+                // The bytes in the direction of the data. Those of reads also acknowledge their requests.
+                let of_writes = payload + 26.0 * packets;
+                let of_reads = payload + 26.0 * completions + 8.0 * packets;
+                // Of a read and a write together, both directions acknowledge the other's packets.
+                let up = of_writes + 26.0 * packets + 8.0 * completions;
+                let down = of_reads + 8.0 * packets;
+                for (kind, on_link) in [of_writes, of_reads, of_writes, up.max(down)].into_iter().enumerate() {
+                    let (link, clock) = only_bytes(gb_per_s, boundary);
+                    let transfer = async |_: u32| match kind {
+                        0 => _ = link.write(bytes).await,
+                        1 => link.read(0, bytes, Residence::Cache).await,
+                        2 => link.host_write(bytes).await,
+                        _ => {
+                            let write = async { _ = link.write(bytes).await };
+                            clock::both(write, link.read(0, bytes, Residence::Cache)).await;
+                        }
+                    };
+                    run(&clock, 512, (0..COUNT).map(transfer));
+                    let one = clock.now().as_ns() / f64::from(COUNT) * gb_per_s;
+                    assert!(
+                        (one / on_link - 1.0).abs() < 0.03,
+                        "{name}, {boundary}, {bytes} B, {kind}: {one}, {on_link}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_host_divides_the_data_of_a_read_at_multiples_of_the_boundary() {
+        let (link, _) = link(&Hardware::kv_direct());
+        let counts = [(0, 64), (0, 256), (32, 256), (192, 64), (224, 64), (96, 512)];
+        assert_eq!(counts.map(|(offset, bytes)| link.completions(offset, bytes)), [1, 1, 2, 1, 2, 3]);
+    }
+
+    #[test]
+    fn the_credits_of_the_card_bound_the_writes_of_the_host() {
+        let mut board = Hardware::kv_direct();
+        board.pcie.host_posted_credits = 8;
+        let (link, clock) = link(&board);
+        run(&clock, 640, (0..640).map(|_| link.host_write(64)));
+        // The last of 80 round trips ends when the last packet has arrived.
+        assert!((39.7..41.0).contains(&clock.now().as_us()), "{}", clock.now());
+    }
+
     #[test]
     fn reads_and_writes_share_the_way_to_the_link() {
         let board = Hardware::kv_direct();
@@ -354,7 +453,7 @@ mod tests {
             let access = async |number: u32| {
                 // 7 and 10 have no common factor, so reads are spread evenly.
                 if number * 7 % 10 < reads {
-                    link.read(64, Residence::Memory).await;
+                    link.read(0, 64, Residence::Memory).await;
                 } else {
                     link.write(64).await;
                 }

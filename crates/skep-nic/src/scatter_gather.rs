@@ -24,6 +24,8 @@ use crate::time::Time;
 
 /// Bytes of the address of an operation's data.
 const ADDRESS_BYTES: u32 = 8;
+/// Bytes of a doorbell.
+const DOORBELL_BYTES: u32 = 8;
 const LINE_BYTES: u32 = 64;
 
 impl HostCpu {
@@ -160,7 +162,8 @@ impl ScatterGather {
         self.clock.until(self.link.write(sent).await).await;
         self.work(batch.work.get()).await;
         if !writes {
-            self.link.read(batch.bytes.get(), Residence::Cache).await;
+            // The queue of replies begins at a boundary.
+            self.link.read(0, batch.bytes.get(), Residence::Cache).await;
         }
         self.batches_in_flight.set(self.batches_in_flight.get() - 1);
         batch.is_done.set(true);
@@ -177,7 +180,7 @@ impl ScatterGather {
         self.clock.after(span).await;
         self.worked.set(self.worked.get() + span);
         drop(core);
-        self.clock.after(self.link.one_way()).await;
+        self.link.host_write(DOORBELL_BYTES).await;
     }
 }
 

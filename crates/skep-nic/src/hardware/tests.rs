@@ -61,6 +61,8 @@ fn an_impossible_value_is_refused_with_its_field_and_the_reason() {
         ("operation_header_bytes = 3", "operation_header_bytes = 1500", "network.packet_max_bytes", "no room"),
         ("read_request_cycles = 4", "read_request_cycles = 70000", "pcie.dma_engine.read_request_cycles", "65536"),
         ("payload_max_bytes = 256", "payload_max_bytes = 100", "pcie.payload_max_bytes", "100"),
+        ("read_completion_bytes = 256", "read_completion_bytes = 512", "pcie.read_completion_bytes", "the 256 of"),
+        ("read_completion_bytes = 256", "read_completion_bytes = 96", "pcie.read_completion_bytes", "power of two"),
         ("word_bytes = 32", "word_bytes = 0", "pcie.dma_engine.word_bytes", "power of two"),
         ("word_bytes = 32", "word_bytes = 512", "pcie.dma_engine.word_bytes", "up to 256"),
         ("[0, 748]", "[1, 748]", "pcie.read_uncached_ns", "from 0 to 100"),
@@ -107,7 +109,7 @@ fn every_field_is_checked() {
     let board: toml::Table = KV_DIRECT.parse().unwrap();
     let mut all = Vec::new();
     leaves(&board, &mut Vec::new(), &mut all);
-    assert_eq!(all.len(), 46, "the test checks new values too");
+    assert_eq!(all.len(), 48, "the test checks new values too");
     for (path, value) in all {
         let (field, last) = (path.join("."), path.last().unwrap());
         let with = |value: Option<toml::Value>| {

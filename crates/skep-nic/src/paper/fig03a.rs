@@ -87,7 +87,7 @@ pub(super) fn requests_per_us(hardware: &Hardware, writes: bool, bytes: u32, see
         if writes {
             link.write(bytes).await;
         } else {
-            link.read(bytes, Residence::Memory).await;
+            link.read(0, bytes, Residence::Memory).await;
         }
         meter.count(&clock);
     };

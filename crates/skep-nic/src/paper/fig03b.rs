@@ -59,7 +59,7 @@ fn latencies(hardware: &Hardware, residence: Residence, seed: u64) -> Vec<Time> 
     let latencies = RefCell::new(Vec::with_capacity(READS));
     let read = async |_: usize| {
         let begun = clock.now();
-        link.read(64, residence).await;
+        link.read(0, 64, residence).await;
         latencies.borrow_mut().push(clock.now() - begun);
     };
     run(&clock, 1, (0..READS).map(read));

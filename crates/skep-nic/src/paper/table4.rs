@@ -383,7 +383,7 @@ fn streamed_on_the_model(seed: u64) -> [f64; 2] {
         };
         let reader = async |number: usize| {
             while end.get() == Time::ZERO {
-                links[number % links.len()].read(LINE_BYTES, Residence::Memory).await;
+                links[number % links.len()].read(0, LINE_BYTES, Residence::Memory).await;
             }
         };
         let width = READS_IN_FLIGHT * links.len();
