@@ -168,7 +168,7 @@ pub struct HostCpu {
 pub struct Network {
     /// Bandwidth in each direction.
     pub bandwidth_gb_per_s: f64,
-    /// Delay from client to server, without queues.
+    /// Delay from client to server, and the same back, without queues.
     pub delay_us: f64,
     /// Header and padding of a packet.
     pub header_bytes: u32,

@@ -4,7 +4,8 @@
 //! packet   ┌ 88 B header ┬ 3 B ┬ key, value ┬ 1 B ┬ key, value ┬ 1 B ┬ …      up to 1500 B
 //!          └             └ operation header └ the same with the flag for "sizes as before"
 //!
-//! client ─ fill ─▶ wire, 5 GB/s ─▶ 2 µs ─▶ decoder, one operation a cycle
+//! client ─ fill ─▶ wire, 5 GB/s ─▶ delay ─▶ decoder, one operation a cycle
+//!        ◀─ delay ─ wire, 5 GB/s ◀─ replies that wait share packets
 //! ```
 
 use std::rc::Rc;
@@ -61,6 +62,29 @@ pub fn operations_per_packet(spec: &Network, kv_bytes: u32) -> u32 {
     1 + room / (spec.repeated_header_bytes + kv_bytes).max(1)
 }
 
+/// Returns the time at which each transfer has left the wire of one direction. When the wire is free, all waiting
+/// transfers share packets. Expects the transfers in the order of the times from
+/// which they wait, with their bytes of key and value.
+pub fn carry(spec: &Network, waiting: &[(Time, u32)]) -> Vec<Time> {
+    let wire = Path::default();
+    let mut ends = Vec::with_capacity(waiting.len());
+    let mut free = Time::ZERO;
+    while let Some((since, first)) = waiting.get(ends.len()) {
+        let begin = free.max(*since);
+        let (mut bytes, mut count) = (spec.header_bytes + spec.operation_header_bytes + first, 1);
+        for (since, next) in &waiting[ends.len() + 1..] {
+            let more = bytes + spec.repeated_header_bytes + next;
+            if *since > begin || more > spec.packet_max_bytes {
+                break;
+            }
+            (bytes, count) = (more, count + 1);
+        }
+        free = wire.reserve(begin, Time::of_bytes(bytes.into(), spec.bandwidth_gb_per_s));
+        ends.resize(ends.len() + count, free);
+    }
+    ends
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +113,20 @@ mod tests {
         run(&clock, 2, (0..2).map(carry));
         // 108 bytes a packet: the second packet waits until the first has left the wire, but not for its delay.
         let wire = Time::of_bytes(108, 5.0);
-        assert_eq!(clock.now(), wire * 2 + Time::from_ns(2000.0) + Time::cycle(180.0) * 2);
+        assert_eq!(clock.now(), wire * 2 + Time::from_ns(1000.0) + Time::cycle(180.0) * 2);
+    }
+
+    #[test]
+    fn waiting_transfers_share_a_packet_until_it_is_full() {
+        let spec = Hardware::kv_direct().network;
+        let bytes = |bytes| Time::of_bytes(bytes, spec.bandwidth_gb_per_s);
+        let waiting = [(Time::ZERO, 8), (Time::from_ps(1), 8), (Time::from_ps(2), 8), (Time::from_ns(900.0), 8)];
+        let ends = carry(&spec, &waiting);
+        assert_eq!(ends[..3], [bytes(99), bytes(99) + bytes(108), bytes(99) + bytes(108)]);
+        assert_eq!(ends[3], Time::from_ns(900.0) + bytes(99));
+        // 5 GB/s of full packets.
+        let many = carry(&spec, &vec![(Time::ZERO, 62); 10_000]);
+        let rate = 10_000.0 / many[9_999].as_us();
+        assert!((73.0..75.0).contains(&rate), "{rate}");
     }
 }

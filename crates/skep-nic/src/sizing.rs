@@ -372,9 +372,10 @@ impl Latency {
         let count = run.latencies.len();
         let mut latencies = run.latencies[count / 10..count * 9 / 10].to_vec();
         latencies.sort_unstable();
-        let at = |share: f64| hardware.network.delay_us + latencies[(latencies.len() as f64 * share) as usize].as_us();
+        let delay_us = 2.0 * hardware.network.delay_us;
+        let at = |share: f64| delay_us + latencies[(latencies.len() as f64 * share) as usize].as_us();
         let mean = latencies.iter().copied().sum::<Time>().as_us() / latencies.len() as f64;
-        Latency { mops: run.mops, mean_us: hardware.network.delay_us + mean, p95_us: at(0.95), p99_us: at(0.99) }
+        Latency { mops: run.mops, mean_us: delay_us + mean, p95_us: at(0.95), p99_us: at(0.99) }
     }
 }
 

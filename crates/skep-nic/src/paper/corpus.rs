@@ -16,12 +16,11 @@ use skep_store::hash::Settings;
 use skep_store::memory::LocalMemory;
 use skep_store::processor::{Processor, Replies};
 
-use super::wire::carry;
 use crate::clock::Clock;
 use crate::dispatcher::{Dispatcher, Extent, LINE_BYTES, MemoryLoad, Policy};
 use crate::hardware::Hardware;
 use crate::memory::{NicMemory, Pace};
-use crate::network::{operations_per_packet, packet_bytes};
+use crate::network::{carry, operations_per_packet, packet_bytes};
 use crate::pipeline::{Clients, Hazard, Passage, run_pipeline};
 use crate::resource::mops;
 use crate::time::Time;

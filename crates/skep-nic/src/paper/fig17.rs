@@ -73,14 +73,13 @@ fn filled_us(corpus: &mut Corpus, workload: &Workload, batched: bool, kv_bytes: 
     network_us(&corpus.hardware, batched, kv_bytes) + total.as_us() / middle.len() as f64
 }
 
-/// Returns the network's part of a latency. Both directions together take the network's delay once. The paper's 2 µs
-/// must be those of a round trip, because otherwise its shortest latencies would leave no time for the NIC.
+/// Returns the network's part of a latency: the delay there and back, and the packets.
 fn network_us(hardware: &Hardware, batched: bool, kv_bytes: u32) -> f64 {
     let spec = &hardware.network;
     // Time that a separate packet occupies the wires beyond its share of a full packet, without a queue.
     let packet = Time::of_bytes(packet_bytes(spec, 1, kv_bytes).into(), spec.bandwidth_gb_per_s);
     let batching = if batched { fig15::added_by_batching_us(hardware, kv_bytes) } else { 0.0 };
-    spec.delay_us + 2.0 * packet.as_us() + batching
+    2.0 * (spec.delay_us + packet.as_us()) + batching
 }
 
 /// The latencies of one bar's operations, in µs.

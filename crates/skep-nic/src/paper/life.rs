@@ -1,7 +1,7 @@
 //! The life of one operation: all of its events on an otherwise idle NIC, from the client and back.
 //!
 //! ```text
-//! wire ─ half a round trip ─▶ decoder ─▶ pipeline: accesses … ─▶ wire ─ half a round trip
+//! wire ─ network ─▶ latency ─▶ decoder ─▶ pipeline: accesses … ─▶ wire ─ network
 //! ```
 
 use std::rc::Rc;
@@ -87,8 +87,7 @@ fn life(hardware: &Hardware, settings: &LifeSettings, records: bool) -> Life {
     let spec = &hardware.network;
     let value_bytes = kv_bytes - KEY_BYTES;
     let on_wire = |bytes: u32| Time::of_bytes(packet_bytes(spec, 1, bytes).into(), spec.bandwidth_gb_per_s);
-    // As in Figure 17, the network's delay is that of a round trip.
-    let one_way = Time::from_ns(spec.delay_us * 1e3 / 2.0);
+    let one_way = Time::from_ns(spec.delay_us * 1e3);
 
     let start = clock.now();
     let sent = on_wire(KEY_BYTES + if puts { value_bytes } else { 0 });
@@ -104,10 +103,10 @@ fn life(hardware: &Hardware, settings: &LifeSettings, records: bool) -> Life {
     for (name, begin, end) in [
         ("operation", Time::ZERO, latency),
         ("request on the wire", Time::ZERO, sent),
-        ("half a round trip", sent, arrival),
+        ("through the network", sent, arrival),
         ("in the NIC", arrival, replied),
         ("reply on the wire", replied, back),
-        ("half a round trip", back, latency),
+        ("through the network", back, latency),
     ] {
         clock.recorder().add(Track::Network, name, start + begin, start + end);
     }

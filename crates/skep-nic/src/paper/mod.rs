@@ -42,7 +42,6 @@ mod table3;
 mod table4;
 mod table5;
 mod table6;
-mod wire;
 
 pub use life::{LIFE_KV_BYTES, Life, LifeSettings};
 pub use reference::{Reference, references, source};

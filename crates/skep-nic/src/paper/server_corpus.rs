@@ -11,11 +11,11 @@ use skep_store::hash::Settings;
 use skep_store::processor::{Processor, Replies};
 
 use super::corpus::{KEY_BYTES, THETA, UTILIZATION, keys, processor_on, requests};
-use super::wire::carry;
 use crate::clock::Clock;
 use crate::dispatcher::{Dispatcher, Extent, LINE_BYTES, MemoryLoad, Policy};
 use crate::hardware::Hardware;
 use crate::memory::{NicMemory, Pace};
+use crate::network::carry;
 use crate::resource::mops;
 use crate::server::{Nic, host_memories, owner, run_server};
 use crate::time::Time;

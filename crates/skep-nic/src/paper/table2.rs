@@ -19,11 +19,11 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::corpus::processor;
-use super::wire::carry;
 use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
 use crate::dispatcher::{LINE_BYTES, Policy};
 use crate::hardware::Hardware;
 use crate::memory::Pace;
+use crate::network::carry;
 use crate::pipeline::{Clients, Hazard, run_pipeline};
 use crate::resource::{Path, mops};
 use crate::time::Time;
@@ -275,7 +275,7 @@ fn fetched(hardware: &Hardware, bytes: usize, policy: Policy, seed: u64) -> f64 
     let reply_times = run.reply_times(FETCHES * run.keys, Time::from_ns(20_000.0));
     let last = reply_times.chunks(run.keys as usize).filter_map(|pieces| pieces.last());
     let total: Time = last.map(|(sent, end)| *end - *sent).sum();
-    let mean_us = total.as_us() / f64::from(FETCHES) + hardware.network.delay_us;
+    let mean_us = total.as_us() / f64::from(FETCHES) + 2.0 * hardware.network.delay_us;
     bytes as f64 / mean_us / 1e3
 }
 
