@@ -35,11 +35,10 @@ use crate::metrics::Metrics;
 use crate::parsed_batch::ParsedBatch;
 use crate::reply_queue::ReplyQueue;
 use crate::transport::Event;
+use crate::vocabulary::{Reached, Release};
 use held_replies::HeldReplies;
-pub(crate) use held_replies::{Reached, Release};
 use life::{Drain, Life, Readiness};
 use memory::Holding;
-pub(crate) use memory::Need;
 use submissions::Submissions;
 
 /// A connection.

@@ -52,10 +52,11 @@ use std::time::{Duration, Instant};
 use skep_log::Block;
 use skep_wire::native::WireError;
 
-use crate::connection::{Connection, Reached, Release};
-use crate::dispatch::Refusal;
+use crate::connection::Connection;
 use crate::exchange::Waker;
 use crate::limits::{UNFLUSHED_MAX, UNFLUSHED_MAX_OF_COMMAND};
+use crate::vocabulary::{Durability, Refusal};
+use crate::vocabulary::{Reached, Release};
 use queue::{Queue, WAIT_MAX};
 use recovery::Recovered;
 pub(crate) use shard_log::{ShardLog, has_changed};
@@ -63,28 +64,6 @@ pub(crate) use snapshots::Snapshots;
 pub(crate) use state::Trouble;
 use state::{AtomicLevel, DiskSpace, StatedTime, Troubles};
 use tasks::Tasks;
-
-/// What a fault may cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// Everything since the last snapshot that was asked for. There is no log.
-    Memory,
-    /// The last second: replies leave at once, and the log is flushed at least twice a second.
-    Second,
-    /// Nothing that was acknowledged: replies leave when what they rest on is on disk.
-    #[default]
-    Always,
-}
-
-impl std::fmt::Display for Durability {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Durability::Memory => "memory",
-            Durability::Second => "second",
-            Durability::Always => "always",
-        })
-    }
-}
 
 /// The log that all shards share.
 #[derive(Debug)]

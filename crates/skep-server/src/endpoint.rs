@@ -10,12 +10,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::connection::{Connection, Next, Release};
+use crate::connection::{Connection, Next};
 use crate::limits::TURN_WORK;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
 use crate::shared::Activity;
 use crate::transport::Transport;
+use crate::vocabulary::Release;
 
 /// A connection with its transport, and where it is in the lists of its shard.
 pub(crate) struct Endpoint {

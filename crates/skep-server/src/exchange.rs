@@ -32,16 +32,16 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::batch::{ItemBatch, ReplyBatch, RequestBatch};
-use crate::connections::Token;
-use crate::keyspace::KeyspaceOperation;
 use crate::limits::{
     FORWARDED_BATCHES_MAX, FORWARDED_BATCHES_MIN, FORWARDED_BATCHES_OF_SHARD, FORWARDED_POOL_SIZE_MAX,
     FORWARDED_RETRIES_PART, POOLED_SIZE_MAX,
 };
 use crate::settings::StartError;
 use crate::shard::Visit;
-use crate::spaces::{List, Space};
 use crate::start::Steps;
+use crate::vocabulary::KeyspaceOperation;
+use crate::vocabulary::Token;
+use crate::vocabulary::{List, Space};
 
 /// The reason why nothing of a forwarded batch was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,8 +275,8 @@ mod tests {
     use skep_core::operation::{Operation, Reply, Request};
 
     use super::{connect_shards, slot_count};
-    use crate::connections::Token;
     use crate::start::Steps;
+    use crate::vocabulary::Token;
 
     #[test]
     fn a_peer_that_is_gone_takes_nothing_along() {

@@ -22,12 +22,7 @@ use skep_store::memory::LINE_SIZE;
 use skep_store::processor::Processor;
 
 use crate::limits::{COUNT_STEPS, KEYSPACE_PAGE_SIZE, KEYSPACE_WORK_MAX, SHARE_FOR_REPLIES};
-use crate::spaces::Space;
-
-/// The position after the last key.
-pub(crate) const END: u64 = u64::MAX;
-/// Says that the position of the step is not known.
-pub(crate) const UNKNOWN: u64 = u64::MAX - 1;
+use crate::vocabulary::{END, KeyspaceOperation, Space, WalkStart};
 
 /// Work of a slab that a walk reads, in home buckets.
 const SLAB_WORK: usize = 16;
@@ -38,40 +33,6 @@ const COUNT_WORK: usize = COUNT_STEPS * 16;
 /// Work of a step of a flush, in home buckets.
 const FLUSH_WORK: usize = 16 << 10;
 
-/// An operation on all keys that one shard has, or on those of the ordered space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeyspaceOperation {
-    /// Returns the next keys.
-    Walk {
-        /// The position of the step.
-        from: WalkStart,
-        /// Keys from which on the step ends.
-        key_count: u32,
-        /// Bytes of keys from which on the step ends.
-        size: u32,
-    },
-    /// Counts the keys. First removes some of those that have expired, except in the cache.
-    Count,
-    /// Removes all keys: those of the hash space and of the cache at one moment, those of the ordered space in steps.
-    Flush {
-        /// The position of the step.
-        from: u64,
-    },
-    /// Removes all keys that the cache has at a time.
-    FlushAt {
-        /// The time, in milliseconds since 1970. 0 means at once: the flush was counted in `CacheFlushes` when it was
-        /// decoded.
-        time: u64,
-    },
-}
-
-impl KeyspaceOperation {
-    /// Returns true if the operation removes all keys. It is the last one of its batch.
-    pub(crate) fn is_flush(&self) -> bool {
-        matches!(self, KeyspaceOperation::Flush { .. } | KeyspaceOperation::FlushAt { .. })
-    }
-}
-
 /// An operation on all keys of a space, or on those that a shard has of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyspaceRequest {
@@ -79,15 +40,6 @@ pub(crate) struct KeyspaceRequest {
     pub(crate) operation: KeyspaceOperation,
     /// The connection that has sent it. The cursor of a step counts towards its share.
     pub(crate) connection: u64,
-}
-
-/// The position at which a step of a walk begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WalkStart {
-    /// This one.
-    At(u64),
-    /// One that a random number chooses.
-    Random(u64),
 }
 
 /// The replies to the operations of a batch.
@@ -275,8 +227,9 @@ mod tests {
     use skep_store::hash::Settings;
     use skep_store::processor::{Processor, Replies};
 
-    use super::{END, KeyspaceReplies, WalkPage, WalkStart};
+    use super::{KeyspaceReplies, WalkPage};
     use crate::limits::{KEYSPACE_PAGE_SIZE, KEYSPACE_WORK_MAX};
+    use crate::vocabulary::{END, WalkStart};
 
     fn store(keys: u32) -> Processor {
         let mut store = Processor::new(&Settings::for_kv_size(1 << 20, 40, 0)).unwrap();

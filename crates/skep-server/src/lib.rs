@@ -64,9 +64,10 @@ mod totals;
 mod transaction;
 mod transport;
 mod unix_time;
+mod vocabulary;
 mod window;
 
-pub use durability::Durability;
+pub use crate::vocabulary::Durability;
 pub use durability::embedding;
 pub use durability::recovery::RecoveryError;
 pub use echo::EchoSettings;

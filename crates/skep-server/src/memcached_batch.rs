@@ -16,15 +16,17 @@ use skep_wire::native::WireError;
 pub(crate) use self::command::MEMCACHED_VERSION;
 use self::command::{Action, Command, Operation, Span};
 use crate::cache_flushes::CacheFlushes;
-use crate::connection::Need;
-use crate::dispatch::{Dispatch, Limit};
+use crate::dispatch::Dispatch;
 use crate::limits::{DECODE_WORK, LOCKED_REQUEST_MAX, LOCKED_VALUE_MAX, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
-use crate::parsed_batch::{Decoded, make_room};
 use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::resp_command::Context;
 use crate::settings::ServerSettings;
-use crate::spaces::{Space, SpaceReplies};
+use crate::spaces::SpaceReplies;
 use crate::unix_time::UnixTime;
+use crate::vocabulary::Limit;
+use crate::vocabulary::Need;
+use crate::vocabulary::Space;
+use crate::vocabulary::{Decoded, make_room};
 
 /// The decoded commands, and the state of the one that is arriving.
 #[derive(Debug)]

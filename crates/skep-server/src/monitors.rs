@@ -11,9 +11,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::connections::Token;
 use crate::limits::MONITORS_MAX;
 use crate::memory_budget::MemoryBudget;
+use crate::vocabulary::Token;
 
 /// The monitors of the server.
 #[derive(Debug, Default)]
@@ -125,9 +125,9 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::Monitors;
-    use crate::connections::Token;
     use crate::limits::MONITORS_MAX;
     use crate::memory_budget::MemoryBudget;
+    use crate::vocabulary::Token;
 
     #[test]
     fn a_feed_is_bounded_and_its_memory_is_counted() {

@@ -11,12 +11,14 @@ use skep_wire::native::{
     Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError,
 };
 
-use crate::connection::Need;
-use crate::dispatch::{Dispatch, Limit, Refusal};
+use crate::dispatch::Dispatch;
 use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
-use crate::parsed_batch::make_room;
 use crate::reply_queue::{ReplyQueue, ReplyRange};
-use crate::spaces::{Space, SpaceReplies, Spaces};
+use crate::spaces::SpaceReplies;
+use crate::vocabulary::Need;
+use crate::vocabulary::make_room;
+use crate::vocabulary::{Limit, Refusal};
+use crate::vocabulary::{Space, Spaces};
 
 /// The decoded frames.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::connections::Token;
+use crate::vocabulary::{Pause, Token};
 
 /// The orders that are in force, or not taken yet.
 #[derive(Debug)]
@@ -18,15 +18,6 @@ pub(crate) struct Orders {
     /// Connections to end, by shard. A connection is killed once, so there are no more than connections.
     kills: Vec<Mutex<Vec<Token>>>,
     pause: Mutex<Option<Pause>>,
-}
-
-/// Commands that wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pause {
-    /// When they continue.
-    pub(crate) until: Instant,
-    /// Only commands that may change keys wait.
-    pub(crate) writes_only: bool,
 }
 
 impl Orders {
@@ -88,7 +79,8 @@ impl Orders {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{Orders, Pause};
+    use super::Orders;
+    use crate::vocabulary::Pause;
 
     #[test]
     fn pauses_add_up() {

@@ -8,8 +8,7 @@
 
 use skep_wire::native::{Hello, ProtocolError};
 
-use crate::connection::Need;
-use crate::dispatch::{Dispatch, Limit, Refusal};
+use crate::dispatch::Dispatch;
 use crate::limits::DECODE_WORK;
 use crate::memcached_batch::MemcachedBatch;
 use crate::native_batch::NativeBatch;
@@ -18,6 +17,8 @@ use crate::resp_batch::RespBatch;
 use crate::resp_command::Context;
 use crate::spaces::SpaceReplies;
 use crate::unix_time::UnixTime;
+use crate::vocabulary::{Decoded, Need};
+use crate::vocabulary::{Limit, Refusal};
 
 /// The front end of a connection, and its decoded requests.
 pub(crate) enum ParsedBatch {
@@ -31,29 +32,6 @@ pub(crate) enum ParsedBatch {
     Away,
     /// Commands of memcached's protocol.
     Memcached(Box<MemcachedBatch>),
-}
-
-/// The content of the input.
-pub(crate) enum Decoded {
-    /// The hello of a native connection has not arrived.
-    NoHello,
-    /// The hello of a native connection, and its size.
-    Hello(Hello, usize),
-    /// Part of a long request was decoded: the bytes of that part. The next call continues.
-    Part(usize),
-    /// Requests, perhaps none.
-    Requests {
-        /// Operations of the first reply queue.
-        queue_size: usize,
-        /// The larger one of the numbers of operations and of commands.
-        request_count: usize,
-        /// The rest of the input has no complete request.
-        exhausted: bool,
-        /// Work of decoding them, in bytes touched, beside the bytes of the input.
-        work: usize,
-    },
-    /// A complete request needs this many more bytes of memory.
-    NeedsMemory(usize),
 }
 
 impl ParsedBatch {
@@ -246,19 +224,4 @@ impl ParsedBatch {
             }
         }
     }
-}
-
-/// Makes room for at least one more element. Doubles the room if the memory allows that. Returns false if even one more
-/// would exceed `memory_max` bytes, together with the `held` bytes of other buffers. A first element is always allowed.
-pub(crate) fn make_room<T>(elements: &mut Vec<T>, held: usize, memory_max: usize) -> bool {
-    if elements.len() < elements.capacity() {
-        return true;
-    }
-    let fits = |more: usize| held + (elements.len() + more) * size_of::<T>() <= memory_max;
-    let more = [elements.len().max(4), 1].into_iter().find(|&more| fits(more));
-    if more.is_none() && !elements.is_empty() {
-        return false;
-    }
-    elements.reserve_exact(more.unwrap_or(1));
-    true
 }

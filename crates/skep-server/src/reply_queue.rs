@@ -17,7 +17,8 @@ use skep_wire::native::Response;
 
 use crate::batch::{OwnedReply, ReplyBatch};
 use crate::limits::{BUFFERED_SIZE_MAX, IDLE_QUEUE_SIZE_MAX, IDLE_RANGES_MAX};
-use crate::spaces::{ReplyIndex, SpaceReplies};
+use crate::spaces::SpaceReplies;
+use crate::vocabulary::ReplyIndex;
 
 /// The state of an operation of the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -376,7 +377,8 @@ mod tests {
 
     use super::{BUFFERED_SIZE_MAX, IDLE_QUEUE_SIZE_MAX, IDLE_RANGES_MAX, ReplyQueue, ReplyRange, Slot, push_range};
     use crate::batch::{OwnedReply, ReplyBatch};
-    use crate::spaces::{Space, SpaceReplies, SpaceRequests, Stores};
+    use crate::spaces::{SpaceReplies, SpaceRequests, Stores};
+    use crate::vocabulary::Space;
 
     /// Returns the replies that can be encoded.
     fn encode(queue: &mut ReplyQueue, replies: &SpaceReplies) -> Vec<Vec<u8>> {

@@ -14,18 +14,20 @@ use skep_core::operation::VALUE_SIZE_MAX;
 use skep_wire::resp::{Argument, Arriving, Parsed, ReplyWriter, RequestParser};
 
 use self::isolated::queue;
-use crate::connection::Need;
 use crate::limits::{
     DECODE_WORK, ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERAND_BYTE_WORK, OPERANDS_PART,
     PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, SHARE, TEXT_WORK,
 };
-use crate::parsed_batch::{Decoded, make_room};
 use crate::reply_queue::ReplyQueue;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, KeyCommand, Operands, Progress, Session};
-use crate::spaces::{Space, SpaceReplies, Spaces};
-use crate::transaction::{Isolated, Multi, Run, ShardSet, Watched};
+use crate::spaces::SpaceReplies;
+use crate::transaction::{Isolated, Multi, Run, Watched};
 use crate::unix_time::UnixTime;
+use crate::vocabulary::Need;
+use crate::vocabulary::ShardSet;
+use crate::vocabulary::{Decoded, make_room};
+use crate::vocabulary::{Space, Spaces};
 
 /// The decoded commands, and the state of the one that is arriving.
 #[derive(Debug)]

@@ -12,7 +12,6 @@ use skep_store::ordered::{LEASE_TIME, OrderedSettings};
 use skep_transport::shared;
 use skep_wire::native::Password;
 
-use crate::durability::Durability;
 use crate::durability::recovery::RecoveryError;
 use crate::echo::EchoSettings;
 use crate::limits::{
@@ -21,6 +20,7 @@ use crate::limits::{
     SHARED_MEMORY_CONNECTIONS_MAX,
 };
 use crate::memory_available::memory_available;
+use crate::vocabulary::Durability;
 
 /// The settings of a server.
 #[derive(Clone, Debug)]

@@ -13,7 +13,6 @@ use crate::account::Account;
 use crate::adjustable::Adjustable;
 use crate::cache_flushes::CacheFlushes;
 use crate::command_metrics::ERROR_PREFIXES;
-use crate::connections::Token;
 use crate::counter::Counter;
 use crate::cursors::Cursors;
 use crate::durability::Log;
@@ -25,10 +24,12 @@ use crate::orders::Orders;
 use crate::resp_command::table::COMMAND_COUNT;
 use crate::settings::ServerSettings;
 use crate::slow_log::SlowLog;
-use crate::spaces::{OrderedWatches, Space, Spaces};
+use crate::spaces::OrderedWatches;
 use crate::totals::{Baseline, CommandTotals, Totals};
-use crate::transport::address::Address;
 use crate::unix_time::SharedClock;
+use crate::vocabulary::Address;
+use crate::vocabulary::Token;
+use crate::vocabulary::{Space, Spaces};
 
 /// The state that all shards share.
 #[derive(Debug)]

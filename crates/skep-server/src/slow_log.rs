@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::limits::{SLOW_LOG_REPLY_MAX, SLOW_LOG_SIZE_MAX};
-use crate::transport::address::Address;
+use crate::vocabulary::Address;
 
 /// The last slow commands.
 #[derive(Debug, Default)]

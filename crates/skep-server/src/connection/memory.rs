@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use super::Connection;
 use crate::buffer::Input;
-use crate::connections::Token;
 use crate::limits::{
     CLIENT_SIZE, INPUT_GROWTH_MAX, INPUT_ROOM_MIN, OUTPUT_ROOM_MIN, PROGRESS_GAP_MAX, PROGRESS_SIZE_MIN, PROGRESS_TIME,
     SHARE, SHARE_FOR_INPUT, SHARE_FOR_REPLIES,
@@ -19,6 +18,7 @@ use crate::memory_budget::{Class, Loan, MemoryBudget, Permit, ShardBudget, Waite
 use crate::metrics::Metrics;
 use crate::parsed_batch::ParsedBatch;
 use crate::transport::Transport;
+use crate::vocabulary::Token;
 
 /// Bytes of a connection besides its buffers: itself, and its entry in `CLIENT LIST`.
 const CONNECTION_SIZE: usize = size_of::<Connection>() + size_of::<Transport>() + CLIENT_SIZE;
@@ -50,26 +50,6 @@ enum Want {
     Request { bytes: usize, is_whole: bool },
     /// This many bytes for all replies of a transaction.
     Replies { bytes: usize },
-}
-
-/// The memory that a request needs which is arriving.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Need {
-    /// Bytes of the request, at least.
-    pub(crate) size_min: usize,
-    /// It has no more bytes.
-    pub(crate) is_size_known: bool,
-    /// Bytes besides its own that it certainly takes.
-    pub(crate) besides: usize,
-    /// Bytes that it may take in addition.
-    pub(crate) perhaps: usize,
-}
-
-impl Need {
-    /// Returns the need of a request of this size, if it is known.
-    pub(crate) fn of_size(size: Option<usize>) -> Need {
-        Need { size_min: size.unwrap_or(0), is_size_known: size.is_some(), besides: 0, perhaps: 0 }
-    }
 }
 
 /// The transfer of a connection while others wait for memory.

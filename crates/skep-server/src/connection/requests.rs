@@ -8,19 +8,22 @@ use skep_wire::partition::Partition;
 use super::Connection;
 use crate::batch::ReplyBatch;
 use crate::buffer::Input;
-use crate::dispatch::{Dispatch, Limit, Refusal};
+use crate::dispatch::Dispatch;
 use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, PIPELINE_SIZE_MAX, READ_MAX, SHARE_FOR_INPUT, SHARE_FOR_REPLIES};
 use crate::memory_budget::{Permit, ReplyAccount, ShardBudget, VISIT_COPIES};
 use crate::metrics::Metrics;
 use crate::native_batch::NativeBatch;
-use crate::parsed_batch::{Decoded, ParsedBatch};
+use crate::parsed_batch::ParsedBatch;
 use crate::reply_queue::ReplyRange;
 use crate::resp_batch::RespBatch;
 use crate::resp_command::Context;
 use crate::shard::Bounds;
-use crate::spaces::{SpaceReplies, Spaces};
-use crate::transaction::{ShardSet, Step};
+use crate::spaces::SpaceReplies;
 use crate::unix_time::UnixTime;
+use crate::vocabulary::Decoded;
+use crate::vocabulary::Spaces;
+use crate::vocabulary::{Limit, Refusal};
+use crate::vocabulary::{ShardSet, Step};
 
 impl Connection {
     /// Decodes the next parsed batch if the last one is finished, or the next part of a long request. Returns the hello

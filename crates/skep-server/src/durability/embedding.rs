@@ -7,11 +7,11 @@ use skep_log::LogSettings;
 use skep_store::hash::Settings;
 use skep_store::processor::Processor;
 
-use super::Durability;
 use super::loading::Progress;
 pub use super::recovery::Recovered;
 use super::recovery::{Opened, RecoveryError, recover};
 use crate::settings::ServerSettings;
+use crate::vocabulary::Durability;
 
 pub use super::shard_log::record;
 pub use crate::random_number;

@@ -25,12 +25,13 @@ use skep_store::ordered::OrderedStore;
 use super::recovery::{Recovered, segment_size};
 use super::tasks::{CHUNKS_MAX, Piece};
 use super::writers::Writers;
-use super::{DiskSpace, Durability, Log, Trouble};
-use crate::connection::Reached;
+use super::{DiskSpace, Log, Trouble};
 use crate::settings::StartError;
 use crate::shared::Shared;
 use crate::start::Steps;
 use crate::threads::Threads;
+use crate::vocabulary::Durability;
+use crate::vocabulary::Reached;
 
 /// The keeper looks at the length of the log after this time.
 const LOOK_TIME: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use skep_log::Block;
 
-use super::Durability;
+use crate::vocabulary::Durability;
 
 /// The longest time for which a block waits, except at the level `always`.
 pub(super) const WAIT_MAX: Duration = Duration::from_millis(500);

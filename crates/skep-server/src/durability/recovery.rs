@@ -28,16 +28,16 @@ use skep_store::processor::{Processor, Replies};
 use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 
-use super::Durability;
 use super::compaction::{self, Loaded};
 use super::flushes::Written;
 use super::loading::Progress;
 use super::ordered_recovery::OrderedReplay;
 use super::sliced_recovery::{Slice, Source};
-use crate::connection::Reached;
 use crate::limits::{EFFECTS_PART, EFFECTS_SIZE_MIN, REPLY_BUDGET};
 use crate::settings::ServerSettings;
 use crate::unix_time::since_1970;
+use crate::vocabulary::Durability;
+use crate::vocabulary::Reached;
 
 /// Operations that a store executes together.
 const BATCH: usize = 1024;

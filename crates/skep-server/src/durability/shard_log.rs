@@ -8,8 +8,9 @@ use skep_store::ordered::Effects;
 use skep_wire::native::ORDERED_SPACE;
 
 use super::Log;
-use crate::connection::{Connection, Release};
-use crate::spaces::Space;
+use crate::connection::Connection;
+use crate::vocabulary::Release;
+use crate::vocabulary::Space;
 
 /// What a shard has executed since the last seal.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use skep_log::{Pages, SnapshotPart};
 
-use crate::connection::Reached;
+use crate::vocabulary::Reached;
 
 /// Chunks that wait for the disk, at most.
 pub(super) const CHUNKS_MAX: usize = 8;

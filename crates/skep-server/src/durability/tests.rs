@@ -12,11 +12,12 @@ use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 
 use super::recovery::simulated::{Recovering, Rule};
-use super::{DiskProgress, Durability, Log, Patience, ShardLog, Trouble};
-use crate::connection::Reached;
-use crate::dispatch::Refusal;
+use super::{DiskProgress, Log, Patience, ShardLog, Trouble};
 use crate::limits::UNFLUSHED_MAX_OF_COMMAND;
 use crate::settings::ServerSettings;
+use crate::vocabulary::Durability;
+use crate::vocabulary::Reached;
+use crate::vocabulary::Refusal;
 
 fn log(level: Durability, patience: Patience) -> Log {
     Log::new(level, Reached::default(), patience)

@@ -19,7 +19,7 @@ use skep_store::processor::Processor;
 
 use super::Log;
 use super::tasks::Piece;
-use crate::connection::Reached;
+use crate::vocabulary::Reached;
 
 /// Bytes from which on a chunk is complete.
 pub(super) const CHUNK_SIZE: usize = 512 << 10;

@@ -14,10 +14,10 @@ use std::time::Duration;
 use skep_log::{Disk, Files, GroupWriter, OpenFile, SegmentHeader, Segments, WRITES_IN_FLIGHT, Write};
 
 use super::{Log, Wait};
-use crate::connection::Reached;
 use crate::settings::StartError;
 use crate::start::Steps;
 use crate::threads::Threads;
+use crate::vocabulary::Reached;
 
 /// The time after which a log without new blocks is sealed: then the end of the log is known to be whole.
 const IDLE_TIME: Duration = Duration::from_millis(1);

@@ -5,10 +5,12 @@ use std::time::Instant;
 use skep_core::operation::{Operation, Page, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 use skep_store::ordered::FlushStep;
 
-use super::{END, KeyspaceOperation, KeyspaceReplies, KeyspaceRequest, UNKNOWN, WalkStart};
+use super::{KeyspaceReplies, KeyspaceRequest};
 use crate::limits::{COUNT_STEPS, FLUSH_STEPS};
-use crate::spaces::{Executed, Space, Stores};
+use crate::spaces::{Executed, Stores};
 use crate::transaction::WatchTable;
+use crate::vocabulary::Space;
+use crate::vocabulary::{END, KeyspaceOperation, UNKNOWN, WalkStart};
 
 impl Stores<'_> {
     /// Executes operations on all keys: of a divided one, on the part of a shard.

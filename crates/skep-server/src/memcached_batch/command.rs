@@ -8,8 +8,8 @@ use skep_wire::memcached::{
     Direction, ErrorReply, Exptime, MetaFlags, Request, ReturnFlag, Statistics, Store, StoreMode,
 };
 
-use crate::keyspace::KeyspaceOperation;
 use crate::unix_time::UnixTime;
+use crate::vocabulary::KeyspaceOperation;
 
 /// The version of memcached whose behaviour clients may expect.
 pub(crate) const MEMCACHED_VERSION: &str = "1.6.18";

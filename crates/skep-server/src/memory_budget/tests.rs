@@ -7,8 +7,8 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::{Class, Loan, MemoryBudget, ShardBudget, Waiter, kept, turn_max};
-use crate::connections::Token;
 use crate::limits::{PIECE, ROOM_PART, SHARD_RESERVE, SHARE, TURN_REPLIES_MAX};
+use crate::vocabulary::Token;
 
 const BUDGET: usize = 64 << 20;
 

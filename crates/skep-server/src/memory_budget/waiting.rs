@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::loan::Class;
-use crate::connections::Token;
+use crate::vocabulary::Token;
 
 /// A connection that waits for memory for its request.
 #[derive(Debug)]

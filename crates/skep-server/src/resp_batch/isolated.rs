@@ -7,13 +7,14 @@ use skep_wire::partition::Partition;
 use skep_wire::resp::{Argument, ReplyWriter};
 
 use super::RespBatch;
-use crate::dispatch::Refusal;
 use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
 use crate::memory_budget::{Permit, ReplyAccount};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, NOT_IN_TRANSACTION, shards_of_key, wire_error};
 use crate::shard::Bounds;
-use crate::transaction::{Environment, Isolated, Multi, ShardSet, Step, TooLong};
+use crate::transaction::{Environment, Isolated, Multi, TooLong};
+use crate::vocabulary::Refusal;
+use crate::vocabulary::{ShardSet, Step};
 
 impl RespBatch {
     /// Returns the shards that the next command involves, if that is an isolated one and its turn has come. If it has begun,

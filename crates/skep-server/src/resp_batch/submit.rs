@@ -4,11 +4,12 @@
 //! dispatched one at a time.
 
 use super::{Command, RespBatch};
-use crate::dispatch::{Dispatch, Limit, Refusal};
-use crate::keyspace::KeyspaceOperation;
+use crate::dispatch::Dispatch;
 use crate::reply_queue::ReplyRange;
 use crate::resp_command::CommandRequest;
-use crate::spaces::Space;
+use crate::vocabulary::KeyspaceOperation;
+use crate::vocabulary::Space;
+use crate::vocabulary::{Limit, Refusal};
 
 /// The position of an operation among those of its command.
 #[derive(Clone, Copy, Debug)]

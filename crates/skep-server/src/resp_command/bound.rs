@@ -21,7 +21,7 @@ use crate::limits::{
     CLIENT_LIST_SIZE_MAX, CLIENT_SIZE, COUNT_TIMES, ISOLATED_REPLY_MAX, KEYSPACE_PAGE_SIZE, OPERATION_WORK,
     SHORT_REPLY_SIZE, SLOW_LOG_REPLY_MAX,
 };
-use crate::spaces::{Space, Spaces};
+use crate::vocabulary::{Space, Spaces};
 
 /// The most that a command may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

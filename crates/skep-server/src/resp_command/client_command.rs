@@ -11,8 +11,8 @@ use super::table::COMMANDS;
 use super::{Arguments, Context, Session, decimal, excerpt};
 use crate::account::Account;
 use crate::limits::{CLIENT_LIST_SIZE_MAX, CLIENT_WORK, CLIENTS_COPIED_MAX, PAUSE_MAX};
-use crate::orders::Pause;
 use crate::shared::{Client, Shared};
+use crate::vocabulary::Pause;
 
 const HELP: [&str; 30] = [
     "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",

@@ -9,7 +9,7 @@ use skep_wire::resp::ReplyWriter;
 use super::{Arguments, Context, Session, decimal, excerpt};
 use crate::limits::{CLIENT_WORK, CLIENTS_COPIED_MAX, LOOK_WORK};
 use crate::shared::Client;
-use crate::transport::address::Address;
+use crate::vocabulary::Address;
 
 /// The connections that a `CLIENT KILL` is about: those that pass all conditions.
 #[derive(Default)]

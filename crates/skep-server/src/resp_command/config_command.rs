@@ -6,10 +6,10 @@ use skep_wire::resp::{BULK_SIZE_MAX, ReplyWriter};
 
 use super::{Arguments, Context, excerpt, wrong_argument_count};
 use crate::adjustable::{Adjustable, Setting};
-use crate::durability::Durability;
 use crate::glob::Pattern;
 use crate::limits::{BACKLOG, LOOK_WORK, PATTERN_SIZE_MAX, PATTERNS_MAX, SLOW_LOG_LENGTH_MAX};
 use crate::shared::Shared;
+use crate::vocabulary::Durability;
 
 const HELP: [&str; 11] = [
     "CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",

@@ -8,10 +8,10 @@ use super::{Arguments, monitor_command, slow_log_command};
 use crate::account::Account;
 use crate::command_metrics::TurnCalls;
 use crate::limits::{MONITOR_LINE_WORK, SLOW_ENTRY_WORK, TURN_PART_OF_CONNECTION, TURN_WORK, WAKE_WORK};
-use crate::orders::Pause;
 use crate::shard::Handover;
 use crate::shared::Shared;
 use crate::unix_time::UnixTime;
+use crate::vocabulary::Pause;
 
 /// The state for commands to which the server replies itself. They may read and change it.
 pub(crate) struct Context<'a> {

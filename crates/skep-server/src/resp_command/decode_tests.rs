@@ -8,8 +8,8 @@ use skep_core::operation::{
 use skep_wire::resp::{Parsed, RequestParser};
 
 use super::{Action, Arguments, CommandRequest, Operands};
-use crate::spaces::{Space, Spaces};
 use crate::unix_time::UnixTime;
+use crate::vocabulary::{Space, Spaces};
 
 /// Milliseconds since 1970 at which the commands are decoded.
 const NOW: u64 = 5_000;

@@ -10,11 +10,12 @@ use super::{Arguments, REDIS_VERSION};
 use crate::account::Account;
 use crate::counter::Counter;
 use crate::delays::DelayCounts;
-use crate::durability::{Durability, Log, Snapshots};
+use crate::durability::{Log, Snapshots};
 use crate::limits::{INFO_WORK, LOOK_WORK, TICK};
 use crate::metrics::CacheMetrics;
 use crate::shared::Shared;
-use crate::spaces::Space;
+use crate::vocabulary::Durability;
+use crate::vocabulary::Space;
 
 /// A section: its name, true if it is in the reply to `INFO` without arguments, and its text.
 type Section = (&'static str, bool, fn(&mut String, &Shared));

@@ -7,9 +7,9 @@ use super::set_command::{ExpiryOption, time_option};
 use super::table::CommandName;
 use super::{Arguments, not_for_caches, store_error, wrong_argument_count};
 use crate::limits::ISOLATED_OPERATIONS_MAX;
-use crate::spaces::{Space, Spaces};
 use crate::transaction::{BitFunction, Isolated, SetMany};
 use crate::unix_time::UnixTime;
+use crate::vocabulary::{Space, Spaces};
 
 const SYNTAX: &str = "ERR syntax error";
 

@@ -4,8 +4,8 @@ use skep_wire::partition::Partition;
 
 use super::Arguments;
 use super::table::CommandName;
-use crate::spaces::Space;
-use crate::transaction::ShardSet;
+use crate::vocabulary::ShardSet;
+use crate::vocabulary::Space;
 
 impl CommandName {
     /// Returns the indexes of the arguments that are keys. The number of arguments has been checked against the table.

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use skep_core::operation::VALUE_SIZE_MAX;
 
-use crate::spaces::Space;
+use crate::vocabulary::Space;
 
 /// Bounds of the lengths of values, while commands change them. Keys are told apart by their secret hashes.
 #[derive(Debug, Default)]

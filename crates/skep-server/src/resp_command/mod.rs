@@ -62,11 +62,11 @@ use skep_wire::rdb::payload;
 use skep_wire::resp::{Argument, ReplyWriter, Version, error_text};
 
 use crate::account::{Account, operations_work};
-use crate::keyspace::KeyspaceOperation;
 use crate::limits::{BIT_FIELD_ARGUMENT_SIZE, ELEMENT_SIZE_MAX, OPERATION_WORK, SERVER_ARGUMENTS_MAX};
-use crate::spaces::{Space, Spaces};
 use crate::transaction::Isolated;
 use crate::unix_time::UnixTime;
+use crate::vocabulary::KeyspaceOperation;
+use crate::vocabulary::{Space, Spaces};
 use keyspace_command::{KeyspaceCommand, KeyspaceProgress};
 use scan_command::Resume;
 use table::CommandName;

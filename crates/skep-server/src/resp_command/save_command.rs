@@ -8,8 +8,9 @@ use skep_store::ordered::OrderedStore;
 use skep_wire::resp::ReplyWriter;
 
 use super::{Arguments, Context, Session};
-use crate::connection::Reached;
-use crate::durability::{Durability, Log};
+use crate::durability::Log;
+use crate::vocabulary::Durability;
+use crate::vocabulary::Reached;
 
 /// A command that waits looks again after this time.
 const LOOK_TIME: Duration = Duration::from_millis(5);

@@ -9,7 +9,7 @@ use super::{
 use super::{
     admin_command, excerpt, monitor_command, object_command, save_command, slow_log_command, wrong_argument_count,
 };
-use crate::spaces::Space;
+use crate::vocabulary::Space;
 
 /// Runs a command and writes its reply. On an error, returns the error message. The number of arguments has been
 /// checked against the table.

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use super::{Parts, Shard};
 use crate::account::Account;
 use crate::command_metrics::TurnCalls;
-use crate::orders::Pause;
 use crate::resp_command::Context;
 use crate::slow_log::{slow_from, slow_time};
 use crate::unix_time::UnixTime;
+use crate::vocabulary::Pause;
 
 /// The state of a turn that its commands read.
 #[derive(Clone, Copy)]

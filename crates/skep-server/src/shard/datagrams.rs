@@ -18,12 +18,12 @@ use skep_transport::datagram::{Control, Data, Dropped, Packet, packets};
 
 use super::{Parts, Shard};
 use crate::connection::Connection;
-use crate::connections::Token;
 use crate::endpoint::Endpoint;
 use crate::limits::{ARRIVALS_IN_TURN_MAX, TURN_ARRIVALS_WORK};
 use crate::parsed_batch::ParsedBatch;
 use crate::transport::datagram::{Datagram, Datagrams};
 use crate::transport::{Event, Transport};
+use crate::vocabulary::Token;
 
 impl Shard {
     /// Takes the packets that have arrived.

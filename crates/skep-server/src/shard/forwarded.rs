@@ -10,7 +10,8 @@ use super::visits::Visitor;
 use crate::endpoint::Endpoint;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{OPERATIONS_WITHOUT_MEMORY_MAX, TURN_SIZE_MAX};
-use crate::spaces::{List, ReplyIndex, Space, SpaceRequests};
+use crate::spaces::SpaceRequests;
+use crate::vocabulary::{List, ReplyIndex, Space};
 
 /// Requests of another shard that wait for a batch.
 pub(super) struct Arrival {

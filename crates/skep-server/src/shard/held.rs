@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use super::Shard;
 use crate::connection::Next;
-use crate::connections::Token;
 use crate::limits::SLEEP_MAX;
-use crate::orders::Pause;
 use crate::transport::Event;
+use crate::vocabulary::Pause;
+use crate::vocabulary::Token;
 
 /// The connections of a shard that are held.
 #[derive(Default)]

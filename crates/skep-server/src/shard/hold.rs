@@ -38,13 +38,13 @@ use skep_wire::partition::Partition;
 use super::replies_held::{list_held, release, seal};
 use super::{Message, Shard, Visitor};
 use crate::connection::{Connection, Next};
-use crate::connections::Token;
-use crate::dispatch::Refusal;
 use crate::limits::{ENCODED_MAX, HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX};
 use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
 use crate::spaces::{ShardPart, SpaceReplies, Stores};
-use crate::transaction::{ShardSet, Step};
+use crate::vocabulary::Refusal;
+use crate::vocabulary::Token;
+use crate::vocabulary::{ShardSet, Step};
 
 /// The loans of a shard, and its connections that wait for those of others.
 #[derive(Default)]

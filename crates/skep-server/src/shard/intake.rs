@@ -17,7 +17,6 @@ use skep_wire::native::{Hello, PASSWORD_SIZE_MAX, REQUEST_FRAME_SIZE_MAX, Refusa
 
 use super::{Message, Shard};
 use crate::connection::Connection;
-use crate::connections::Token;
 use crate::endpoint::{Endpoint, MemoryWait};
 use crate::front_end::FrontEnd;
 use crate::limits::{ARRIVALS_IN_TURN_MAX, CLIENT_WORK, TURN_ARRIVALS_WORK};
@@ -31,6 +30,7 @@ use crate::transport::poller::Source;
 use crate::transport::shared_memory::SharedMemory;
 use crate::transport::tcp::Tcp;
 use crate::transport::{Event, Transport};
+use crate::vocabulary::Token;
 
 /// The reply to a RESP client on another machine in protected mode. Clients know its prefix.
 const DENIED: &[u8] =

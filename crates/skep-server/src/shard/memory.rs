@@ -27,11 +27,11 @@ use std::time::{Duration, Instant};
 
 use super::Shard;
 use crate::connection::{Connection, Next};
-use crate::connections::Token;
 use crate::endpoint::{Endpoint, MemoryWait};
 use crate::limits::{MEMORY_SCAN_TIME, SILENCE_MAX};
 use crate::memcached_statistics::Count;
 use crate::transport::Transport;
+use crate::vocabulary::Token;
 
 impl Shard {
     /// Puts a connection among those that wait for memory, once. A datagram is dropped: its client may have given up when

@@ -25,10 +25,10 @@ use std::time::Instant;
 use skep_transport::shared::Changes;
 
 use super::Shard;
-use crate::connections::Token;
 use crate::limits::{EMPTY_POLLS_MAX, KERNEL_POLL_TIME, POLLS_BEFORE_YIELD, SHARED_MEMORY_CONNECTIONS_MAX};
 use crate::transport::shared_memory::SharedMemory;
 use crate::transport::{Event, Transport};
+use crate::vocabulary::Token;
 
 /// The connections whose words the shard polls.
 pub(super) struct Polled {

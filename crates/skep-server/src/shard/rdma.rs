@@ -12,13 +12,13 @@ use skep_transport::rdma::Refusal;
 
 use super::Shard;
 use crate::connection::Connection;
-use crate::connections::Token;
 use crate::endpoint::Endpoint;
 use crate::limits::ACCEPTED_IN_TURN_MAX;
 use crate::parsed_batch::ParsedBatch;
 use crate::random_number;
 use crate::transport::rdma::Rdma;
 use crate::transport::{Event, Transport};
+use crate::vocabulary::Token;
 
 impl Shard {
     fn rdma(&self, token: Token) -> Option<&Rdma> {

@@ -12,8 +12,8 @@
 use std::collections::VecDeque;
 
 use super::Shard;
-use crate::connections::Token;
 use crate::limits::COSTLY_WORK;
+use crate::vocabulary::Token;
 
 /// The connections that are ready.
 #[derive(Debug, Default)]

@@ -13,13 +13,14 @@ use skep_store::ordered::OrderedStore;
 
 use super::Shard;
 use super::hold::Isolation;
-use crate::connection::{Connection, Reached, Release};
-use crate::connections::Token;
-use crate::dispatch::Refusal;
+use crate::connection::Connection;
 use crate::durability::Log;
 use crate::shared::Shared;
 use crate::spaces::Stores;
 use crate::transport::Event;
+use crate::vocabulary::Refusal;
+use crate::vocabulary::Token;
+use crate::vocabulary::{Reached, Release};
 
 impl Shard {
     /// Returns true if replies wait for blocks that are on disk now.

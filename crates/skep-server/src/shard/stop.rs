@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::Shard;
-use crate::connections::Token;
 use crate::limits::FLUSH_TIME;
+use crate::vocabulary::Token;
 
 impl Shard {
     /// Stops step by step. First no more connections and no more input are taken. When every reply is sent, or too much

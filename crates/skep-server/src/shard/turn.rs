@@ -44,9 +44,8 @@ use super::forwarded::submit_arrivals;
 use super::hold::{Begun, Bounds, Isolation, run};
 use super::replies_held::{list_held, release, seal};
 use super::{Parts, Shard};
-use crate::connection::{Next, Release};
-use crate::connections::Token;
-use crate::dispatch::{Dispatch, Limit, Outgoing, Refusal};
+use crate::connection::Next;
+use crate::dispatch::{Dispatch, Outgoing};
 use crate::endpoint::Endpoint;
 use crate::exchange::Peer;
 use crate::limits::{
@@ -55,7 +54,10 @@ use crate::limits::{
 };
 use crate::reply_queue::ReplyRange;
 use crate::spaces::Stores;
-use crate::transaction::ShardSet;
+use crate::vocabulary::Release;
+use crate::vocabulary::ShardSet;
+use crate::vocabulary::Token;
+use crate::vocabulary::{Limit, Refusal};
 
 /// A connection's part of a batch.
 pub(super) struct Submission {

@@ -26,17 +26,18 @@ use super::Shard;
 use super::hold::{Begun, Bounds};
 use super::replies_held::{list_held, seal, shown_version};
 use crate::buffer::Input;
-use crate::connection::{Next, Release};
-use crate::connections::Token;
-use crate::dispatch::Refusal;
+use crate::connection::Next;
 use crate::durability::Log;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{ENCODED_MAX, TURN_SIZE_MAX};
 use crate::memory_budget::{Loan, Permit, ReplyAccount, ShardBudget, VISIT_COPIES};
 use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
-use crate::transaction::{ShardSet, Step};
 use crate::unix_time::UnixTime;
+use crate::vocabulary::Refusal;
+use crate::vocabulary::Release;
+use crate::vocabulary::Token;
+use crate::vocabulary::{ShardSet, Step};
 
 /// The commands of a connection that visit another shard.
 #[derive(Debug)]

@@ -19,16 +19,17 @@ use skep_store::processor::{Processor, Replies};
 use skep_wire::partition::Partition;
 
 use super::transfers::{ACCOUNTS, BALANCE, Client, Outcome, account, connect, turns};
-use crate::connection::Reached;
 use crate::durability::recovery::simulated::{Recovering, Rule};
 use crate::durability::tasks::Piece;
-use crate::durability::{Durability, Log, Patience};
+use crate::durability::{Log, Patience};
 use crate::limits::TICK;
 use crate::settings::ServerSettings;
 use crate::shard::driven::{Driven, driven_shards};
 use crate::shared::Shared;
 use crate::start::Steps;
 use crate::unix_time::{SharedClock, read_clocks};
+use crate::vocabulary::Durability;
+use crate::vocabulary::Reached;
 
 const STEPS_MAX: u64 = 4000;
 

@@ -36,8 +36,8 @@ use skep_store::naive::seeds;
 use skep_store::ordered::OrderedStore;
 use skep_wire::native::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE};
 
-use crate::connection::{Connection, Reached};
-use crate::durability::{Durability, Log, Patience};
+use crate::connection::Connection;
+use crate::durability::{Log, Patience};
 use crate::endpoint::Endpoint;
 use crate::limits::TICK;
 use crate::parsed_batch::ParsedBatch;
@@ -49,6 +49,8 @@ use crate::shared::Shared;
 use crate::start::Steps;
 use crate::transport::Transport;
 use crate::unix_time::{SharedClock, read_clocks};
+use crate::vocabulary::Durability;
+use crate::vocabulary::Reached;
 use client::{Client, Protocol, State};
 use pipe::pipe;
 

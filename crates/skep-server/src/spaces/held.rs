@@ -10,12 +10,13 @@ use skep_store::ordered::{OwnerRun, Session};
 use skep_store::processor::{Processor, Replies, Statistics};
 use skep_wire::partition::Partition;
 
-use super::{Executed, List, Space, SpaceRequests, Stores, recycle};
+use super::{Executed, SpaceRequests, Stores, recycle};
 use crate::cache_flushes::CachePart;
 use crate::keyspace::{KeyspaceReplies, KeyspaceRequest};
 use crate::resp_command::Extent;
 use crate::shared::Shared;
 use crate::transaction::{WatchTable, Window};
+use crate::vocabulary::{List, Space};
 
 /// A shard's part of the divided spaces: an object that the shard may lend to another one.
 #[derive(Debug)]

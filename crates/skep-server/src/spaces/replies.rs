@@ -3,9 +3,9 @@
 use skep_core::operation::Reply;
 use skep_store::processor::Replies;
 
-use super::{List, ReplyIndex};
 use crate::keyspace::KeyspaceReplies;
 use crate::limits::REPLY_BUDGET;
+use crate::vocabulary::{List, ReplyIndex};
 
 /// The replies to a batch.
 #[derive(Debug)]

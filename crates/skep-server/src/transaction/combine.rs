@@ -8,9 +8,10 @@ use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::resp::ReplyWriter;
 
 use super::BitFunction;
-use super::run::{Course, Environment, Step};
+use super::run::{Course, Environment};
 use crate::resp_command::{Arguments, store_error};
-use crate::spaces::Space;
+use crate::vocabulary::Space;
+use crate::vocabulary::Step;
 
 impl BitFunction {
     /// Continues `BITOP`.

@@ -7,7 +7,7 @@ use skep_core::operation::Reply;
 use skep_wire::native::Response;
 
 use super::Queue;
-use super::run::{Course, Environment, Step, count_error, keys, step};
+use super::run::{Course, Environment, count_error, keys, step};
 use crate::keyspace::KeyspaceRequest;
 use crate::limits::{
     ERRORS_SIZE_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, KEYSPACE_STEP_WORK, OPERANDS_SIZE_KEPT, SHORT_REPLY_SIZE,
@@ -15,7 +15,8 @@ use crate::limits::{
 };
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, CommandRequest, Operands, Progress, Session};
-use crate::spaces::Space;
+use crate::vocabulary::Space;
+use crate::vocabulary::Step;
 
 /// The run of a transaction.
 #[derive(Debug)]

@@ -15,12 +15,13 @@
 use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, StringRead};
 
 use super::Queue;
-use super::run::{Course, Environment, Step};
+use super::run::{Course, Environment};
 use crate::limits::{ERRORS_SIZE_MAX, ISOLATED_PART_MAX, TRANSACTION_PART_MAX, TRANSACTION_WORK_MAX};
 use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, Bound, Extents, Lengths, chosen_space};
-use crate::spaces::Space;
+use crate::vocabulary::Space;
+use crate::vocabulary::Step;
 
 /// Bytes of an error besides those of a short reply.
 const ERROR_SIZE: usize = 192;

@@ -4,7 +4,7 @@ use skep_core::operation::{ConditionKind, ExpiryChange};
 
 use super::Queue;
 use crate::resp_command::KeyCommand;
-use crate::spaces::Space;
+use crate::vocabulary::Space;
 
 /// A command that no other operation can observe half done.
 #[derive(Debug)]

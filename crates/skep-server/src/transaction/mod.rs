@@ -29,13 +29,11 @@ mod isolated;
 mod queue;
 mod run;
 mod several;
-mod shard_set;
 mod watch;
 mod window;
 
 pub(crate) use isolated::{BitFunction, Isolated, SetMany};
 pub(crate) use queue::{Multi, Queue, TooLong};
-pub(crate) use run::{Environment, Run, Step};
-pub(crate) use shard_set::ShardSet;
+pub(crate) use run::{Environment, Run};
 pub(crate) use watch::{WatchTable, Watched};
 pub(crate) use window::Window;

@@ -12,11 +12,11 @@
 use skep_wire::partition::Partition;
 use skep_wire::resp::Argument;
 
-use super::ShardSet;
 use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, chosen_space};
-use crate::spaces::{Space, Spaces};
+use crate::vocabulary::ShardSet;
+use crate::vocabulary::{Space, Spaces};
 
 /// The transaction that a connection is about to queue, if it is.
 #[derive(Debug, Default)]
@@ -173,8 +173,9 @@ impl Queue {
 mod tests {
     use skep_wire::resp::RequestParser;
 
-    use super::{CommandName, Multi, Partition, ShardSet, Space, Spaces, TooLong};
+    use super::{CommandName, Multi, Partition, TooLong};
     use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
+    use crate::vocabulary::{ShardSet, Space, Spaces};
 
     fn push(multi: &mut Multi, line: &str) -> Result<(), TooLong> {
         let words: Vec<&str> = line.split(' ').collect();

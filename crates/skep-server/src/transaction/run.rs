@@ -27,20 +27,8 @@ use crate::limits::{
 use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, Bound, Context, Extents, KeyCommand, Progress, Session, store_error};
-use crate::spaces::{Space, Spaces, Stores};
-
-/// The reason why a step has ended before its command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// The stores have deferred all that is left: nothing else is executed until the next step.
-    Wait,
-    /// The operations of a turn are used up: nothing else is executed until the next step.
-    More,
-    /// The command is run in parts: other operations may be executed before the next one.
-    Pause,
-    /// There is no memory for its replies. Nothing was executed, and it begins anew when they are permitted.
-    Room,
-}
+use crate::spaces::Stores;
+use crate::vocabulary::{Space, Spaces, Step};
 
 /// The stores, the connection and the time of a step.
 pub(crate) struct Environment<'e, 's, 'c> {

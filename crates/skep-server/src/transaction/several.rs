@@ -18,10 +18,11 @@ use skep_store::hash::Room;
 use skep_wire::resp::ReplyWriter;
 
 use super::SetMany;
-use super::run::{Course, Environment, Step};
+use super::run::{Course, Environment};
 use crate::limits::ISOLATED_PART_MAX;
 use crate::resp_command::{Arguments, store_error};
-use crate::spaces::Space;
+use crate::vocabulary::Space;
+use crate::vocabulary::Step;
 
 impl SetMany {
     /// Continues the command.

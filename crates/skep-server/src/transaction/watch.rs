@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 use skep_core::operation::{Reply, Request};
 
 use crate::durability::has_changed;
-use crate::spaces::Space;
+use crate::vocabulary::Space;
 
 /// Keys that are freed at a time, after a flush.
 const FREED_MAX: usize = 1024;
@@ -171,7 +171,7 @@ mod tests {
     use skep_core::operation::{Operation, PutCondition, Reply, Request};
 
     use super::{FREED_MAX, SWEEP_MIN, WatchTable, Watched};
-    use crate::spaces::Space;
+    use crate::vocabulary::Space;
 
     fn put(key: &[u8]) -> Request<'_> {
         Request { key, operation: Operation::Put { value: b"v", condition: PutCondition::IfAbsent } }

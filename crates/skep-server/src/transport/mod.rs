@@ -14,7 +14,6 @@
 //! in its own memory. Each is a variant of
 //! [`Transport`] with the same functions in the same order.
 
-pub(crate) mod address;
 pub(crate) mod datagram;
 pub(crate) mod memcached_datagram;
 pub(crate) mod poller;
@@ -29,7 +28,7 @@ use std::time::Instant;
 
 #[cfg(test)]
 use crate::simulation::pipe::Pipe;
-use address::Address;
+use crate::vocabulary::Address;
 use datagram::Datagram;
 use memcached_datagram::MemcachedDatagram;
 use poller::{Poller, Source};

@@ -8,9 +8,9 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Event;
-use crate::connections::Token;
 use crate::front_end::FrontEnd;
 use crate::limits::EVENTS_MAX;
+use crate::vocabulary::Token;
 
 /// Words in epoll that do not name a connection. No token has these generations.
 const WAKER_WORD: u64 = u64::MAX;

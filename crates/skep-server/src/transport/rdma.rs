@@ -23,16 +23,16 @@ use skep_transport::rdma::{PAYLOAD_SIZE_MAX, REQUEST_SIZE, RdmaEnd, RdmaPort, Re
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::Event;
-use super::address::Address;
 use super::datagram::bind_shard_ports;
 use super::poller::{Poller, Source};
 use super::session::{SessionEnd, Sessions};
 use super::tcp::prepare;
-use crate::connections::Token;
 use crate::limits::{ACCEPT_PAUSE, BACKLOG, RDMA_CONNECTIONS_MAX, SESSION_HELLO_TIME};
 use crate::metrics::PacketMetrics;
 use crate::settings::StartError;
 use crate::start::Steps;
+use crate::vocabulary::Address;
+use crate::vocabulary::Token;
 
 /// A session over RDMA.
 #[derive(Debug)]

@@ -20,8 +20,8 @@ use std::time::Instant;
 
 use skep_transport::datagram::{Data, Dropped, PAYLOAD_SIZE_MAX, Received, Role, Session};
 
-use crate::connections::Token;
 use crate::limits::{DRAIN_TIME, SESSION_BUFFERS_MAX};
+use crate::vocabulary::Token;
 
 /// The bytes that the sessions of a shard hold.
 #[derive(Debug, Default)]

@@ -18,11 +18,11 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 use skep_transport::shared::End;
 
-use super::address::Address;
 use super::poller::{Poller, Source};
 use crate::limits::BACKLOG;
 use crate::settings::StartError;
 use crate::start::Steps;
+use crate::vocabulary::Address;
 
 /// What Linux says of the path of a unix socket, in words.
 const PATH_TOO_LONG: &str = "a path has at most 107 bytes";

@@ -5,10 +5,10 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use super::{Bench, Client, Driven, command, long_command};
-use crate::connections::Token;
 use crate::limits::{FLUSH_TIME, TICK};
 use crate::memory_budget::{Class, Loan, ShardBudget, Waiter};
 use crate::settings::ServerSettings;
+use crate::vocabulary::Token;
 
 /// Sets a value of 1 MiB and one of 20 kB, and lets 150 clients ask for the large one twenty times each and take
 /// nothing, until no more of them is served.

@@ -52,7 +52,7 @@ impl ShardSet {
 
 #[cfg(test)]
 mod tests {
-    use super::ShardSet;
+    use crate::vocabulary::ShardSet;
 
     #[test]
     fn shards_are_found_in_ascending_order() {

@@ -44,7 +44,7 @@ impl Display for Address {
 mod tests {
     use std::net::SocketAddr;
 
-    use super::Address;
+    use crate::vocabulary::Address;
 
     #[test]
     fn a_mapped_address_is_one_of_ipv4() {

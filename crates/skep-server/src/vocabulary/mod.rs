@@ -1,0 +1,25 @@
+//! The names that the other modules share. They need nothing of the server themselves.
+
+mod address;
+mod decoded;
+mod durability;
+mod keyspace_operation;
+mod limit;
+mod pause;
+mod release;
+mod shard_set;
+mod space;
+mod step;
+mod token;
+
+pub(crate) use address::Address;
+pub(crate) use decoded::{Decoded, Need, make_room};
+pub use durability::Durability;
+pub(crate) use keyspace_operation::{END, KeyspaceOperation, UNKNOWN, WalkStart};
+pub(crate) use limit::{Limit, Refusal};
+pub(crate) use pause::Pause;
+pub(crate) use release::{Reached, Release};
+pub(crate) use shard_set::ShardSet;
+pub(crate) use space::{List, ReplyIndex, Space, Spaces};
+pub(crate) use step::Step;
+pub(crate) use token::Token;
