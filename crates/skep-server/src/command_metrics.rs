@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::counter::Counter;
 use crate::delays::Delays;
-use crate::resp_command::table::COMMAND_COUNT;
+
+/// The number of commands in the table of RESP.
+pub(crate) const COMMAND_COUNT: usize = 98;
 
 /// The words that errors begin with. Others are counted as `ERR`.
 pub(crate) const ERROR_PREFIXES: [&str; 13] = [

@@ -35,7 +35,7 @@ use crate::metrics::Metrics;
 use crate::parsed_batch::ParsedBatch;
 use crate::reply_queue::ReplyQueue;
 use crate::transport::Event;
-use crate::vocabulary::{Reached, Release};
+use crate::vocabulary::{Doubt, Reached, Release};
 use held_replies::HeldReplies;
 use life::{Drain, Life, Readiness};
 use memory::Holding;
@@ -285,9 +285,12 @@ impl Connection {
         !self.parsed.is_finished()
     }
 
-    /// Returns true if replies to operations in work may rest on what the log does not have.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.is_doubtful
+    /// Calls `f` with what replies to operations in work may rest on, which it may settle.
+    pub(crate) fn with_doubt<R>(&mut self, f: impl FnOnce(&mut Doubt) -> R) -> R {
+        let mut doubt = Doubt { is_doubtful: self.is_doubtful, has_work: self.has_work() };
+        let result = f(&mut doubt);
+        self.is_doubtful = doubt.is_doubtful;
+        result
     }
 
     /// Notes whether replies to operations in work may rest on what the log does not have.

@@ -52,14 +52,13 @@ use std::time::{Duration, Instant};
 use skep_log::Block;
 use skep_wire::native::WireError;
 
-use crate::connection::Connection;
-use crate::exchange::Waker;
 use crate::limits::{UNFLUSHED_MAX, UNFLUSHED_MAX_OF_COMMAND};
-use crate::vocabulary::{Durability, Refusal};
+use crate::vocabulary::{Doubt, Durability, Refusal};
 use crate::vocabulary::{Reached, Release};
+use crate::waker::Waker;
 use queue::{Queue, WAIT_MAX};
 use recovery::Recovered;
-pub(crate) use shard_log::{ShardLog, has_changed};
+pub(crate) use shard_log::ShardLog;
 pub(crate) use snapshots::Snapshots;
 pub(crate) use state::Trouble;
 use state::{AtomicLevel, DiskSpace, StatedTime, Troubles};
@@ -424,14 +423,14 @@ impl Log {
     /// Returns the time from which on replies of a connection may leave. They rest on blocks that are sealed, and have
     /// shown the ordered space up to this version. After a write has failed, only replies of a doubtful connection may
     /// rest on blocks that are not on disk.
-    pub(crate) fn release(&self, connection: &mut Connection, version: u64, known_failure: u64) -> Release {
+    pub(crate) fn release(&self, doubt: &mut Doubt, version: u64, known_failure: u64) -> Release {
         let seen = Reached { block: self.sealed(), version };
         if !self.holds_replies() || self.reached().covers(seen) {
             return Release::Now;
         }
         if known_failure != 0 && known_failure == self.troubles.failure() {
-            let is_doubtful = connection.is_doubtful();
-            connection.set_doubtful(is_doubtful && connection.has_work());
+            let is_doubtful = doubt.is_doubtful;
+            doubt.is_doubtful &= doubt.has_work;
             if !is_doubtful {
                 return Release::Now;
             }

@@ -10,11 +10,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::activity::Activity;
 use crate::connection::{Connection, Next};
 use crate::limits::TURN_WORK;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
-use crate::shared::Activity;
 use crate::transport::Transport;
 use crate::vocabulary::Release;
 

@@ -405,6 +405,16 @@ pub(crate) const UNFLUSHED_MAX_OF_COMMAND: u64 = 4 * UNFLUSHED_MAX;
 pub(crate) const SHARD_MEMORY: u64 = 2 * SHARD_RESERVE as u64;
 /// The smallest budget in bytes: half of it holds the largest value twice.
 pub(crate) const BUDGET_MIN: usize = 8 << 20;
+
+/// Returns the least connection memory for as many connections: see
+/// [`ServerSettings::connection_memory_min`](crate::ServerSettings::connection_memory_min).
+pub(crate) fn connection_memory_min(connections_max: usize) -> u64 {
+    (connections_max as u64)
+        .saturating_mul(2 * SHARE as u64)
+        .div_ceil(1 << 20)
+        .saturating_mul(1 << 20)
+        .max(BUDGET_MIN as u64)
+}
 /// Bytes that a shard takes from the common part at a time; less where the budget is small.
 pub(crate) const PIECE: usize = 64 << 10;
 /// Pieces that a shard keeps when nothing is lent; less where the budget is small for the number of shards.

@@ -13,8 +13,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::front_end::FrontEnd;
 use crate::limits::{ACCEPT_PAUSE, ACCEPTED_IN_TURN_MAX, BACKLOG};
-use crate::settings::StartError;
 use crate::start::Steps;
+use crate::start_error::StartError;
 use crate::transport::poller::{Poller, Source};
 use crate::transport::shared_memory::{SharedMemory, SharedMemoryListener};
 use crate::transport::tcp::{Tcp, prepare};

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use skep_wire::memcached::{Parsed, RequestParser, Words};
 use skep_wire::native::WireError;
 
-pub(crate) use self::command::MEMCACHED_VERSION;
 use self::command::{Action, Command, Operation, Span};
 use crate::cache_flushes::CacheFlushes;
 use crate::dispatch::Dispatch;

@@ -9,7 +9,7 @@ use skep_transport::datagram::Dropped;
 use crate::command_metrics::{AllCommandMetrics, ErrorMetrics};
 use crate::counter::Counter;
 use crate::delays::Delays;
-use crate::memcached_statistics::MemcachedMetrics;
+use crate::memcached_counts::MemcachedMetrics;
 use crate::memory_budget::ShardBudget;
 use crate::window::Window;
 

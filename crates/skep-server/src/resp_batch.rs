@@ -22,12 +22,13 @@ use crate::reply_queue::ReplyQueue;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, KeyCommand, Operands, Progress, Session};
 use crate::spaces::SpaceReplies;
-use crate::transaction::{Isolated, Multi, Run, Watched};
+use crate::transaction::{Isolated, Multi, Run};
 use crate::unix_time::UnixTime;
 use crate::vocabulary::Need;
 use crate::vocabulary::ShardSet;
 use crate::vocabulary::{Decoded, make_room};
 use crate::vocabulary::{Space, Spaces};
+use crate::watches::Watched;
 
 /// The decoded commands, and the state of the one that is arriving.
 #[derive(Debug)]

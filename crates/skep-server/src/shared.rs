@@ -10,26 +10,27 @@ use skep_store::ordered::OrderedStore;
 
 use crate::access::Access;
 use crate::account::Account;
+use crate::activity::Activity;
 use crate::adjustable::Adjustable;
 use crate::cache_flushes::CacheFlushes;
+use crate::command_metrics::COMMAND_COUNT;
 use crate::command_metrics::ERROR_PREFIXES;
 use crate::counter::Counter;
 use crate::cursors::Cursors;
 use crate::durability::Log;
-use crate::memcached_statistics::COUNT_COUNT;
+use crate::memcached_counts::COUNT_COUNT;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::monitors::Monitors;
 use crate::orders::Orders;
-use crate::resp_command::table::COMMAND_COUNT;
 use crate::settings::ServerSettings;
 use crate::slow_log::SlowLog;
-use crate::spaces::OrderedWatches;
 use crate::totals::{Baseline, CommandTotals, Totals};
 use crate::unix_time::SharedClock;
 use crate::vocabulary::Address;
 use crate::vocabulary::Token;
 use crate::vocabulary::{Space, Spaces};
+use crate::watches::OrderedWatches;
 
 /// The state that all shards share.
 #[derive(Debug)]
@@ -129,27 +130,6 @@ struct Rates {
     at: Option<Instant>,
     counts: [u64; 3],
     rates: [f64; 3],
-}
-
-/// What the shard of a connection tells about it, in each turn in which it replies to commands.
-#[derive(Debug, Default)]
-pub(crate) struct Activity {
-    /// Milliseconds after the start of the server.
-    pub(crate) at: Counter,
-    /// The number of the last command in the table, and one more; 0: there was none.
-    pub(crate) command: Counter,
-    /// 1 while it gets the commands of all others (`MONITOR`).
-    pub(crate) monitors: Counter,
-}
-
-impl Activity {
-    /// Records a turn, at this number of milliseconds after the start, whose last command was `command`, unless it is 0.
-    pub(crate) fn record(&self, command: usize, at: u64) {
-        if command > 0 {
-            self.command.set(command as u64);
-            self.at.set(at);
-        }
-    }
 }
 
 impl Shared {

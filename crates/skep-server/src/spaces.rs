@@ -14,7 +14,7 @@ mod held;
 mod replies;
 mod upkeep;
 
-pub(crate) use held::{OrderedWatches, ShardPart};
+pub(crate) use held::ShardPart;
 pub(crate) use replies::SpaceReplies;
 
 use std::time::Instant;
@@ -32,9 +32,10 @@ use crate::echo::Echo;
 use crate::keyspace::KeyspaceRequest;
 use crate::limits::REPLY_BUDGET;
 use crate::shared::Shared;
-use crate::transaction::{Run, WatchTable};
+use crate::transaction::Run;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{KeyspaceOperation, List, ReplyIndex, Space};
+use crate::watches::WatchTable;
 
 /// The operations of a batch.
 #[derive(Debug, Default)]

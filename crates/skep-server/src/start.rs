@@ -10,7 +10,7 @@ use std::io;
 use rustix::io::Errno;
 use skep_store::memory::RegionError;
 
-use crate::settings::StartError;
+use crate::start_error::StartError;
 
 /// Counts the steps of a start.
 #[derive(Debug, Default)]

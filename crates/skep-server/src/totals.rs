@@ -3,12 +3,12 @@
 //! Only a shard writes its counters. So they are never reset: `CONFIG RESETSTAT` stores the sums of that moment, and
 //! they are subtracted later.
 
+use crate::command_metrics::COMMAND_COUNT;
 use crate::command_metrics::{CommandMetrics, ERROR_PREFIXES};
 use crate::counter::Counter;
 use crate::delays::DelayCounts;
-use crate::memcached_statistics::COUNT_COUNT;
+use crate::memcached_counts::COUNT_COUNT;
 use crate::metrics::Metrics;
-use crate::resp_command::table::COMMAND_COUNT;
 
 /// Declares [`Totals`] and its sums together.
 macro_rules! totals {

@@ -9,7 +9,8 @@ use skep_store::processor::Processor;
 
 use super::loading::Progress;
 pub use super::recovery::Recovered;
-use super::recovery::{Opened, RecoveryError, recover};
+use super::recovery::{Opened, recover};
+use crate::recovery_error::RecoveryError;
 use crate::settings::ServerSettings;
 use crate::vocabulary::Durability;
 

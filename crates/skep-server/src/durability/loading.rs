@@ -18,8 +18,8 @@ use skep_wire::resp::{ReplyWriter, Version};
 
 use self::requests::{Invalid, Requests};
 use crate::listen::Listeners;
-use crate::settings::StartError;
 use crate::start::Steps;
+use crate::start_error::StartError;
 
 /// Connections that are answered at a time. Others wait until one of them ends.
 const CONNECTIONS_MAX: usize = 256;

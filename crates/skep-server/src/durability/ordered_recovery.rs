@@ -26,7 +26,7 @@ use skep_store::ordered::{Load, Session};
 use skep_wire::native::WireError;
 
 use super::newest_effects::{NewestEffect, NewestEffects, State};
-use super::recovery::RecoveryError;
+use crate::recovery_error::RecoveryError;
 
 /// Reads the log again, and calls a function with its blocks.
 pub(super) type ReadAgain<'r> =

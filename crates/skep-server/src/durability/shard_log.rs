@@ -8,9 +8,8 @@ use skep_store::ordered::Effects;
 use skep_wire::native::ORDERED_SPACE;
 
 use super::Log;
-use crate::connection::Connection;
-use crate::vocabulary::Release;
 use crate::vocabulary::Space;
+use crate::vocabulary::{Doubt, Release, has_changed};
 
 /// What a shard has executed since the last seal.
 #[derive(Debug)]
@@ -122,8 +121,8 @@ impl ShardLog {
 
     /// Returns the time from which on replies of a connection may leave that rest on blocks that are sealed, and have shown
     /// the ordered space up to this version.
-    pub(crate) fn release(&self, connection: &mut Connection, version: u64, known_failure: u64) -> Release {
-        self.log.release(connection, version, known_failure)
+    pub(crate) fn release(&self, doubt: &mut Doubt, version: u64, known_failure: u64) -> Release {
+        self.log.release(doubt, version, known_failure)
     }
 
     /// Returns the time from which on replies may leave that rest on the open block.
@@ -189,20 +188,4 @@ fn with_change(request: &Request<'_>, reply: Reply<'_>, append: impl FnOnce(&Req
         _ => request,
     };
     append(change);
-}
-
-/// Returns true if an operation with this reply has changed its key. In doubt it has: if the reply is the value whether or not
-/// a condition on it held.
-#[inline]
-pub(crate) fn has_changed(operation: &Operation<'_>, reply: Reply<'_>) -> bool {
-    let is_done = matches!(reply, Reply::Done | Reply::Value(_));
-    match operation {
-        _ if operation.is_read() => false,
-        Operation::Scan(_) | Operation::StringWrite(StringWrite::Overwrite { bytes: [], .. }) => false,
-        // The value is returned if the key exists, and then it is not set.
-        Operation::StringWrite(StringWrite::Set { condition, .. }) if condition.kind == ConditionKind::IfAbsent => {
-            reply == Reply::Done
-        }
-        _ => is_done,
-    }
 }

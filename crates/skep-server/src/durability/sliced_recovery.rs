@@ -41,7 +41,8 @@ use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
 
 use super::loading::Progress;
-use super::recovery::{RecoveryError, Replay, Store, Stores, read_snapshot};
+use super::recovery::{Replay, Store, Stores, read_snapshot};
+use crate::recovery_error::RecoveryError;
 
 /// Parts of the hash range. The directory is read once for each.
 const SLICES: u64 = 8;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use skep_log::{Disk, Files, GroupWriter, OpenFile, SegmentHeader, Segments, WRITES_IN_FLIGHT, Write};
 
 use super::{Log, Wait};
-use crate::settings::StartError;
 use crate::start::Steps;
+use crate::start_error::StartError;
 use crate::threads::Threads;
 use crate::vocabulary::Reached;
 

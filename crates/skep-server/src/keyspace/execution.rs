@@ -8,9 +8,9 @@ use skep_store::ordered::FlushStep;
 use super::{KeyspaceReplies, KeyspaceRequest};
 use crate::limits::{COUNT_STEPS, FLUSH_STEPS};
 use crate::spaces::{Executed, Stores};
-use crate::transaction::WatchTable;
 use crate::vocabulary::Space;
 use crate::vocabulary::{END, KeyspaceOperation, UNKNOWN, WalkStart};
+use crate::watches::WatchTable;
 
 impl Stores<'_> {
     /// Executes operations on all keys: of a divided one, on the part of a shard.

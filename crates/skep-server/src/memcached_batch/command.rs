@@ -11,9 +11,6 @@ use skep_wire::memcached::{
 use crate::unix_time::UnixTime;
 use crate::vocabulary::KeyspaceOperation;
 
-/// The version of memcached whose behaviour clients may expect.
-pub(crate) const MEMCACHED_VERSION: &str = "1.6.18";
-
 /// A decoded command.
 #[derive(Debug)]
 pub(super) struct Command {

@@ -8,9 +8,11 @@ use skep_wire::memcached::{
 };
 use skep_wire::native::{Response, WireError};
 
-use super::command::{Action, Command, Form, MEMCACHED_VERSION, MetaForm, MetaKind, TextForm, milliseconds};
+use super::command::{Action, Command, Form, MetaForm, MetaKind, TextForm, milliseconds};
 use crate::limits::{OPERATION_WORK, TEXT_WORK};
-use crate::memcached_statistics::{self, Count};
+use crate::memcached_counts::Count;
+use crate::memcached_statistics;
+use crate::memcached_statistics::MEMCACHED_VERSION;
 use crate::metrics::Metrics;
 use crate::resp_command::Context;
 

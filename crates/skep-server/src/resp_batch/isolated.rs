@@ -11,7 +11,7 @@ use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
 use crate::memory_budget::{Permit, ReplyAccount};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, NOT_IN_TRANSACTION, shards_of_key, wire_error};
-use crate::shard::Bounds;
+use crate::transaction::Bounds;
 use crate::transaction::{Environment, Isolated, Multi, TooLong};
 use crate::vocabulary::Refusal;
 use crate::vocabulary::{ShardSet, Step};

@@ -16,12 +16,13 @@ use skep_wire::rdb::payload;
 
 use super::Arguments;
 use super::lengths::Lengths;
-use super::table::{COMMAND_COUNT, CommandName};
+use super::table::CommandName;
+use crate::command_metrics::COMMAND_COUNT;
 use crate::limits::{
     CLIENT_LIST_SIZE_MAX, CLIENT_SIZE, COUNT_TIMES, ISOLATED_REPLY_MAX, KEYSPACE_PAGE_SIZE, OPERATION_WORK,
     SHORT_REPLY_SIZE, SLOW_LOG_REPLY_MAX,
 };
-use crate::vocabulary::{Space, Spaces};
+use crate::vocabulary::{Extent, Extents, Space, Spaces};
 
 /// The most that a command may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,48 +38,6 @@ impl Bound {
     pub(crate) fn add(&mut self, other: Bound) {
         self.work = self.work.saturating_add(other.work);
         self.reply = self.reply.saturating_add(other.reply);
-    }
-}
-
-/// The extent of a space: what commands on all of its keys depend on. Upper bounds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Extent {
-    /// Pairs, with those that have expired.
-    pub(crate) pairs: usize,
-    /// Pairs that are not in the index itself.
-    pub(crate) slabs: usize,
-    /// Bytes of all keys.
-    pub(crate) key_bytes: usize,
-    /// Bytes of the index, all of which a walk reads.
-    pub(crate) index_bytes: usize,
-    /// Keys with an expiry.
-    pub(crate) expiring: usize,
-}
-
-/// The extents of the spaces, and what else the bounds of commands depend on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extents {
-    pub(crate) spaces: Spaces,
-    pub(crate) hash: Extent,
-    pub(crate) ordered: Extent,
-    pub(crate) clients: usize,
-}
-
-impl Extents {
-    /// Returns extents that are not known, for commands that depend on none.
-    pub(crate) fn unknown(spaces: Spaces) -> Extents {
-        Extents { spaces, hash: Extent::default(), ordered: Extent::default(), clients: 0 }
-    }
-
-    /// Adds pairs that commands may add before others walk over them.
-    pub(crate) fn grow(&mut self, pairs: usize, key_bytes: usize) {
-        for extent in [&mut self.hash, &mut self.ordered] {
-            extent.pairs += pairs;
-            extent.slabs += pairs;
-            extent.key_bytes += key_bytes;
-            extent.index_bytes += pairs * BUCKET_SIZE;
-            extent.expiring += pairs;
-        }
     }
 }
 
@@ -157,8 +116,6 @@ enum Walk {
     CountRange,
 }
 
-/// Bytes of a bucket of the index.
-const BUCKET_SIZE: usize = 64;
 /// Bytes that the encoding of a value takes besides it: `$1048576`, and the ends of both lines.
 const ENCODING: usize = 16;
 /// Bytes that an element takes as text, for each of its own: `:-128` with the end of its line, and shorter ones.

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::info_statistics::{command_stats, error_stats, latency_stats, stats};
-use super::table::COMMAND_COUNT;
 use super::{Arguments, REDIS_VERSION};
 use crate::account::Account;
+use crate::command_metrics::COMMAND_COUNT;
 use crate::counter::Counter;
 use crate::delays::DelayCounts;
 use crate::durability::{Log, Snapshots};

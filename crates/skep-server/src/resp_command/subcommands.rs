@@ -1,7 +1,8 @@
 //! The subcommands of the commands that have some: their numbers of arguments, which are checked before they run.
 
-use super::table::{COMMAND_COUNT, CommandName};
+use super::table::CommandName;
 use super::{Arguments, excerpt, object_command, wrong_argument_count};
+use crate::command_metrics::COMMAND_COUNT;
 
 /// A subcommand.
 pub(super) struct Subcommand {

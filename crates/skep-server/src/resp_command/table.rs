@@ -1,5 +1,7 @@
 //! The table of commands: the description that `COMMAND` returns, and the number of arguments that is checked.
 
+use crate::command_metrics::COMMAND_COUNT;
+
 /// A command as `COMMAND` and `COMMAND DOCS` describe it.
 pub(super) struct CommandInfo {
     pub(super) name: &'static str,
@@ -143,8 +145,7 @@ commands! {
     Shutdown "shutdown" -1 ["admin" "noscript" "loading" "stale" "no_multi" "allow_busy"] (0, 0, 0) "server" "1.0.0" "Stops the server: SAVE, NOSAVE, NOW, FORCE."
 }
 
-/// Number of commands.
-pub(crate) const COMMAND_COUNT: usize = COMMANDS.len();
+const _: () = assert!(COMMANDS.len() == COMMAND_COUNT);
 
 /// Longest name of a command.
 const NAME_SIZE_MAX: usize = 16;

@@ -11,10 +11,10 @@ use skep_wire::partition::Partition;
 use super::{Handover, Parts, Shard};
 use crate::endpoint::Endpoint;
 use crate::exchange::connect_shards;
-use crate::settings::StartError;
 use crate::shared::Shared;
 use crate::spaces::Stores;
 use crate::start::Steps;
+use crate::start_error::StartError;
 use crate::unix_time::UnixTime;
 
 /// A shard and its stores.

@@ -42,6 +42,7 @@ use crate::limits::{ENCODED_MAX, HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIE
 use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
 use crate::spaces::{ShardPart, SpaceReplies, Stores};
+use crate::transaction::Bounds;
 use crate::vocabulary::Refusal;
 use crate::vocabulary::Token;
 use crate::vocabulary::{ShardSet, Step};
@@ -102,29 +103,6 @@ pub(super) enum Isolation {
     Later,
     /// A command has begun and cannot go on: nothing else is executed.
     Blocked(Step),
-}
-
-/// The stores and the bounds of a run of isolated commands.
-pub(crate) struct Bounds<'b, 's> {
-    pub(crate) stores: &'b mut Stores<'s>,
-    /// The shards that are held.
-    pub(crate) held: ShardSet,
-    /// Operations that may still be executed in this turn.
-    pub(crate) left: usize,
-    /// Operations that were executed.
-    pub(crate) executed: usize,
-    /// Commands that may be entered in the slow log in this turn.
-    pub(crate) slow_room: usize,
-    /// No other command begins in this turn: one has begun that is not done, or was done after several turns.
-    pub(crate) is_over: bool,
-}
-
-impl<'b, 's> Bounds<'b, 's> {
-    /// Begins a turn on the stores, of which these shards are held.
-    pub(super) fn new(stores: &'b mut Stores<'s>, held: ShardSet) -> Bounds<'b, 's> {
-        let (left, slow_room) = (ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX);
-        Bounds { stores, held, left, executed: 0, slow_room, is_over: false }
-    }
 }
 
 impl Holds {

@@ -21,7 +21,7 @@ use crate::endpoint::{Endpoint, MemoryWait};
 use crate::front_end::FrontEnd;
 use crate::limits::{ARRIVALS_IN_TURN_MAX, CLIENT_WORK, TURN_ARRIVALS_WORK};
 use crate::memcached_batch::MemcachedBatch;
-use crate::memcached_statistics::Count;
+use crate::memcached_counts::Count;
 use crate::parsed_batch::ParsedBatch;
 use crate::resp_batch::RespBatch;
 use crate::resp_command::Session;

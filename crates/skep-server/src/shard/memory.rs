@@ -29,7 +29,7 @@ use super::Shard;
 use crate::connection::{Connection, Next};
 use crate::endpoint::{Endpoint, MemoryWait};
 use crate::limits::{MEMORY_SCAN_TIME, SILENCE_MAX};
-use crate::memcached_statistics::Count;
+use crate::memcached_counts::Count;
 use crate::transport::Transport;
 use crate::vocabulary::Token;
 

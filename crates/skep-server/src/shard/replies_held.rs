@@ -133,7 +133,7 @@ pub(super) fn release(
 ) -> Release {
     match &stores.log {
         Some(log) if matches!(isolation, Isolation::Blocked(_)) => log.release_of_open(),
-        Some(log) => log.release(connection, shown_version(stores.shared), known_failure),
+        Some(log) => connection.with_doubt(|doubt| log.release(doubt, shown_version(stores.shared), known_failure)),
         None => Release::Now,
     }
 }

@@ -41,7 +41,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::forwarded::submit_arrivals;
-use super::hold::{Begun, Bounds, Isolation, run};
+use super::hold::{Begun, Isolation, run};
 use super::replies_held::{list_held, release, seal};
 use super::{Parts, Shard};
 use crate::connection::Next;
@@ -54,6 +54,7 @@ use crate::limits::{
 };
 use crate::reply_queue::ReplyRange;
 use crate::spaces::Stores;
+use crate::transaction::Bounds;
 use crate::vocabulary::Release;
 use crate::vocabulary::ShardSet;
 use crate::vocabulary::Token;

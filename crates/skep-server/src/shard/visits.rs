@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Shard;
-use super::hold::{Begun, Bounds};
+use super::hold::Begun;
 use super::replies_held::{list_held, seal, shown_version};
 use crate::buffer::Input;
 use crate::connection::Next;
@@ -33,6 +33,7 @@ use crate::limits::{ENCODED_MAX, TURN_SIZE_MAX};
 use crate::memory_budget::{Loan, Permit, ReplyAccount, ShardBudget, VISIT_COPIES};
 use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
+use crate::transaction::Bounds;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::Refusal;
 use crate::vocabulary::Release;
@@ -198,7 +199,8 @@ impl Shard {
         }
         // Its shard has sealed what the visit has executed.
         let (version, known_failure) = (shown_version(Some(&shared)), self.log_failure.0);
-        let release = |log: &Arc<Log>| log.release(&mut endpoint.connection, version, known_failure);
+        let release =
+            |log: &Arc<Log>| endpoint.connection.with_doubt(|doubt| log.release(doubt, version, known_failure));
         let release = shared.log.as_ref().map_or(Release::Now, release);
         let next = endpoint.write((&forwarded.encoded, release), true, metrics, now, &mut self.shard_budget);
         list_held(&mut self.awaiting, (token, &endpoint.connection), release);

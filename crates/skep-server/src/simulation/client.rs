@@ -13,7 +13,7 @@ use skep_store::naive::{
 };
 use skep_wire::native::{Hello, ORDERED_SPACE, ReplyFrame, RequestFrameWriter, Welcome, WireError};
 
-use super::pipe::ClientEnd;
+use crate::transport::pipe::ClientEnd;
 
 /// Requests that a client has sent, and that have no reply, from which on it sends no more.
 const OUTSTANDING_MAX: usize = 300;

@@ -10,7 +10,6 @@ use skep_core::operation::{
 use skep_store::ordered::OrderedStore;
 use skep_wire::native::{ORDERED_SPACE, ReplyFrame, RequestFrameWriter, Response};
 
-use super::pipe::{ClientEnd, pipe};
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::native_batch::NativeBatch;
@@ -22,6 +21,7 @@ use crate::shard::driven::{Driven, driven_shards};
 use crate::shared::Shared;
 use crate::start::Steps;
 use crate::transport::Transport;
+use crate::transport::pipe::{ClientEnd, pipe};
 use crate::unix_time::{SharedClock, read_clocks};
 
 /// A scan of all pairs.

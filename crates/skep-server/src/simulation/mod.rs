@@ -21,7 +21,6 @@
 mod client;
 mod crashes;
 mod leases;
-pub(crate) mod pipe;
 mod transfers;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,11 +47,11 @@ use crate::shard::driven::{Driven, driven_shards};
 use crate::shared::Shared;
 use crate::start::Steps;
 use crate::transport::Transport;
+use crate::transport::pipe::pipe;
 use crate::unix_time::{SharedClock, read_clocks};
 use crate::vocabulary::Durability;
 use crate::vocabulary::Reached;
 use client::{Client, Protocol, State};
-use pipe::pipe;
 
 /// A run that has not ended after this number of steps never ends.
 const STEPS_MAX: usize = 2_000_000;

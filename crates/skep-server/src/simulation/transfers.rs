@@ -15,7 +15,6 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_store::naive::seeds;
 use skep_store::ordered::OrderedStore;
 
-use super::pipe::{ClientEnd, pipe};
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::limits::TICK;
@@ -27,6 +26,7 @@ use crate::shard::driven::{Driven, driven_shards};
 use crate::shared::Shared;
 use crate::start::Steps;
 use crate::transport::Transport;
+use crate::transport::pipe::{ClientEnd, pipe};
 use crate::unix_time::{SharedClock, read_clocks};
 
 pub(super) const ACCOUNTS: usize = 12;

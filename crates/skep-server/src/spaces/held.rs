@@ -13,10 +13,11 @@ use skep_wire::partition::Partition;
 use super::{Executed, SpaceRequests, Stores, recycle};
 use crate::cache_flushes::CachePart;
 use crate::keyspace::{KeyspaceReplies, KeyspaceRequest};
-use crate::resp_command::Extent;
 use crate::shared::Shared;
-use crate::transaction::{WatchTable, Window};
+use crate::transaction::Window;
+use crate::vocabulary::Extent;
 use crate::vocabulary::{List, Space};
+use crate::watches::WatchTable;
 
 /// A shard's part of the divided spaces: an object that the shard may lend to another one.
 #[derive(Debug)]
@@ -36,24 +37,6 @@ const SLAB_SIZE_MIN: usize = 32;
 
 /// The store of an operation of an isolated command: the space, and the shard if the space is divided.
 pub(super) type Route = (List, u16);
-
-/// The ordered space's keys that connections watch.
-#[derive(Debug, Default)]
-pub(crate) struct OrderedWatches {
-    table: Mutex<WatchTable>,
-    /// The table may have keys. It is set by a shard that holds all others.
-    is_used: AtomicBool,
-}
-
-impl OrderedWatches {
-    /// Calls `f` with the table.
-    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut WatchTable) -> T) -> T {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = f(&mut table);
-        self.is_used.store(!table.is_empty(), Ordering::Relaxed);
-        result
-    }
-}
 
 impl SpaceRequests<'_> {
     /// Returns true if the batch has a flush. No operations are added then: they would be executed before the flush,

@@ -19,7 +19,8 @@ use super::run::{Course, Environment};
 use crate::limits::{ERRORS_SIZE_MAX, ISOLATED_PART_MAX, TRANSACTION_PART_MAX, TRANSACTION_WORK_MAX};
 use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Arguments, Bound, Extents, Lengths, chosen_space};
+use crate::resp_command::{Arguments, Bound, Lengths, chosen_space};
+use crate::vocabulary::Extents;
 use crate::vocabulary::Space;
 use crate::vocabulary::Step;
 

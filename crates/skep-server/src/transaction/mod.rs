@@ -22,6 +22,7 @@
 //! 7. `WATCH` registers a connection in the tables of the stores (`watch.rs`). Every write that changes a watched key
 //!    sets the connection's flag.
 
+mod bounds;
 mod combine;
 mod exec;
 mod forecast;
@@ -29,11 +30,10 @@ mod isolated;
 mod queue;
 mod run;
 mod several;
-mod watch;
 mod window;
 
+pub(crate) use bounds::Bounds;
 pub(crate) use isolated::{BitFunction, Isolated, SetMany};
 pub(crate) use queue::{Multi, Queue, TooLong};
 pub(crate) use run::{Environment, Run};
-pub(crate) use watch::{WatchTable, Watched};
 pub(crate) use window::Window;

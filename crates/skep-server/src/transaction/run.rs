@@ -18,7 +18,7 @@ use skep_wire::resp::{ReplyWriter, Version};
 
 use super::exec::Transaction;
 use super::forecast::{Commands, Forecast, Verdict};
-use super::{Isolated, Watched, Window, several};
+use super::{Isolated, Window, several};
 use crate::account::operations_work;
 use crate::limits::{
     ISOLATED_PART_MAX, ISOLATED_READ_SIZE, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE,
@@ -26,9 +26,11 @@ use crate::limits::{
 };
 use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Arguments, Bound, Context, Extents, KeyCommand, Progress, Session, store_error};
+use crate::resp_command::{Arguments, Bound, Context, KeyCommand, Progress, Session, store_error};
 use crate::spaces::Stores;
+use crate::vocabulary::Extents;
 use crate::vocabulary::{Space, Spaces, Step};
+use crate::watches::Watched;
 
 /// The stores, the connection and the time of a step.
 pub(crate) struct Environment<'e, 's, 'c> {

@@ -17,8 +17,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::poller::{Poller, Source};
 use super::session::{SessionEnd, Sessions};
 use crate::limits::{CONTROL_PACKETS_IN_TURN_MAX, SESSION_HELLO_TIME, SHARD_PORT_ATTEMPTS};
-use crate::settings::StartError;
 use crate::start::Steps;
+use crate::start_error::StartError;
 use crate::vocabulary::Token;
 
 /// The server's end of a session over UDP.

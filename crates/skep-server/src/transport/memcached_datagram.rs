@@ -28,9 +28,9 @@ use skep_wire::memcached::{DATAGRAM_SIZE_MAX, FRAME_SIZE, Frame, frames};
 
 use super::poller::{Poller, Source};
 use crate::limits::{MEMCACHED_DATAGRAMS_MAX, MEMCACHED_REPLY_SIZE_MAX};
-use crate::memcached_statistics::Count;
-use crate::settings::StartError;
+use crate::memcached_counts::Count;
 use crate::start::Steps;
+use crate::start_error::StartError;
 
 /// The reply to a request whose reply is too large.
 const TOO_LARGE: &[u8] =

@@ -16,6 +16,8 @@
 
 pub(crate) mod datagram;
 pub(crate) mod memcached_datagram;
+#[cfg(test)]
+pub(crate) mod pipe;
 pub(crate) mod poller;
 #[cfg(feature = "rdma")]
 pub(crate) mod rdma;
@@ -27,7 +29,7 @@ use std::io::{Read, Result, Write};
 use std::time::Instant;
 
 #[cfg(test)]
-use crate::simulation::pipe::Pipe;
+use crate::transport::pipe::Pipe;
 use crate::vocabulary::Address;
 use datagram::Datagram;
 use memcached_datagram::MemcachedDatagram;

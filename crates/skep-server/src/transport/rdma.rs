@@ -29,8 +29,8 @@ use super::session::{SessionEnd, Sessions};
 use super::tcp::prepare;
 use crate::limits::{ACCEPT_PAUSE, BACKLOG, RDMA_CONNECTIONS_MAX, SESSION_HELLO_TIME};
 use crate::metrics::PacketMetrics;
-use crate::settings::StartError;
 use crate::start::Steps;
+use crate::start_error::StartError;
 use crate::vocabulary::Address;
 use crate::vocabulary::Token;
 

@@ -20,8 +20,8 @@ use skep_transport::shared::End;
 
 use super::poller::{Poller, Source};
 use crate::limits::BACKLOG;
-use crate::settings::StartError;
 use crate::start::Steps;
+use crate::start_error::StartError;
 use crate::vocabulary::Address;
 
 /// What Linux says of the path of a unix socket, in words.

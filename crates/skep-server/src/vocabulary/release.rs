@@ -28,3 +28,12 @@ pub(crate) enum Release {
     /// After the block that is open now is on disk. The next write of the connection says which one that is.
     AfterOpen,
 }
+
+/// What a connection's replies may rest on after a write of the log has failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doubt {
+    /// Replies to operations in work may rest on what the log does not have.
+    pub(crate) is_doubtful: bool,
+    /// The connection has operations in work.
+    pub(crate) has_work: bool,
+}

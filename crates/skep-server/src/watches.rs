@@ -18,12 +18,12 @@ use std::collections::hash_map::IntoIter;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use skep_core::operation::{Reply, Request};
 
-use crate::durability::has_changed;
 use crate::vocabulary::Space;
+use crate::vocabulary::has_changed;
 
 /// Keys that are freed at a time, after a flush.
 const FREED_MAX: usize = 1024;
@@ -166,12 +166,31 @@ fn set(flags: &[Weak<Flag>]) {
     }
 }
 
+/// The ordered space's keys that connections watch.
+#[derive(Debug, Default)]
+pub(crate) struct OrderedWatches {
+    table: Mutex<WatchTable>,
+    /// The table may have keys. It is set by a shard that holds all others.
+    pub(crate) is_used: AtomicBool,
+}
+
+impl OrderedWatches {
+    /// Calls `f` with the table.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut WatchTable) -> T) -> T {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = f(&mut table);
+        self.is_used.store(!table.is_empty(), Ordering::Relaxed);
+        result
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use skep_core::operation::{Operation, PutCondition, Reply, Request};
 
-    use super::{FREED_MAX, SWEEP_MIN, WatchTable, Watched};
+    use super::{FREED_MAX, SWEEP_MIN};
     use crate::vocabulary::Space;
+    use crate::watches::{WatchTable, Watched};
 
     fn put(key: &[u8]) -> Request<'_> {
         Request { key, operation: Operation::Put { value: b"v", condition: PutCondition::IfAbsent } }
