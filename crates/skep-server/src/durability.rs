@@ -28,10 +28,9 @@
 //! write has failed, then operations that may change keys are refused until that moment, and replies of connections that
 //! had some in work are held. Reads of the others go on: they may show what only the memory has until then.
 
-mod compaction;
+pub(crate) mod compaction;
 pub mod embedding;
 mod flushes;
-pub(crate) mod keeper;
 pub(crate) mod loading;
 mod newest_effects;
 mod ordered_recovery;
@@ -61,7 +60,7 @@ use recovery::Recovered;
 pub(crate) use shard_log::ShardLog;
 pub(crate) use snapshots::Snapshots;
 pub(crate) use state::Trouble;
-use state::{AtomicLevel, DiskSpace, StatedTime, Troubles};
+pub(crate) use state::{AtomicLevel, DiskSpace, StatedTime, Troubles};
 use tasks::Tasks;
 
 /// The log that all shards share.
@@ -265,7 +264,7 @@ impl Log {
 
     /// Takes back the change to the level `memory`: it could not be noted on disk. Another one may have been asked for
     /// meanwhile.
-    fn refuse_level(&self) {
+    pub(crate) fn refuse_level(&self) {
         let _changing = self.lock_level();
         if self.wanted.get() == Durability::Memory {
             self.wanted.set(Durability::Second);
@@ -275,7 +274,7 @@ impl Log {
 
     /// Brings the level into force for which the manifest of a snapshot was written. Another one may have been asked for
     /// meanwhile.
-    fn settle_level(&self, level: Durability) {
+    pub(crate) fn settle_level(&self, level: Durability) {
         let _changing = self.lock_level();
         let queue = self.lock();
         // While the queue is locked: a block is dropped at the level `memory` only.
@@ -299,7 +298,7 @@ impl Log {
         self.records.load(Ordering::Acquire)
     }
 
-    fn set_records(&self, records: bool) {
+    pub(crate) fn set_records(&self, records: bool) {
         self.records.store(records, Ordering::Release);
     }
 
@@ -411,7 +410,7 @@ impl Log {
     }
 
     /// Returns true if blocks are dropped until a fresh log begins.
-    fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         self.lock().is_broken
     }
 
@@ -508,7 +507,7 @@ impl Log {
     }
 
     /// Returns true if a command was abandoned, at the end of the server.
-    fn has_abandoned(&self) -> bool {
+    pub(crate) fn has_abandoned(&self) -> bool {
         self.has_abandoned.load(Ordering::Acquire)
     }
 
@@ -539,7 +538,7 @@ impl Log {
 
     /// Notes that a write has failed: nothing that is not on disk gets there, until a fresh log begins. If it was one of a
     /// fresh log, the keeper gives up the snapshot with which that began, and tries again after a while.
-    fn fail(&self, reason: String) {
+    pub(crate) fn fail(&self, reason: String) {
         let mut queue = self.lock();
         queue.is_broken = true;
         queue.take();
@@ -554,7 +553,7 @@ impl Log {
 
     /// Lets a fresh log begin, after all blocks up to this number. They are on disk when the snapshot is that is taken
     /// now.
-    fn begin_fresh(&self, last: u64) {
+    pub(crate) fn begin_fresh(&self, last: u64) {
         let mut queue = self.lock();
         queue.take();
         queue.is_broken = false;

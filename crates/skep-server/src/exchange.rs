@@ -24,12 +24,8 @@
 //! it: the slot of the replies is reserved before the requests leave. A shard without a free slot keeps the requests, reads
 //! no more from that connection, and continues with everything else. It never waits for a ring.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::batch::{ItemBatch, ReplyBatch, RequestBatch};
 use crate::limits::{

@@ -14,8 +14,6 @@
 //! operation of its batch: what other connections send later is executed in the next turn, after the flush. All steps of one batch
 //! together are bounded: the operations that exceed the bound are deferred.
 
-mod execution;
-
 use skep_core::operation::KEY_SIZE_MAX;
 use skep_store::hash::WalkLimit;
 use skep_store::memory::LINE_SIZE;

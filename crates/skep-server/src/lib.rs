@@ -37,6 +37,7 @@ mod endpoint;
 mod exchange;
 mod front_end;
 mod glob;
+mod keeper;
 mod keyspace;
 mod limits;
 mod listen;
@@ -98,7 +99,7 @@ use skep_wire::partition::Partition;
 use crate::waker::Waker;
 use cores::pin_to;
 use durability::loading::Progress;
-use durability::{Log, Patience, keeper, loading, recovery};
+use durability::{Log, Patience, loading, recovery};
 use exchange::connect_shards;
 use listen::Listeners;
 use shard::{Handover, Parts, Shard};
@@ -244,6 +245,7 @@ impl Server {
                 peers,
                 incoming,
                 handovers: handovers.clone(),
+                wakers: wakers.clone(),
             };
             let shard = Shard::new(parts, &processor.statistics(), Instant::now(), &mut steps)?;
             let (shared, prepared) = (shared.clone(), prepared.clone());

@@ -5,7 +5,6 @@
 
 use skep_wire::memcached::{ReplyWriter, Statistics};
 
-use crate::counter::Counter;
 use crate::memcached_counts::NAMES;
 use crate::metrics::CacheMetrics;
 use crate::shared::Shared;

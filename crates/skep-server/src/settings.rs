@@ -7,19 +7,16 @@ use std::time::Duration;
 use skep_core::operation::VALUE_SIZE_MAX;
 use skep_store::cache::Settings as CacheSettings;
 use skep_store::hash::Settings;
-use skep_store::memory::RegionError;
 use skep_store::ordered::{LEASE_TIME, OrderedSettings};
 use skep_transport::shared;
 use skep_wire::native::Password;
 
 use crate::echo::EchoSettings;
 use crate::limits::{
-    BUDGET_MIN, DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN,
-    MEMCACHED_DATAGRAM_MEMORY, ORDERED_SHARDS_MAX, RDMA_MEMORY, SHARD_MEMORY, SHARDS_MAX, SHARE,
-    SHARED_MEMORY_CONNECTIONS_MAX, connection_memory_min,
+    DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, MEMCACHED_DATAGRAM_MEMORY,
+    ORDERED_SHARDS_MAX, RDMA_MEMORY, SHARD_MEMORY, SHARDS_MAX, SHARED_MEMORY_CONNECTIONS_MAX, connection_memory_min,
 };
 use crate::memory_available::memory_available;
-use crate::recovery_error::RecoveryError;
 use crate::start_error::{PORTS_END, StartError};
 use crate::vocabulary::Durability;
 

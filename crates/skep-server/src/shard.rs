@@ -155,6 +155,7 @@ pub(crate) struct Parts {
     pub(crate) incoming: Incoming,
     /// To all shards, this one too.
     pub(crate) handovers: Vec<Handover>,
+    pub(crate) wakers: Vec<Arc<Waker>>,
 }
 
 /// A shard.

@@ -11,6 +11,7 @@
 //! because all stores keep the order of their batches. There is no order between spaces, as there is none between keys.
 
 mod held;
+mod keyspace;
 mod replies;
 mod upkeep;
 

@@ -197,6 +197,24 @@ fn large_values_are_copied_renamed_and_read_together() {
     assert!(exec.len() == 11 && exec[1..].iter().all(|value| value.len() == 1 << 20), "{} replies", exec.len());
 }
 
+/// Errors are cut if there are many of them. What follows an error is not a part of it.
+#[test]
+fn replies_after_an_error_are_whole() {
+    for shards in [1, 2] {
+        let server = server(shards, MEMORY);
+        let mut resp = Resp::connect(&server);
+        let value = vec![b'v'; 300_000];
+        resp.expect(command(&[b"SET", b"a", &value]), "+OK\r\n");
+        resp.expect("SET b x\r\n", "+OK\r\n");
+        let error = &b"-ERR value is not an integer or out of range\r\n"[..];
+        let bulk = [&b"$300000\r\n"[..], &value, b"\r\n"].concat();
+        resp.expect(
+            "MULTI\r\nINCR b\r\nGET a\r\nINCR b\r\nEXEC\r\nPING\r\n",
+            [b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n", error, &bulk, error, b"+PONG\r\n"].concat(),
+        );
+    }
+}
+
 /// Reads a reply. Returns its lines: values without their sizes, and elements after the header of their array.
 fn reply(reader: &mut BufReader<TcpStream>) -> Vec<String> {
     let mut line = String::new();

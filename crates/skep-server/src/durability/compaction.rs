@@ -15,8 +15,10 @@ use skep_log::{
 use skep_store::ordered::OrderedStore;
 use skep_store::processor::Processor;
 
-use super::keeper::GROWTH;
 use super::walk::{CHUNK_SIZE, ORDERED_PAIRS, ORDERED_SIZE};
+
+/// The log grows by this many times the size of all pairs until a snapshot is taken.
+pub(crate) const GROWTH: u64 = 2;
 
 /// Returns true if a start writes a snapshot: the log has segments of this many bytes in all.
 pub(super) fn is_due(log_bytes: u64, live_bytes: u64, segment_size: u64) -> bool {

@@ -22,8 +22,7 @@ use skep_log::{
     SEGMENT_SIZE, Section, Segments, SnapshotFile,
 };
 use skep_store::hash::{KeyPositions, Settings};
-use skep_store::memory::RegionError;
-use skep_store::ordered::{MissingMemory, OrderedStore};
+use skep_store::ordered::OrderedStore;
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::WireError;
 use skep_wire::partition::Partition;

@@ -26,17 +26,17 @@ pub(crate) struct StatedTime {
 
 impl StatedTime {
     /// Begins with the time that the log states. `is_needed` says that keys have an expiry.
-    pub(super) fn new(last: u64, is_needed: bool) -> StatedTime {
+    pub(crate) fn new(last: u64, is_needed: bool) -> StatedTime {
         StatedTime { last: AtomicU64::new(last), is_needed: AtomicBool::new(is_needed) }
     }
 
-    pub(super) fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.last.load(Ordering::Relaxed)
     }
 
     /// Returns true if the log is to state this time: then the caller appends it. `has_expiries` says that keys have an
     /// expiry. All shards read what one of them has written, so this counts for all.
-    pub(super) fn note(&self, now: u64, has_expiries: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn note(&self, now: u64, has_expiries: impl FnOnce() -> bool) -> bool {
         if !self.is_needed.load(Ordering::Relaxed) {
             if !has_expiries() {
                 return false;
@@ -51,18 +51,18 @@ impl StatedTime {
 
 /// A level that changes while the server runs.
 #[derive(Debug)]
-pub(super) struct AtomicLevel(AtomicU8);
+pub(crate) struct AtomicLevel(AtomicU8);
 
 impl AtomicLevel {
-    pub(super) fn new(level: Durability) -> AtomicLevel {
+    pub(crate) fn new(level: Durability) -> AtomicLevel {
         AtomicLevel(AtomicU8::new(level as u8))
     }
 
-    pub(super) fn get(&self) -> Durability {
+    pub(crate) fn get(&self) -> Durability {
         LEVELS[usize::from(self.0.load(Ordering::Acquire))]
     }
 
-    pub(super) fn set(&self, level: Durability) {
+    pub(crate) fn set(&self, level: Durability) {
         self.0.store(level as u8, Ordering::Release);
     }
 }
@@ -76,7 +76,7 @@ pub(crate) struct DiskSpace {
 
 impl DiskSpace {
     /// Measures the directory. Returns false if it is gone, or has no files any more. What cannot be read is left out.
-    pub(super) fn measure(&self, path: &Path) -> bool {
+    pub(crate) fn measure(&self, path: &Path) -> bool {
         let files = match std::fs::read_dir(path) {
             Ok(files) => files,
             Err(error) => return error.kind() != ErrorKind::NotFound,
@@ -93,7 +93,7 @@ impl DiskSpace {
     }
 
     /// Returns true if a directory is in memory: a flush keeps nothing there when the machine stops.
-    pub(super) fn is_in_memory(path: &Path) -> bool {
+    pub(crate) fn is_in_memory(path: &Path) -> bool {
         rustix::fs::statfs(path).is_ok_and(|disk| IN_MEMORY.contains(&disk.f_type))
     }
 
@@ -162,12 +162,12 @@ impl Troubles {
     }
 
     /// Notes that the attempt to begin a fresh log has failed too, or that another one begins.
-    pub(super) fn set_given_up(&self, are_given_up: bool) {
+    pub(crate) fn set_given_up(&self, are_given_up: bool) {
         self.are_given_up.store(are_given_up, Ordering::Release);
     }
 
     /// Begins one, for this reason, or ends it.
-    pub(super) fn set(&self, trouble: Trouble, reason: Option<String>) {
+    pub(crate) fn set(&self, trouble: Trouble, reason: Option<String>) {
         if trouble == Trouble::Failed && reason.is_some() {
             self.failures.fetch_add(1, Ordering::AcqRel);
         }

@@ -10,28 +10,28 @@ use skep_log::{Pages, SnapshotPart};
 use crate::vocabulary::Reached;
 
 /// Chunks that wait for the disk, at most.
-pub(super) const CHUNKS_MAX: usize = 8;
+pub(crate) const CHUNKS_MAX: usize = 8;
 
 /// The tasks of the keeper.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     list: Mutex<List>,
     /// Rung when there is more to do.
-    pub(super) bell: Condvar,
+    pub(crate) bell: Condvar,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct List {
-    pub(super) needs_segment: bool,
+pub(crate) struct List {
+    pub(crate) needs_segment: bool,
     /// Requests for snapshots so far, and those that were made before the last one began.
-    pub(super) requests: u64,
-    pub(super) begun_requests: u64,
+    pub(crate) requests: u64,
+    pub(crate) begun_requests: u64,
     /// The level has changed.
-    pub(super) has_level: bool,
-    pub(super) pieces: VecDeque<Piece>,
+    pub(crate) has_level: bool,
+    pub(crate) pieces: VecDeque<Piece>,
     /// Pages that were written.
-    pub(super) spare: Vec<Pages>,
-    pub(super) is_over: bool,
+    pub(crate) spare: Vec<Pages>,
+    pub(crate) is_over: bool,
 }
 
 /// A part of a snapshot.
@@ -44,7 +44,7 @@ pub(crate) enum Piece {
 }
 
 impl Tasks {
-    pub(super) fn lock(&self) -> MutexGuard<'_, List> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, List> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,17 +62,17 @@ impl Tasks {
     }
 
     /// Returns the number of the last request.
-    pub(super) fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.lock().requests
     }
 
     /// Tells that the level has changed.
-    pub(super) fn note_level(&self) {
+    pub(crate) fn note_level(&self) {
         self.change(|list| list.has_level = true);
     }
 
     /// Asks for a segment.
-    pub(super) fn prepare_segment(&self) {
+    pub(crate) fn prepare_segment(&self) {
         let mut list = self.lock();
         if !std::mem::replace(&mut list.needs_segment, true) {
             self.bell.notify_one();
@@ -80,17 +80,17 @@ impl Tasks {
     }
 
     /// Ends the keeper.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.change(|list| list.is_over = true);
     }
 
     /// Returns true if a shard may make another chunk.
-    pub(super) fn have_room(&self) -> bool {
+    pub(crate) fn have_room(&self) -> bool {
         self.lock().pieces.len() < CHUNKS_MAX
     }
 
     /// Returns pages for a chunk.
-    pub(super) fn spare_pages(&self) -> Pages {
+    pub(crate) fn spare_pages(&self) -> Pages {
         self.lock().spare.pop().unwrap_or_default()
     }
 
@@ -101,7 +101,7 @@ impl Tasks {
     }
 
     /// Adds a part of a snapshot.
-    pub(super) fn add(&self, piece: Piece) {
+    pub(crate) fn add(&self, piece: Piece) {
         self.change(|list| list.pieces.push_back(piece));
     }
 }

@@ -30,29 +30,29 @@ pub(crate) struct Writers {
 }
 
 /// The groups, and the files that they are written to.
-pub(super) struct State {
-    pub(super) groups: GroupWriter,
+pub(crate) struct State {
+    pub(crate) groups: GroupWriter,
     /// The files of the segments that are written or prepared.
     files: HashMap<u64, Arc<OpenFile>>,
     /// The last block of each batch that was taken from the queue and is not durable, and the bytes of the batch.
     sizes: VecDeque<(u64, u64)>,
     /// The snapshot that makes a fresh log valid is not complete, so none of its blocks counts as durable.
-    pub(super) is_fresh: bool,
+    pub(crate) is_fresh: bool,
     /// No further write is begun: the keeper waits until none is in flight.
-    pub(super) pauses: bool,
+    pub(crate) pauses: bool,
     /// The threads have ended.
     ended: usize,
 }
 
 impl Writers {
-    pub(super) fn new(log: Arc<Log>, disk: Arc<Files>, groups: GroupWriter, segments: &Segments<Files>) -> Writers {
+    pub(crate) fn new(log: Arc<Log>, disk: Arc<Files>, groups: GroupWriter, segments: &Segments<Files>) -> Writers {
         let files = HashMap::from([(groups.segment(), segments.file(groups.segment()))]);
         let state = State { groups, files, sizes: VecDeque::new(), is_fresh: false, pauses: false, ended: 0 };
         Writers { log, disk, state: Mutex::new(state) }
     }
 
     /// Starts the threads.
-    pub(super) fn spawn(self: &Arc<Self>, threads: &mut Threads, steps: &mut Steps) -> Result<(), StartError> {
+    pub(crate) fn spawn(self: &Arc<Self>, threads: &mut Threads, steps: &mut Steps) -> Result<(), StartError> {
         for index in 0..WRITES_IN_FLIGHT {
             let writers = Arc::clone(self);
             let name = format!("skep-log-{index}");
@@ -62,7 +62,7 @@ impl Writers {
         Ok(())
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,13 +154,13 @@ impl State {
     }
 
     /// Returns what the groups have on disk.
-    pub(super) fn reached(&self) -> Reached {
+    pub(crate) fn reached(&self) -> Reached {
         let version = self.groups.durable_floor().saturating_sub(1);
         Reached { block: self.groups.durable_block(), version }
     }
 
     /// Tells the shards what is durable. Nothing of a fresh log is, before its snapshot is complete.
-    pub(super) fn publish(&mut self, log: &Log) {
+    pub(crate) fn publish(&mut self, log: &Log) {
         let reached = self.reached();
         let mut bytes = 0;
         while let Some((last, size)) = self.sizes.front()
@@ -176,13 +176,13 @@ impl State {
     }
 
     /// Takes a segment that was prepared.
-    pub(super) fn add_segment(&mut self, header: SegmentHeader, segments: &Segments<Files>) {
+    pub(crate) fn add_segment(&mut self, header: SegmentHeader, segments: &Segments<Files>) {
         self.files.insert(header.number, segments.file(header.number));
         self.groups.add_segment(header);
     }
 
     /// Notes that a fresh log has begun. Returns the segments of the fresh log before it, if no manifest has named that one.
-    pub(super) fn begin_fresh(&mut self, earlier: &[u64]) {
+    pub(crate) fn begin_fresh(&mut self, earlier: &[u64]) {
         self.groups.remove_segments(earlier);
         self.files.retain(|number, _| !earlier.contains(number));
         self.sizes.clear();
@@ -190,7 +190,7 @@ impl State {
     }
 
     /// Gives up the segments before a group. Returns their numbers.
-    pub(super) fn trim(&mut self, first_group: u64) -> Vec<u64> {
+    pub(crate) fn trim(&mut self, first_group: u64) -> Vec<u64> {
         let numbers: Vec<u64> = std::iter::from_fn(|| self.groups.trim(first_group)).collect();
         self.files.retain(|number, _| !numbers.contains(number));
         numbers

@@ -1,5 +1,6 @@
 //! What a command may read and change besides its connection.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -8,17 +9,17 @@ use super::{Arguments, monitor_command, slow_log_command};
 use crate::account::Account;
 use crate::command_metrics::TurnCalls;
 use crate::limits::{MONITOR_LINE_WORK, SLOW_ENTRY_WORK, TURN_PART_OF_CONNECTION, TURN_WORK, WAKE_WORK};
-use crate::shard::Handover;
 use crate::shared::Shared;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::Pause;
+use crate::waker::Waker;
 
 /// The state for commands to which the server replies itself. They may read and change it.
 pub(crate) struct Context<'a> {
     /// The state that all shards share.
     pub(crate) shared: &'a Shared,
     /// The ways to all shards.
-    pub(crate) handovers: &'a [Handover],
+    pub(crate) wakers: &'a [Arc<Waker>],
     /// The shard that works.
     pub(crate) shard: usize,
     /// The number of the connection.
@@ -71,8 +72,8 @@ impl Context<'_> {
 
     /// Wakes all shards, because something has changed that each must notice.
     pub(crate) fn wake_shards(&mut self) {
-        self.account.spend(WAKE_WORK * self.handovers.len());
-        self.handovers.iter().for_each(|handover| handover.waker.wake());
+        self.account.spend(WAKE_WORK * self.wakers.len());
+        self.wakers.iter().for_each(|waker| waker.wake());
     }
 
     /// Counts a command that was executed, and shows it to those who want to see it.

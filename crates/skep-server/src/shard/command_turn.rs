@@ -56,7 +56,7 @@ impl CommandTurn {
         calls.begin_connection();
         Context {
             shared: &parts.shared,
-            handovers: &parts.handovers,
+            wakers: &parts.wakers,
             shard: usize::from(parts.index),
             connection,
             time: self.time,

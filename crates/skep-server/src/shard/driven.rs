@@ -16,6 +16,7 @@ use crate::spaces::Stores;
 use crate::start::Steps;
 use crate::start_error::StartError;
 use crate::unix_time::UnixTime;
+use crate::waker::Waker;
 
 /// A shard and its stores.
 pub(crate) struct Driven<'s> {
@@ -32,7 +33,8 @@ pub(crate) fn driven_shards<'s>(
     steps: &mut Steps,
 ) -> Result<Vec<Driven<'s>>, StartError> {
     let rings = connect_shards(usize::from(shared.settings.shards), steps)?;
-    let (handovers, incoming) = Handover::all(rings.iter().map(|(waker, _)| waker.clone()));
+    let wakers: Vec<Arc<Waker>> = rings.iter().map(|(waker, _)| waker.clone()).collect();
+    let (handovers, incoming) = Handover::all(wakers.iter().cloned());
     (0..shared.settings.shards)
         .zip(rings.into_iter().zip(incoming))
         .map(|(index, ((waker, peers), incoming))| {
@@ -55,6 +57,7 @@ pub(crate) fn driven_shards<'s>(
                 peers,
                 incoming,
                 handovers: handovers.clone(),
+                wakers: wakers.clone(),
             };
             let shard = Shard::new(parts, &processor.statistics(), now, steps)?;
             Ok(Driven { shard, stores: Stores::new(processor, cache, index, Some(shared)), begin: now })

@@ -38,7 +38,7 @@ use skep_wire::partition::Partition;
 use super::replies_held::{list_held, release, seal};
 use super::{Message, Shard, Visitor};
 use crate::connection::{Connection, Next};
-use crate::limits::{ENCODED_MAX, HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX};
+use crate::limits::{ENCODED_MAX, HELD_FOR_MAX};
 use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
 use crate::spaces::{ShardPart, SpaceReplies, Stores};

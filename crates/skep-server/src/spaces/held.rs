@@ -1,7 +1,6 @@
 //! The stores that shards lend to each other, and the operations of isolated commands on them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use skep_core::operation::{KEY_SIZE_MAX, Reply, Request};

@@ -147,7 +147,8 @@ impl Transaction {
                 done
             }
         };
-        if !course.is_reply_begun {
+        // Each reply of single operations was cut by itself.
+        if !course.is_reply_begun && !items[0].is_single_operation() {
             cut_error(before, output, errors_size);
         }
         if session.replies.is_silent() {
@@ -266,7 +267,8 @@ fn single_operations(
     Ok(())
 }
 
-/// Cuts an error at its code, such as `OOM`, if there are many of them: the forecast of the replies counts the code only.
+/// Cuts the reply that begins there and ends the output, if it is an error, at its code, such as `OOM`, if there are many of
+/// them: the forecast of the replies counts the code only.
 fn cut_error(begin: usize, output: &mut Vec<u8>, errors_size: &mut usize) {
     if output.get(begin) != Some(&b'-') {
         return;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use skep_core::operation::{Operation, Page, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 use skep_store::ordered::FlushStep;
 
-use super::{KeyspaceReplies, KeyspaceRequest};
+use crate::keyspace::{KeyspaceReplies, KeyspaceRequest};
 use crate::limits::{COUNT_STEPS, FLUSH_STEPS};
 use crate::spaces::{Executed, Stores};
 use crate::vocabulary::Space;

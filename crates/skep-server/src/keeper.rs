@@ -8,7 +8,7 @@
 //!
 //! A snapshot is taken when a command asks for it, when the log has grown since the last one by twice the size of the pairs
 //! and by a segment, when its segments have filled the disk, and when the log is broken. In the last case a fresh log begins
-//! with it. See [`super::Log`]. The growth does not count operations that were logged while a snapshot was taken: otherwise
+//! with it. See [`crate::durability::Log`]. The growth does not count operations that were logged while a snapshot was taken: otherwise
 //! a store under load would take one after another.
 
 use std::hash::{BuildHasher, RandomState};
@@ -22,10 +22,11 @@ use skep_log::{
 };
 use skep_store::ordered::OrderedStore;
 
-use super::recovery::{Recovered, segment_size};
-use super::tasks::{CHUNKS_MAX, Piece};
-use super::writers::Writers;
-use super::{DiskSpace, Log, Trouble};
+use crate::durability::compaction::GROWTH;
+use crate::durability::recovery::{Recovered, segment_size};
+use crate::durability::tasks::{CHUNKS_MAX, Piece};
+use crate::durability::writers::Writers;
+use crate::durability::{DiskSpace, Log, Trouble};
 use crate::shared::Shared;
 use crate::start::Steps;
 use crate::start_error::StartError;
@@ -41,8 +42,6 @@ const END_TIME: Duration = Duration::from_millis(1);
 const RETRY_TIME: Duration = Duration::from_secs(5);
 /// A snapshot whose end is not in the log after this time, when no segment can be prepared, is given up.
 const FULL_TIME: Duration = Duration::from_secs(1);
-/// The log grows by this many times the size of all pairs until a snapshot is taken.
-pub(super) const GROWTH: u64 = 2;
 /// Distance between the numbers of the last block of a broken log and the first of a fresh one: more than are sealed while
 /// it begins.
 const FRESH_DISTANCE: u64 = 1 << 32;
