@@ -34,8 +34,10 @@ pub(crate) struct Endpoint {
     pub(crate) waits_since: Option<u64>,
     /// Where it waits for memory.
     pub(crate) memory_wait: MemoryWait,
-    /// The work that its shard expects of its next turn, besides that of small operations.
-    pub(crate) cost: usize,
+    /// The work of its last turn, besides that of small operations.
+    cost: usize,
+    /// The part of it that reading and decoding its input took, until the turn ends.
+    pub(crate) decoding_work: usize,
     /// The turn of the shard that had that cost.
     cost_turn: u64,
 }
@@ -64,6 +66,7 @@ impl Endpoint {
             waits_since: None,
             memory_wait: MemoryWait::Nowhere,
             cost: 0,
+            decoding_work: 0,
             cost_turn: 0,
         }
     }
@@ -76,7 +79,7 @@ impl Endpoint {
 
     /// Records the work of a turn. The debt of the turns before counts if it is more.
     pub(crate) fn record_cost(&mut self, work: usize, turn: u64, waiting: usize) {
-        self.cost = work.max(self.debt(turn, waiting));
+        self.cost = (work + std::mem::take(&mut self.decoding_work)).max(self.debt(turn, waiting));
         self.cost_turn = turn;
     }
 

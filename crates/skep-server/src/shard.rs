@@ -166,8 +166,8 @@ pub(crate) struct Shard {
     polled: Polled,
     /// Connections that may have something to do.
     ready: ReadyQueue,
-    /// Connections that wait until the shard may use its store again.
-    aside: VecDeque<Token>,
+    /// Connections that wait until the shard may use its store again, each with whether it was costly.
+    aside: VecDeque<(Token, bool)>,
     /// Connections whose operations were deferred although no earlier operation of the batch was executed.
     stuck: VecDeque<Token>,
     /// Connections whose next operations belong to another shard, when there was no slot for a batch to it, by that shard.
@@ -440,8 +440,9 @@ impl Shard {
         if self.holds.is_held() {
             return !self.ready.is_empty() || !self.postponed.is_empty();
         }
-        let has_connections =
-            !self.ready.is_empty() || [&self.aside, &self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
+        let has_connections = !self.ready.is_empty()
+            || !self.aside.is_empty()
+            || [&self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
         let has_requests = !self.inbox.is_empty() || !self.visitors.is_empty();
         has_connections || has_requests || self.has_more_replies || self.may_forward()
     }

@@ -36,21 +36,19 @@ impl Shard {
     /// Moves the connections aside whose next commands need a store.
     fn put_aside(&mut self) {
         let Shard { ready, aside, connections, .. } = self;
-        ready.retain(|token| {
-            let waits = connections.connection(*token).is_some_and(Connection::needs_store);
+        ready.retain(|token, is_costly| {
+            let waits = connections.connection(token).is_some_and(Connection::needs_store);
             if waits {
-                aside.push_back(*token);
+                aside.push_back((token, is_costly));
             }
             !waits
         });
     }
 
-    /// Returns the connections that have waited aside to the head of the queue.
+    /// Returns the connections that have waited aside to the heads of their queues.
     pub(super) fn end_aside(&mut self) {
-        while let Some(token) = self.aside.pop_back() {
-            let waiting = self.ready.len() + self.aside.len();
-            let debt = self.connections.get_mut(token).map_or(0, |endpoint| endpoint.debt(self.turns, waiting));
-            self.ready.push_front(token, debt);
+        while let Some((token, is_costly)) = self.aside.pop_back() {
+            self.ready.push_front(token, is_costly);
         }
     }
 }

@@ -6,8 +6,9 @@
 //! 2. Connections with a debt of at least [`COSTLY_WORK`] wait in a queue of their own. A turn takes connections of the other
 //!    queue first, so that a small request does not wait for all large ones. It takes at least one of each queue, so that
 //!    none waits forever.
-//! 3. The cost is the work that is expected of the next turn. A turn takes connections until the work that it has done and
-//!    the work that it expects are enough.
+//! 3. The debt is the work that is expected of the next turn. A turn takes connections until the work that it has done and
+//!    the work that it expects are enough. A connection that was costly long ago is expected to cost nothing.
+//! 4. A connection that waits aside while the store is lent comes back to the queue in which it waited before.
 
 use std::collections::VecDeque;
 
@@ -41,9 +42,9 @@ impl ReadyQueue {
         self.cheap.pop_front().or_else(|| self.costly.pop_front())
     }
 
-    /// Puts a connection with this debt at the head.
-    pub(super) fn push_front(&mut self, token: Token, debt: usize) {
-        self.of(debt >= COSTLY_WORK).push_front(token);
+    /// Puts a connection at the head of one of the queues.
+    pub(super) fn push_front(&mut self, token: Token, is_costly: bool) {
+        self.of(is_costly).push_front(token);
     }
 
     /// Puts a connection with this debt at the tail.
@@ -51,10 +52,10 @@ impl ReadyQueue {
         self.of(debt >= COSTLY_WORK).push_back(token);
     }
 
-    /// Keeps the connections for which `f` returns true.
-    pub(super) fn retain(&mut self, mut f: impl FnMut(&Token) -> bool) {
-        self.cheap.retain(&mut f);
-        self.costly.retain(f);
+    /// Keeps the connections for which `f` returns true, given whether they are costly.
+    pub(super) fn retain(&mut self, mut f: impl FnMut(Token, bool) -> bool) {
+        self.cheap.retain(|token| f(*token, false));
+        self.costly.retain(|token| f(*token, true));
     }
 
     fn of(&mut self, is_costly: bool) -> &mut VecDeque<Token> {

@@ -161,7 +161,7 @@ impl Shard {
         let needs_password = self.parts.shared.access.needs_password();
         let Some(endpoint) = self.connections.get_mut(token) else { return 0 };
         endpoint.is_queued = false;
-        self.expected_work += endpoint.cost;
+        self.expected_work += endpoint.debt(self.turns, self.ready.len());
         endpoint.connection.retry(&self.shard_budget);
         if self.shard_budget.is_exhausted() {
             // When its empty buffers are freed, its share may cover the next step.
@@ -174,7 +174,8 @@ impl Shard {
             self.account.spend_operations(1, 0);
             return 1;
         }
-        let Some(connection) = self.connections.connection_mut(token) else { return 1 };
+        let Some(endpoint) = self.connections.get_mut(token) else { return 1 };
+        let connection = &mut endpoint.connection;
         connection.record_memory(&mut self.shard_budget);
         let is_waiting = connection.wants_submission();
         self.batch.push(Submission {
@@ -189,7 +190,8 @@ impl Shard {
         });
         // A connection without operations costs time too.
         let operations = if is_waiting { connection.submission_max(share) } else { 1 };
-        self.account.spend_operations(operations, connection.take_work());
+        endpoint.decoding_work = connection.take_work();
+        self.account.spend_operations(operations, endpoint.decoding_work);
         operations
     }
 
@@ -463,7 +465,7 @@ impl Shard {
                 Next::Work if is_late && connection.may_be_refused() => {
                     *is_queued = true;
                     // A refusal is cheap.
-                    self.ready.push_front(token, 0);
+                    self.ready.push_front(token, false);
                 }
                 // There was no slot for a batch that is sent again.
                 Next::Work if is_deferred && connection.is_returned() => {
