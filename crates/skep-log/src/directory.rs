@@ -145,6 +145,7 @@ impl<D: Disk> Directory<D> {
         }
         // On a full disk this makes room for a segment.
         self.remove_old_snapshots()?;
+        self.remove_dead(&mut end)?;
         let (spares, surplus) = self.divide(&end, settings.segment_size)?;
         self.remove(&surplus)?;
         let mut segments = Segments::new(Arc::clone(&self.disk), settings.segment_size, end.last_number + 1, spares);
@@ -253,6 +254,27 @@ impl<D: Disk> Directory<D> {
         end.unused.extend(end.used.drain(..).map(|segment| segment.number));
         end.used.extend(last);
         end.segment_bytes = 0;
+        Ok(())
+    }
+
+    /// Removes dead segments before another one is prepared, so that they do not keep it from being prepared on a full disk.
+    ///
+    /// What was read is durable, so the segment that supersedes a dead one is. Each removal is durable before the next one,
+    /// and the last segment is removed first. So after a crash, those that are left are dead as before: the first segment of a
+    /// fresh log, by which its others are known, is the last one of them that is removed.
+    ///
+    /// The segment that the manifest names stays until the manifest names another one. After an accepted loss all stay: they
+    /// prove the damage until the next segment has begun.
+    fn remove_dead(&self, end: &mut LogEnd) -> Result<(), LogError> {
+        if end.loss.is_some() || end.missing.is_some() {
+            return Ok(());
+        }
+        let named = self.manifest.as_ref().map_or(0, |manifest| manifest.segment);
+        end.dead.sort_unstable();
+        while let Some(position) = end.dead.iter().rposition(|number| *number != named) {
+            self.remove(&[end.dead.remove(position)])?;
+            self.disk.sync_directory().map_err(LogError::io("flush", "the directory"))?;
+        }
         Ok(())
     }
 

@@ -528,3 +528,46 @@ fn starts_on_a_full_disk_succeed_again_and_again() {
         assert_eq!(recover(&restart(&disk), false).unwrap().0, pairs);
     }
 }
+
+/// Segments that are dead are removed before one is prepared. Here they are one that a start has begun and left empty, and
+/// a fresh log that no manifest names. A start may have failed at any call in between.
+#[test]
+fn a_dead_segment_is_room_for_the_next_one() {
+    for (is_fresh, failing) in [false, true].into_iter().flat_map(|fresh| (0..60).map(move |call| (fresh, call))) {
+        let disk = new_disk();
+        let mut process = Process::start(&disk, false).unwrap();
+        process.put("key", b"value");
+        process.write();
+        let disk = restart(&disk);
+        let mut process = Process::start(&disk, false).unwrap();
+        if !is_fresh {
+            process = Process::start(&restart(&disk), false).unwrap();
+        }
+        // No segment is prepared ahead.
+        process.append("more", b"value");
+        process.push();
+        let write = process.groups.next_write().unwrap();
+        let result = process.segments.write(&write);
+        process.groups.written(write, result);
+        if is_fresh {
+            process.groups.add_segment(process.segments.prepare(77).unwrap());
+            let (next_block, floor) = (process.groups.next_block(), process.next_version);
+            process.directory.begin_fresh(&mut process.groups, &mut process.segments, next_block, floor).unwrap();
+        }
+        let expected = recover(&restart(&disk), false).unwrap().0;
+        assert!(expected.iter().all(|pairs| pairs.len() == 2));
+        let mut disk = restart(&disk);
+        disk.limit(files(&disk).values().map(|bytes| bytes.len() as u64).sum());
+        if failing > 0 {
+            disk.fail_at(failing, io::ErrorKind::StorageFull);
+            drop(Process::start(&disk, false));
+            disk = restart(&disk);
+        }
+        for start in 0..3 {
+            let case = format!("fresh {is_fresh}, failing {failing}, start {start}");
+            let process = Process::start(&disk, false).unwrap_or_else(|error| panic!("{case}: {error}"));
+            assert_eq!(process.pairs, expected, "{case}");
+            disk = restart(&disk);
+        }
+    }
+}
