@@ -72,14 +72,18 @@ impl Endpoint {
     }
 
     /// Returns the part of the cost that is more than its share of the turns since. `waiting` connections share them with it.
-    pub(crate) fn debt(&self, turn: u64, waiting: usize) -> usize {
+    /// There is none if no connection has waited in the turn `idle_turn` and the cost is older.
+    pub(crate) fn debt(&self, turn: u64, idle_turn: u64, waiting: usize) -> usize {
+        if self.cost_turn < idle_turn {
+            return 0;
+        }
         let turns = turn.saturating_sub(self.cost_turn).min(1 << 20) as usize;
         self.cost.saturating_sub(turns * (TURN_WORK / (1 + waiting)))
     }
 
     /// Records the work of a turn. The debt of the turns before counts if it is more.
-    pub(crate) fn record_cost(&mut self, work: usize, turn: u64, waiting: usize) {
-        self.cost = (work + std::mem::take(&mut self.decoding_work)).max(self.debt(turn, waiting));
+    pub(crate) fn record_cost(&mut self, work: usize, turn: u64, idle_turn: u64, waiting: usize) {
+        self.cost = (work + std::mem::take(&mut self.decoding_work)).max(self.debt(turn, idle_turn, waiting));
         self.cost_turn = turn;
     }
 

@@ -8,6 +8,7 @@
 //!    none waits forever.
 //! 3. The debt is the work that is expected of the next turn. A turn takes connections until the work that it has done and
 //!    the work that it expects are enough. A connection that was costly long ago is expected to cost nothing.
+//!    When none waits after a turn, all debts are forgotten.
 //! 4. A connection that waits aside while the store is lent comes back to the queue in which it waited before.
 
 use std::collections::VecDeque;
@@ -71,7 +72,7 @@ impl Shard {
         {
             endpoint.is_queued = true;
             endpoint.waits_since.get_or_insert(self.turns);
-            self.ready.push_back(token, endpoint.debt(self.turns, self.ready.len()));
+            self.ready.push_back(token, endpoint.debt(self.turns, self.idle_turn, self.ready.len()));
         }
     }
 }
