@@ -181,8 +181,6 @@ pub(crate) struct Shard {
     postponed: VecDeque<Token>,
     /// Work that the stores are expected to do for the connections of the turn: what these have cost before.
     expected_work: usize,
-    /// The last turn after whose intake no connection waited.
-    idle_turn: u64,
     /// Number of postponed connections at the start of the batch.
     resumed: usize,
     /// Index in the batch of the first connection from `ready`.
@@ -304,7 +302,6 @@ impl Shard {
             promised: vec![0; peer_count],
             postponed: VecDeque::new(),
             expected_work: 0,
-            idle_turn: 0,
             resumed: 0,
             first_ready: 0,
             returned: VecDeque::new(),

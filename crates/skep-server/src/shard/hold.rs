@@ -357,7 +357,12 @@ impl Shard {
         endpoint.activity.record(context.last_command, turn.served_at);
         let held_until = context.held_until;
         bounds.slow_room = context.slow_room;
-        endpoint.record_cost(context.account.spent() - spent_before, self.turns, self.idle_turn, self.ready.len());
+        endpoint.record_cost(
+            context.account.spent() - spent_before,
+            self.turns,
+            self.ready.idle_turn,
+            self.ready.len(),
+        );
         if !matches!(isolation, Isolation::Blocked(_)) {
             seal(bounds.stores);
         }

@@ -22,6 +22,8 @@ use crate::vocabulary::Token;
 pub(super) struct ReadyQueue {
     cheap: VecDeque<Token>,
     costly: VecDeque<Token>,
+    /// The last turn after whose intake no connection waited.
+    pub(super) idle_turn: u64,
 }
 
 impl ReadyQueue {
@@ -72,7 +74,7 @@ impl Shard {
         {
             endpoint.is_queued = true;
             endpoint.waits_since.get_or_insert(self.turns);
-            self.ready.push_back(token, endpoint.debt(self.turns, self.idle_turn, self.ready.len()));
+            self.ready.push_back(token, endpoint.debt(self.turns, self.ready.idle_turn, self.ready.len()));
         }
     }
 }

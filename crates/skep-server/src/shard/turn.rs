@@ -126,7 +126,7 @@ impl Shard {
         self.metrics().held_back.add(self.ready.len() as u64);
         if self.ready.is_empty() {
             // None waits for what another owes.
-            self.idle_turn = self.turns;
+            self.ready.idle_turn = self.turns;
         }
         if (2..=STUCK_MAX).contains(&self.stuck.len()) {
             // Each is the first one in one of the turns: some may be deferred only because of others before them.
@@ -165,7 +165,7 @@ impl Shard {
         let needs_password = self.parts.shared.access.needs_password();
         let Some(endpoint) = self.connections.get_mut(token) else { return 0 };
         endpoint.is_queued = false;
-        self.expected_work += endpoint.debt(self.turns, self.idle_turn, self.ready.len());
+        self.expected_work += endpoint.debt(self.turns, self.ready.idle_turn, self.ready.len());
         endpoint.connection.retry(&self.shard_budget);
         if self.shard_budget.is_exhausted() {
             // When its empty buffers are freed, its share may cover the next step.
@@ -435,7 +435,7 @@ impl Shard {
             list_held(&mut self.awaiting, (token, &endpoint.connection), release);
             self.encoded.clear();
             let spent = touched + context.account.spent() - spent_before;
-            endpoint.record_cost(spent, self.turns, self.idle_turn, self.ready.len());
+            endpoint.record_cost(spent, self.turns, self.ready.idle_turn, self.ready.len());
             let Endpoint { connection, transport, is_queued, waits_since, .. } = endpoint;
             written += output_size - connection.output_size();
             let is_postponed = context.is_postponed && next == Next::Work;
