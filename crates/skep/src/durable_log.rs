@@ -192,9 +192,10 @@ impl Log {
     }
 
     /// Writes a snapshot of the store, and trims the log. All that was appended is on disk.
-    pub(crate) fn take_snapshot(&self, processor: &mut Processor) -> Result<(), LogError> {
+    /// Pairs that have expired at the time `now` are left out.
+    pub(crate) fn take_snapshot(&self, processor: &mut Processor, now: u64) -> Result<(), LogError> {
         let mut files = self.shared.lock_files();
-        files.take_snapshot(processor)?;
+        files.take_snapshot(processor, now)?;
         self.shared.lock().log_bytes = 0;
         files.trim()
     }
@@ -361,28 +362,28 @@ impl LogFiles {
 
     /// Writes a snapshot, and the manifest that names it. All blocks that were sealed are durable, and the store
     /// executes nothing meanwhile. So each step contains all of them.
-    fn take_snapshot(&mut self, processor: &mut Processor) -> Result<(), LogError> {
+    fn take_snapshot(&mut self, processor: &mut Processor, now: u64) -> Result<(), LogError> {
         // A manifest whose write has failed, and files of a snapshot that was given up.
         self.directory.settle()?;
         self.directory.remove_old_snapshots()?;
         let number = self.directory.manifest().map_or(0, |manifest| manifest.generation) + 1;
-        let file = self.write_pairs(processor, number).map_err(|source| {
+        let file = self.write_pairs(processor, number, now).map_err(|source| {
             // The room of what was written is needed for the log.
             _ = self.directory.remove_old_snapshots();
             LogError::Io { action: "write", name: "a snapshot".to_owned(), source }
         })?;
         let shards = self.manifest.shards.iter().map(|shard| ManifestShard { file, ..*shard }).collect();
         let first_group = self.groups.next_group();
-        let last_time = processor.now().max(self.manifest.last_time);
+        let last_time = now.max(self.manifest.last_time);
         let manifest = Manifest { first_group, snapshot: Some(number), shards, last_time, ..self.manifest.clone() };
         self.directory.write_manifest(manifest, &self.groups)
     }
 
-    fn write_pairs(&self, processor: &mut Processor, snapshot: u64) -> io::Result<SnapshotFile> {
+    fn write_pairs(&self, processor: &mut Processor, snapshot: u64, now: u64) -> io::Result<SnapshotFile> {
         let part = SnapshotPart::Shard(0);
         let mut file = SnapshotWriter::create(Arc::clone(&self.disk), snapshot, part)?;
         let (mut chunks, mut pages) = (ChunkWriter::new(snapshot, part), Pages::default());
-        let (mut next, now) = (Some(0), processor.now());
+        let mut next = Some(0);
         while let Some(from) = next {
             next = processor.walk_pairs(from, |key, value, expiry| {
                 // The manifest states the time, so those that have expired are gone.

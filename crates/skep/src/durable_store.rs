@@ -135,12 +135,13 @@ impl DurableStore {
         let (processor, recovered) = embedding::recover_store(directory.as_ref(), settings, log)?;
         let mut store = Store::of(processor);
         store.begin_batch(0);
-        let log_size = recovered.log_bytes;
+        let (log_size, stated_time) = (recovered.log_bytes, recovered.stated_time);
         let needs_snapshot = recovered.needs_snapshot || log_size >= LOG_SIZE.max(store.statistics().pair_bytes);
         let log = Log::begin(recovered, embedding::random_number).map_err(DirectoryError::Thread)?;
         if needs_snapshot {
             // If it cannot be written, such as on a full disk, the log goes on. A later snapshot reports that.
-            _ = log.take_snapshot(&mut store.processor);
+            // Opening the store states no time, so keys that have expired since the last one are in it.
+            _ = log.take_snapshot(&mut store.processor, stated_time);
         }
         let has_seen_expiries = store.statistics().expiring > 0;
         Ok(DurableStore { store, log, stated_time: None, has_seen_expiries })
@@ -191,7 +192,8 @@ impl DurableStore {
     /// larger than the pairs, for example. Until it returns, the disk has two snapshots.
     pub fn snapshot(&mut self) -> Result<(), DiskError> {
         self.flush()?;
-        self.log.take_snapshot(&mut self.store.processor).map_err(DiskError::Snapshot)
+        let now = self.store.processor.now();
+        self.log.take_snapshot(&mut self.store.processor, now).map_err(DiskError::Snapshot)
     }
 
     /// Returns the bytes of the log since the last snapshot, which the next opening reads. The log of earlier openings

@@ -436,3 +436,69 @@ fn flushes_and_snapshots_state_the_time_at_which_keys_were_seen_to_expire() {
     assert!(in_manifest >= expires && in_log == 0, "{in_manifest} and {in_log} instead of {expires}");
     assert_eq!(pairs, 1);
 }
+
+/// Keys may have expired because the machine's clock is wrong. So they are on disk until a client has met the clock.
+#[test]
+fn keys_that_expire_between_two_starts_are_on_disk_until_a_client_comes() {
+    let (parent, path) = directory();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let settings = |shards| ServerSettings {
+        native: any,
+        resp: None,
+        data_dir: Some(path.clone()),
+        durability: skep_server::Durability::Always,
+        memory: 16 << 20,
+        ordered_memory: 0,
+        shards,
+        ..ServerSettings::default()
+    };
+    let expires = now() + 300;
+    let server = Server::start(&settings(1)).unwrap();
+    let connect =
+        |server: &Server| skep::Client::connect(server.native_address().to_string(), skep::HASH_SPACE).unwrap();
+    let mut client = connect(&server);
+    client.execute(&[set_for(b"expires", b"value", Duration::from_millis(300))], &mut skep::Responses::new()).unwrap();
+    drop(client);
+    server.stop();
+    while now() < expires + 100 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let snapshot = |copied: &Path| {
+        copy(&path, copied);
+        Directory::open(Arc::new(Files::open(copied).unwrap())).unwrap().manifest().unwrap().snapshot
+    };
+    // Another number of shards is a reason for a snapshot.
+    let server = Server::start(&settings(2)).unwrap();
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(snapshot(&parent.path().join("unmet")), None);
+    assert_eq!(connect(&server).get(b"expires").unwrap(), None);
+    let mut copies = (0..200).map(|number| parent.path().join(format!("met-{number}")));
+    assert!(copies.any(|copied| {
+        thread::sleep(Duration::from_millis(100));
+        snapshot(&copied).is_some()
+    }));
+    server.stop();
+}
+
+/// Opening a store states no time, also if it takes a snapshot because the log is long.
+#[test]
+fn a_snapshot_of_an_opening_has_the_keys_that_have_expired_since_the_last_time() {
+    let (_parent, path) = directory();
+    let mut store = open(&path);
+    let mut replies = Replies::with_budget(BUDGET);
+    store.execute(&[set_for(b"expires", b"value", Duration::from_millis(300))], &mut replies).unwrap();
+    let expires = now() + 300;
+    let long = vec![7; 1 << 20];
+    for _ in 0..40 {
+        store.execute(&[put(b"long", &long)], &mut replies).unwrap();
+    }
+    drop(store);
+    while now() < expires + 100 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    for _ in 0..2 {
+        drop(open(&path));
+    }
+    let (time, _, pairs) = stated(&path);
+    assert!(time < expires && pairs == 2, "{time} instead of less than {expires}, {pairs} pairs");
+}

@@ -8,7 +8,7 @@
 //! 1. The log is read. Of each key the newest effect is kept. An effect is the whole state of its key, so earlier ones do
 //!    not matter, whether the snapshot contains them or not.
 //! 2. The pairs of the snapshot are merged with the effects: a pair that an effect replaces or deletes is never loaded. A
-//!    key that has expired when the recovery begins is missing at any later time, so it is not loaded either.
+//!    key that has expired at the last time that the directory states is not loaded either: the server had freed it.
 //! 3. The pairs are loaded in the order of their keys ([`Load`]). So the store takes no more memory than before, for no
 //!    pair is loaded that it did not have at the end.
 //!
@@ -44,7 +44,7 @@ pub(super) struct OrderedReplay<'s> {
 /// The store that is loaded.
 struct Loading<'s> {
     load: Load<'s>,
-    /// The time at which the recovery began, in milliseconds since 1970.
+    /// The latest time that the directory is known to state, in milliseconds since 1970.
     now: u64,
     /// The last key that was loaded.
     last: Vec<u8>,
@@ -82,7 +82,8 @@ fn state<'a>(request: &Request<'a>, now: u64) -> Result<State<'a>, WireError> {
 }
 
 impl<'s> OrderedReplay<'s> {
-    /// Begins the recovery of a new store. The effects that are kept take this many bytes at most.
+    /// Begins the recovery of a new store. The manifest states the time `now`. The effects that are kept take this many
+    /// bytes at most.
     pub(super) fn new(session: Session<'s>, now: u64, effects_size_max: usize) -> Self {
         OrderedReplay {
             loading: Loading { load: Load::new(session), now, last: Vec::new(), failure: None, has_expired: false },
@@ -90,6 +91,11 @@ impl<'s> OrderedReplay<'s> {
             newest: NewestEffects::new(Vec::new(), effects_size_max),
             log_failure: None,
         }
+    }
+
+    /// Notes a time that the log states.
+    pub(super) fn note_time(&mut self, now: u64) {
+        self.loading.now = self.loading.now.max(now);
     }
 
     /// Takes the effects of the next block.
@@ -182,8 +188,8 @@ impl<'s> OrderedReplay<'s> {
     }
 
     /// Reads the snapshot of a directory whose log was read, and merges both. Keys that have expired at the last time that
-    /// the log states are gone, also if the machine's clock is behind: the server had freed their memory. Returns true if
-    /// there were such keys.
+    /// the log states are gone, also if the machine's clock is behind: the server had freed their memory. Returns true if there
+    /// were such keys.
     pub(super) fn merge<D: Disk>(
         mut self,
         directory: &Directory<D>,
@@ -191,7 +197,7 @@ impl<'s> OrderedReplay<'s> {
         stated_time: u64,
         mut note: impl FnMut(&Chunk<'_>),
     ) -> Result<bool, RecoveryError> {
-        self.loading.now = self.loading.now.max(stated_time);
+        self.note_time(stated_time);
         let read_again: ReadAgain<'_> = &|apply| {
             let read = directory.read_log(accept_loss, |blocks| {
                 for block in blocks {

@@ -7,6 +7,9 @@
 //! 3. The server goes on at the latest of these times, or later: time does not go back for its keys, also if the machine's
 //!    clock was set back.
 //!
+//! Until then, the only time is that which the directory states: keys that have expired by the machine's clock alone are
+//! loaded, and are in a snapshot that the start writes. So a wrong clock costs nothing if no client meets it.
+//!
 //! Keys are assigned to shards by the seed that the directory states, also if the number of shards has changed. The
 //! positions of the snapshot are those of the shards that wrote it.
 
@@ -64,13 +67,15 @@ pub struct Recovered {
     /// The latest time in the log, in milliseconds since 1970, or that of the recovery if that is later.
     pub(crate) last_time: u64,
     /// The latest time that the directory states.
-    pub(crate) stated_time: u64,
+    pub stated_time: u64,
     /// Keys have an expiry, or were left out because they have expired.
     pub(crate) has_expiries: bool,
     /// The time that it took to read the directory.
     pub(crate) load_time: Duration,
     /// The manifest has another number of shards or a gap, or a loss was accepted: a snapshot is to be taken.
     pub needs_snapshot: bool,
+    /// A loss was accepted. It is final when the snapshot is complete.
+    pub(crate) has_loss: bool,
 }
 
 /// A store that gets its keys back.
@@ -306,6 +311,7 @@ impl<'s, 'a> Replay<'s, 'a> {
             let count = if self.stores.slice.is_none() { block.count.into() } else { 0 };
             self.stores.progress.add_operations(block.size() as u64, count);
             if let Some(ordered) = &mut self.ordered {
+                ordered.note_time(self.times.last);
                 ordered.block(&block).map_err(|error| (block.number, error))?;
             }
             for section in block.sections() {
@@ -424,7 +430,6 @@ pub(crate) fn recover(
     progress: &Progress,
 ) -> Result<Recovered, RecoveryError> {
     let begun = Instant::now();
-    // A key that has expired now is missing at any later time.
     let Opened { disk, mut directory, now } = opened;
     let old = directory.manifest().cloned();
     let seed = old.as_ref().map_or_else(&random, |manifest| manifest.partition_seed);
@@ -434,7 +439,8 @@ pub(crate) fn recover(
     replay.ordered = ordered.as_deref().map(|store| {
         let session = store.session().expect("a new store has sessions");
         let effects_size_max = EFFECTS_SIZE_MIN.max(settings.ordered_memory / EFFECTS_PART);
-        OrderedReplay::new(session, now, effects_size_max as usize)
+        let stated_time = old.as_ref().map_or(0, |manifest| manifest.last_time);
+        OrderedReplay::new(session, stated_time, effects_size_max as usize)
     });
     replay.lacks_ordered &= replay.ordered.is_none();
     replay.check()?;
@@ -446,13 +452,13 @@ pub(crate) fn recover(
         let note = |chunk: &Chunk<'_>| progress.add_pairs(chunk.size as u64, chunk.pairs.into());
         has_expiries |= ordered.merge(&directory, settings.accept_loss, stated_time, note)?;
     }
-    let last_time = stated_time.max(now);
     drop(replay);
     if stores.failure().is_some() {
         let (directory, accept_loss) = (&directory, settings.accept_loss);
-        Source { directory, tables, partition_seed: seed, accept_loss, time: last_time, progress }.recover(&stores)?;
+        Source { directory, tables, partition_seed: seed, accept_loss, time: stated_time, progress }
+            .recover(&stores)?;
     }
-    stores.end(last_time);
+    stores.end(stated_time);
     if let Some(ordered) = &mut ordered {
         ordered.begin_versions_after(end.floor());
         end.raise_floor(ordered.newest_version() + 1);
@@ -483,23 +489,26 @@ pub(crate) fn recover(
         memory: settings.memory,
         kv_size: settings.kv_size as u64,
         shards: tables.iter().map(shard).collect(),
-        last_time,
+        last_time: stated_time,
         ..Manifest::default()
     };
-    let loss = end.loss.is_some() || end.missing.is_some();
+    let has_loss = end.loss.is_some() || end.missing.is_some();
     let mut loaded = Loaded { processors: stores.into_processors(), ordered: ordered.as_deref() };
     has_expiries |= loaded.have_expiries();
     let is_long = compaction::is_due(end.segment_bytes(), loaded.live_bytes(), log.segment_size);
     let is_compacted = is_long
-        && !loss
+        && !has_loss
         && settings.durability != Durability::Memory
         && loaded.compact(&disk, &mut directory, &mut end, &manifest);
+    // From here on, keys have expired by the machine's clock too.
+    let last_time = stated_time.max(now);
+    loaded.processors.iter_mut().for_each(|processor| processor.end_replay(last_time));
     let reached = Reached { block: end.next_block() - 1, version: end.floor().saturating_sub(1) };
     let log_bytes = end.segment_bytes();
     let (groups, segments) = directory.begin(end, log, manifest.clone(), &random)?;
     let has_changed = old.is_some_and(|manifest| manifest.shards.len() != tables.len() || manifest.gap.is_some());
     // After an accepted loss at the level `memory` too: until then, a start without the flag is refused.
-    let needs_snapshot = loss || settings.durability != Durability::Memory && has_changed && !is_compacted;
+    let needs_snapshot = has_loss || settings.durability != Durability::Memory && has_changed && !is_compacted;
     Ok(Recovered {
         disk,
         directory,
@@ -513,6 +522,7 @@ pub(crate) fn recover(
         log_bytes,
         load_time,
         needs_snapshot,
+        has_loss,
     })
 }
 

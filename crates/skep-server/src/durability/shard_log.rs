@@ -50,11 +50,11 @@ impl ShardLog {
     /// on nothing.
     #[inline]
     pub(crate) fn note_time(&mut self, has_expiries: impl FnOnce() -> bool) {
-        if std::mem::take(&mut self.has_executed)
-            && !self.log.troubles.are_any()
-            && self.log.stated_time.note(self.now, has_expiries)
-            && self.log.records()
-        {
+        if !std::mem::take(&mut self.has_executed) {
+            return;
+        }
+        self.log.stated_time.note_execution();
+        if !self.log.troubles.are_any() && self.log.stated_time.note(self.now, has_expiries) && self.log.records() {
             self.open.append_time(self.now);
         }
     }

@@ -22,16 +22,31 @@ pub(crate) struct StatedTime {
     last: AtomicU64,
     /// Keys have had an expiry since the start: those may have expired that are gone.
     is_needed: AtomicBool,
+    /// An operation was executed since the start.
+    has_executed: AtomicBool,
 }
 
 impl StatedTime {
     /// Begins with the time that the log states. `is_needed` says that keys have an expiry.
     pub(crate) fn new(last: u64, is_needed: bool) -> StatedTime {
-        StatedTime { last: AtomicU64::new(last), is_needed: AtomicBool::new(is_needed) }
+        StatedTime { last: AtomicU64::new(last), is_needed: AtomicBool::new(is_needed), ..StatedTime::default() }
     }
 
     pub(crate) fn get(&self) -> u64 {
         self.last.load(Ordering::Relaxed)
+    }
+
+    /// Notes that operations were executed.
+    pub(crate) fn note_execution(&self) {
+        if !self.has_executed.load(Ordering::Relaxed) {
+            self.has_executed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true if keys may be removed from the disk that have expired by the clock of this server, which may be wrong: a
+    /// client has seen the keys at this time, or none has an expiry.
+    pub(crate) fn removes_keys(&self) -> bool {
+        !self.is_needed.load(Ordering::Relaxed) || self.has_executed.load(Ordering::Relaxed)
     }
 
     /// Returns true if the log is to state this time: then the caller appends it. `has_expiries` says that keys have an

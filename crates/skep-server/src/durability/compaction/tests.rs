@@ -8,12 +8,16 @@ use skep_log::{
     BlockWriter, Directory, Disk, GroupWriter, LogSettings, Manifest, ManifestShard, Segments, SimulatedDisk,
 };
 use skep_store::hash::Settings;
+use skep_store::ordered::{Effect, OrderedSettings, OrderedStore};
 use skep_store::processor::{Processor, Replies};
-use skep_wire::native::HASH_SPACE;
+use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 
 use super::Loaded;
-use crate::durability::embedding::{recover_opened, recover_store};
-use crate::durability::recovery::{Opened, Recovered};
+use crate::durability::embedding::{random_number, recover_opened, recover_store};
+use crate::durability::loading::Progress;
+use crate::durability::recovery::{Opened, Recovered, recover};
+use crate::settings::ServerSettings;
+use crate::vocabulary::Durability;
 
 const SEGMENT_SIZE: u64 = 64 << 10;
 const LOG: LogSettings = LogSettings { segment_size: SEGMENT_SIZE, group_size: 4096 };
@@ -134,6 +138,48 @@ fn a_start_alone_states_no_time() {
     let directory = tempfile::tempdir().unwrap();
     for clock in [5_000, 9_000, 6_000] {
         assert_eq!(start_at(directory.path(), clock).1.last_time, clock);
+    }
+}
+
+/// Starts with an ordered space at this time of the machine's clock. Returns the number of its keys, the keys of the hash
+/// space, and what was recovered.
+fn start_with_ordered(path: &Path, now: u64) -> (u64, Vec<Vec<u8>>, Recovered) {
+    let mut opened = Opened::new(path).unwrap();
+    opened.now = now;
+    let server = ServerSettings { shards: 1, memory: 1 << 20, ordered_memory: 1 << 20, ..ServerSettings::default() };
+    let server = ServerSettings { durability: Durability::Always, ..server };
+    let mut processor = Processor::new(&settings(1)).unwrap();
+    let mut ordered = OrderedStore::new(&OrderedSettings::new(1 << 20)).unwrap();
+    let stores = (vec![&mut processor], &[settings(1)][..]);
+    let recovered =
+        recover(opened, &server, LOG, stores, Some(&mut ordered), random_number, &Progress::default()).unwrap();
+    (ordered.expiring_count(), keys(&mut processor), recovered)
+}
+
+/// Keys that have expired by the clock of a start alone are loaded, and are in the snapshot that it takes.
+#[test]
+fn a_snapshot_of_a_start_has_the_keys_that_have_expired_by_a_wrong_clock() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    write_long_log(path, b"value");
+    let Recovered { mut groups, segments, directory: locked, .. } = start_with_ordered(path, 3_000_000).2;
+    let mut block = BlockWriter::new();
+    for (version, key, expiry) in [(1, b"a", 2_000_000), (2, b"b", 9_000_000)] {
+        let effect = Effect { version, key: &key[..], value: Some((&b"value"[..], Expiry::at(expiry))) };
+        assert!(block.append_effect(ORDERED_SPACE, version, &effect.request()));
+    }
+    groups.push(block.seal_floor(3));
+    let write = groups.next_write().unwrap();
+    let written = segments.write(&write);
+    groups.written(write, written);
+    drop((locked, segments));
+    for (start, clock) in [50_000_000, 60_000_000, 3_500_000, 70_000_000, 3_600_000].into_iter().enumerate() {
+        let (of_ordered, of_hash, recovered) = start_with_ordered(path, clock);
+        let manifest = recovered.directory.manifest().unwrap();
+        assert_eq!((manifest.last_time, recovered.last_time), (3_000_000, clock), "start {start}");
+        assert_eq!((of_ordered, of_hash), (1, vec![b"stays".to_vec()]), "start {start}");
+        // Each of these starts after the first one finds a short log.
+        assert!(manifest.snapshot.is_some() && recovered.has_expiries, "start {start}");
     }
 }
 
