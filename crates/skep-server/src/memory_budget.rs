@@ -36,6 +36,14 @@
 //! 3. Then there is no senior, and no less is free than one connection may hold. So the first one in the queue gets what it
 //!    needs, regardless of what those after it hold of the pool.
 //!
+//! This holds because of three rules:
+//!
+//! - What a growing connection holds was taken from the pool before, its own size included. One that is admitted as a
+//!   whole keeps its part of the pool meanwhile, because what it has read besides is part of a growing connection again.
+//! - What a command holds that is run is memory of its reply, which its permit covers. Between two parts of a command,
+//!   where it may wait for the next permit, it holds none.
+//! - What a connection is charged and what it asks for are together not more than one connection may hold.
+//!
 //! While a connection waits for memory, the others are to transfer: see `shard/memory.rs`.
 //!
 //! # Replies
@@ -307,6 +315,18 @@ impl MemoryBudget {
     #[cfg(test)]
     pub(crate) fn queued_connections(&self) -> Vec<u64> {
         self.waiting().connections().collect()
+    }
+
+    /// Returns the bytes that growing connections may still hold.
+    #[cfg(test)]
+    pub(crate) fn pool_left(&self) -> isize {
+        self.pool_max.cast_signed() - self.pooled.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes that shards and batches have taken of the common part.
+    #[cfg(test)]
+    pub(crate) fn common_taken(&self) -> isize {
+        self.common.cast_signed() - self.free()
     }
 
     /// Takes the connections of a shard that were admitted. Each is to be given to [`ShardBudget::accept`] or

@@ -127,6 +127,12 @@ impl ParsedBatch {
         }
     }
 
+    /// Returns the part of [`ParsedBatch::capacity`] that is memory of replies: the permit of their command covers it.
+    #[inline]
+    pub(crate) fn reply_memory(&self) -> usize {
+        if let ParsedBatch::Resp(parsed) = self { parsed.reply_memory() } else { 0 }
+    }
+
     /// Returns the memory of a finished parsed batch.
     pub(crate) fn release(&mut self) {
         match self {

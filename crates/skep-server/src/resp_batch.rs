@@ -232,6 +232,11 @@ impl RespBatch {
                 return After::End;
             }
         }
+        if let Some(growth) = self.growth_of_inline(input)
+            && self.capacity() + growth > memory_max.max(SHARE)
+        {
+            return After::NeedsMemory(growth);
+        }
         let start = self.size;
         let first_argument = self.arguments.len();
         let mut action = match self.parser.parse(input, &mut self.arguments) {
@@ -249,13 +254,16 @@ impl RespBatch {
                 let may_wait = input[0] == b'*';
                 let is_long = arguments.count() > LONG_COMMAND;
                 let needed = arguments.operand_memory();
+                // Other commands have a few bytes of operands, such as a time.
+                let growth = self.operands.growth(needed.max(FREE_ARGUMENTS_MAX * ELEMENT_SIZE_MAX));
                 if may_wait && is_long && !self.commands.is_empty() {
                     self.arguments.truncate(first_argument);
                     return After::End;
                 }
-                if may_wait && needed > FREE_ARGUMENTS_MAX * ELEMENT_SIZE_MAX && self.capacity() + needed > memory_max {
+                let is_free = self.commands.is_empty() && needed <= FREE_ARGUMENTS_MAX * ELEMENT_SIZE_MAX;
+                if may_wait && growth > 0 && !is_free && self.capacity() + growth > memory_max {
                     self.arguments.truncate(first_argument);
-                    return After::NeedsMemory(needed);
+                    return After::NeedsMemory(growth);
                 }
                 if self.multi.is_open()
                     && may_wait
@@ -264,6 +272,9 @@ impl RespBatch {
                     let needed = self.multi.growth(size, arguments.count());
                     self.arguments.truncate(first_argument);
                     return After::NeedsMemory(needed);
+                }
+                if may_wait && !self.multi.is_open() {
+                    self.operands.reserve(needed);
                 }
                 self.size += size;
                 if arguments.count() == 0 {
@@ -319,18 +330,13 @@ impl RespBatch {
         if is_end { After::End } else { After::Command }
     }
 
-    /// Returns true if the transaction may take another command.
-    fn has_room_in_transaction(&self, size: usize, arguments: usize, memory_max: usize) -> bool {
-        self.capacity() + self.multi.growth(size, arguments) <= memory_max.max(SHARE)
-    }
-
     /// Makes room for `count` more arguments, and for twice as many as there are if `memory_max` allows that. If it
-    /// does not even allow `count` more, returns the bytes that these need.
+    /// does not even allow `count` more, returns the bytes that these need; a few of a first command are always allowed.
     fn make_room_for_arguments(&mut self, count: usize, memory_max: usize) -> Result<(), usize> {
         let held = self.capacity() - self.arguments.capacity() * size_of::<Argument>();
         let allowed = memory_max.saturating_sub(held) / size_of::<Argument>();
         let needed = self.arguments.len() + count;
-        if needed > allowed && count > FREE_ARGUMENTS_MAX {
+        if needed > allowed && (count > FREE_ARGUMENTS_MAX || !self.commands.is_empty()) {
             return Err(count * size_of::<Argument>());
         }
         let wanted = needed.max((2 * self.arguments.len()).min(allowed));
@@ -361,12 +367,15 @@ impl RespBatch {
         self.commands.capacity() * size_of::<Command>()
             + self.arguments.capacity() * size_of::<Argument>()
             + self.operands.capacity()
-            + self.message_bytes
             + self.queued_bytes
-            + self.progress.capacity()
             + self.multi.capacity()
             + self.watched.as_ref().map_or(0, |watched| watched.capacity())
-            + self.run.as_ref().map_or(0, |run| run.capacity())
+            + self.reply_memory()
+    }
+
+    /// Returns the part of [`RespBatch::capacity`] that is memory of replies, and of those that are being made.
+    pub(crate) fn reply_memory(&self) -> usize {
+        self.message_bytes + self.progress.capacity() + self.run.as_ref().map_or(0, |run| run.capacity())
     }
 
     /// Returns the memory of a finished parsed batch.

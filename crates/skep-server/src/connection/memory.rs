@@ -85,12 +85,13 @@ impl Progress {
 impl Connection {
     /// Returns the bytes of memory held.
     pub(super) fn memory(&self) -> usize {
-        CONNECTION_SIZE + self.request_memory() + self.output.capacity() + self.queue.capacity()
+        self.request_memory() + self.parsed.reply_memory() + self.output.capacity() + self.queue.capacity()
     }
 
-    /// Returns the bytes of memory held by requests.
+    /// Returns the bytes of memory held by the connection itself and by its requests. It may wait for more while it holds
+    /// them.
     fn request_memory(&self) -> usize {
-        self.input.capacity() + self.parsed.capacity()
+        CONNECTION_SIZE + self.input.capacity() + self.parsed.capacity() - self.parsed.reply_memory()
     }
 
     /// Returns true if it may not continue because the reserve is used up. A connection within its share always may.
@@ -209,7 +210,12 @@ impl Connection {
             return self.refuse_memory(bytes, metrics, shard_budget).map(|_: Option<usize>| ());
         }
         self.record_memory(shard_budget);
-        let bytes = (bytes + perhaps).min(shard_budget.one_max() - self.memory());
+        // What is granted and not in use is a part of it: together they are not more than one connection may hold.
+        let granted = self.holding.loan.granted_left(self.request_memory());
+        let bytes = (bytes + perhaps).min(shard_budget.one_max() - self.memory()).saturating_sub(granted);
+        if bytes == 0 {
+            return Ok(());
+        }
         if shard_budget.grant(&mut self.holding.loan, bytes, is_whole) {
             return Ok(());
         }
@@ -217,6 +223,10 @@ impl Connection {
         // While it waits, it holds no more than it needs.
         self.release_unused();
         self.record_memory(shard_budget);
+        debug_assert!(
+            self.holding.loan.charge() + bytes <= shard_budget.one_max(),
+            "the first one that waits gets what it asks for when all others have left"
+        );
         self.holding.want = Want::Request { bytes, is_whole };
         Err(Waits)
     }
@@ -243,7 +253,7 @@ impl Connection {
             self.holding.ticket = None;
         }
         if self.holding.loan.is_granted() || self.holding.loan.class() != Class::Growing {
-            if !is_in_transaction && !shard_budget.may_keep(&self.holding.loan, self.request_memory()) {
+            if !shard_budget.may_keep(&self.holding.loan, self.request_memory()) {
                 self.release(shard_budget);
             }
             shard_budget.end_grant(&mut self.holding.loan, self.number, is_in_transaction);
@@ -403,6 +413,16 @@ impl Connection {
         self.is_starved() && !self.waits_in_queue() && self.readiness.is_peer_finished
     }
 
+    /// Returns true if it waits in the queue for the rest of a request that never comes: its client has closed its side, and
+    /// no more than `arrived` bytes are left to be read. A request that has arrived as a whole is served all the same.
+    pub(crate) fn is_left_in_queue(&self, arrived: impl FnOnce() -> usize) -> bool {
+        let waits = matches!(self.holding.want, Want::Request { .. }) && self.holding.needed == 0;
+        waits && self.readiness.is_peer_finished && {
+            let bytes = self.input.bytes();
+            bytes.len().saturating_add(arrived()) < self.parsed.arriving(bytes).size_min.max(bytes.len() + 1)
+        }
+    }
+
     /// Returns the bytes of memory that it held when they were last counted.
     pub(crate) fn held(&self) -> usize {
         self.holding.loan.held()
@@ -422,7 +442,9 @@ impl Connection {
     }
 
     fn release_unused(&mut self) {
-        if self.input.bytes().len() <= SHARE_FOR_INPUT {
+        // Each byte of a long pipeline is moved a few times only.
+        let left = self.input.bytes().len();
+        if left <= SHARE || self.input.capacity() >= 2 * left {
             self.input.fit();
         }
         if self.parsed.is_finished() && self.queue.is_finished() {

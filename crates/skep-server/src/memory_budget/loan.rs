@@ -57,6 +57,9 @@ pub(crate) struct Loan {
     granted: usize,
     /// Bytes of its requests that a visit holds, in use or granted.
     away: usize,
+    /// Bytes that it took of the pool when it was admitted as a whole. It keeps them: when its request is done, it is growing
+    /// again, and what else it has read does not fit otherwise.
+    pool_kept: usize,
     /// Bytes that its replies may take until its command is done.
     permitted: usize,
     class: Class,
@@ -90,8 +93,11 @@ impl Loan {
 
     /// Returns the bytes that it takes of the pool: it may wait for more while it holds them.
     pub(crate) fn pooled(&self) -> usize {
-        let requests = (self.requests + self.away).max(self.granted);
-        if self.class == Class::Growing { requests.saturating_sub(SHARE) } else { 0 }
+        match self.class {
+            Class::Growing => (self.requests + self.away).max(self.granted).saturating_sub(SHARE),
+            Class::Whole => self.pool_kept,
+            Class::Senior => 0,
+        }
     }
 
     /// Returns true if bytes were granted for a request that is not done.
@@ -115,6 +121,9 @@ impl Loan {
 
     /// Adds granted bytes.
     pub(super) fn grant(&mut self, bytes: usize, class: Class) {
+        if class == Class::Whole && self.class == Class::Growing {
+            self.pool_kept = self.pooled();
+        }
         (self.granted, self.class) = (self.granted.max(self.requests) + bytes, class);
     }
 

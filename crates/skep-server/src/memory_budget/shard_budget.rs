@@ -28,6 +28,8 @@ pub(crate) struct ShardBudget {
     /// Bytes of the pool that growing connections of this shard hold, and those that it has taken from the pool.
     pooled: isize,
     pub(super) pool_taken: isize,
+    /// The most bytes by which growing connections have exceeded what this shard had taken from the pool for them.
+    unsecured: isize,
     /// The free bytes at the last [`ShardBudget::take_change`].
     seen: isize,
     /// Memory was released since [`ShardBudget::take_released`].
@@ -47,6 +49,7 @@ impl ShardBudget {
             outputs_published: 0,
             pooled: 0,
             pool_taken: 0,
+            unsecured: 0,
             seen: 0,
             released: false,
         }
@@ -244,11 +247,11 @@ impl ShardBudget {
         }
     }
 
-    /// Returns true if a connection may keep `bytes` of empty buffers.
-    pub(crate) fn may_keep(&self, loan: &Loan, bytes: usize) -> bool {
-        let own = loan.pooled().cast_signed() + self.pool_taken - self.pooled;
-        let others = self.memory_budget.pooled.load(Ordering::Relaxed) - own;
-        !self.memory_budget.has_waiting() && others + bytes.cast_signed() <= self.memory_budget.pool_max.cast_signed()
+    /// Returns true if a connection may hold `bytes` for its requests from now on, empty buffers among them. This shard takes
+    /// the part of the pool first.
+    pub(crate) fn may_keep(&mut self, loan: &Loan, bytes: usize) -> bool {
+        let growth = bytes.saturating_sub(SHARE + loan.pooled());
+        !self.memory_budget.has_waiting() && self.secure_pool(growth, growth) == growth
     }
 
     /// Counts bytes of requests among those of a visit, or among those of their connection again, which holds `held` bytes
@@ -338,8 +341,8 @@ impl ShardBudget {
     /// Returns all memory of a connection that ends, or is handed over to another shard.
     pub(crate) fn leave(&mut self, loan: &mut Loan, connection: u64) {
         self.end_permit(loan);
-        self.end_grant(loan, connection, false);
         self.record(loan, 0, 0, 0);
+        self.end_grant(loan, connection, false);
     }
 
     fn change(&mut self, loan: &mut Loan, change: impl FnOnce(&mut Loan)) {
@@ -375,6 +378,7 @@ impl ShardBudget {
         }
         let kept = if self.memory_budget.has_waiting() { 0 } else { self.memory_budget.shard_kept };
         let spare_pool = self.pool_taken - self.pooled;
+        self.unsecured = self.unsecured.max(-spare_pool);
         if spare_pool < 0 || spare_pool > 2 * kept.cast_signed() {
             let surplus = if spare_pool < 0 { spare_pool } else { spare_pool - kept.cast_signed() };
             self.pool_taken -= surplus;
@@ -394,6 +398,12 @@ impl ShardBudget {
     pub(crate) fn take_change(&mut self) -> bool {
         let free = self.memory_budget.free() + self.spare();
         std::mem::replace(&mut self.seen, free) != free
+    }
+
+    /// Returns the most bytes by which a step has exceeded what was secured in the pool: no more than the
+    /// end of one batch that is decoded, or all growing connections would hold what the first one that waits is to get.
+    pub(crate) fn unsecured(&self) -> isize {
+        self.unsecured
     }
 
     /// Returns true once after connections of this shard released memory: starved connections may continue.

@@ -7,7 +7,7 @@ use skep_wire::partition::Partition;
 use skep_wire::resp::{Argument, ReplyWriter};
 
 use super::RespBatch;
-use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
+use crate::limits::{ISOLATED_OPERATIONS_MAX, SHARE, TRANSACTION_SIZE_MAX};
 use crate::memory_budget::{Permit, ReplyAccount};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, NOT_IN_TRANSACTION, shards_of_key, wire_error};
@@ -111,6 +111,21 @@ impl RespBatch {
             self.watched = None;
         }
         self.end_isolated();
+    }
+
+    /// Returns the bytes of memory that the transaction may take in addition for an inline request, if `input` begins with
+    /// one. It cannot be parsed again, so there must be room before.
+    pub(super) fn growth_of_inline(&self, input: &[u8]) -> Option<usize> {
+        if !self.multi.is_open() || input.first().is_none_or(|&first| first == b'*') {
+            return None;
+        }
+        let size = input.iter().position(|&byte| byte == b'\n')? + 1;
+        Some(self.multi.growth(size, size / 2))
+    }
+
+    /// Returns true if the transaction may take another command.
+    pub(super) fn has_room_in_transaction(&self, size: usize, arguments: usize, memory_max: usize) -> bool {
+        self.capacity() + self.multi.growth(size, arguments) <= memory_max.max(SHARE)
     }
 
     fn end_isolated(&mut self) {

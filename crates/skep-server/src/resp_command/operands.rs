@@ -48,6 +48,17 @@ impl Operands {
         self.bytes.capacity() + self.numbers.capacity() * size_of::<Numbers>()
     }
 
+    /// Returns the bytes of memory that `needed` more bytes may take in addition.
+    pub(crate) fn growth(&self, needed: usize) -> usize {
+        let is_enough = self.bytes.capacity() - self.planned.min(self.bytes.capacity()) >= needed;
+        if is_enough { 0 } else { needed.max(self.bytes.capacity()) }
+    }
+
+    /// Makes room for `needed` more bytes: a list of them that grows takes up to twice as many otherwise.
+    pub(crate) fn reserve(&mut self, needed: usize) {
+        self.bytes.reserve(self.planned + needed - self.bytes.len());
+    }
+
     /// Returns true if all numbers are converted.
     pub(crate) fn is_complete(&self) -> bool {
         self.numbers.is_empty()

@@ -20,7 +20,8 @@
 //!    before it for about as long as a slow client has.
 //!
 //! Otherwise, once a second, empty buffers of connections that were silent for a second are returned. A starved
-//! connection is closed if its client has closed its side and it was silent for [`SILENCE_MAX`].
+//! connection is closed if its client has closed its side and it was silent for [`SILENCE_MAX`]. One that waits in the queue for a request
+//! whose rest never comes, because its client has closed its side, is closed at the next tick.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 use super::Shard;
 use crate::connection::{Connection, Next};
 use crate::endpoint::{Endpoint, MemoryWait};
-use crate::limits::{MEMORY_SCAN_TIME, SILENCE_MAX};
+use crate::limits::{MEMORY_SCAN_TIME, PARSED_GROWTH_MAX, SILENCE_MAX};
 use crate::memcached_counts::Count;
 use crate::transport::Transport;
 use crate::vocabulary::Token;
@@ -75,6 +76,11 @@ impl Shard {
 
     /// Tries starved connections again, and admits requests that wait, if memory was released.
     pub(super) fn retry_starved(&mut self) {
+        let unsecured = self.shard_budget.unsecured();
+        debug_assert!(
+            unsecured <= PARSED_GROWTH_MAX.cast_signed(),
+            "a connection holds {unsecured} bytes that it has not secured"
+        );
         if !self.shard_budget.take_released() {
             return;
         }
@@ -175,7 +181,8 @@ impl Shard {
         for (token, endpoint) in self.connections.iter_mut() {
             let connection = &mut endpoint.connection;
             let silent = now.saturating_duration_since(connection.progress_at());
-            if connection.is_left() && silent >= SILENCE_MAX {
+            let transport = &endpoint.transport;
+            if connection.is_left() && silent >= SILENCE_MAX || connection.is_left_in_queue(|| transport.arrived()) {
                 left.push(token);
             } else if connection.borrows() && (is_scarce || silent >= MEMORY_SCAN_TIME) {
                 connection.release(&mut self.shard_budget);

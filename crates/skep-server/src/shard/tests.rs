@@ -34,6 +34,7 @@ mod isolated_commands;
 mod memcached_datagrams;
 mod memory;
 mod memory_admission;
+mod memory_left;
 mod relative_times;
 mod server_replies;
 mod transaction_memory;

@@ -139,7 +139,7 @@ impl Shard {
         let (permitted, reply_max) =
             (connection.permitted_left(), ReplyAccount::most_of(connection.held(), &self.shard_budget));
         let (parsed, input) = connection.begin_visit();
-        let size = parsed.capacity() + input.capacity();
+        let size = parsed.capacity() - parsed.reply_memory() + input.capacity();
         let visit = Visit {
             number,
             read_at,

@@ -82,6 +82,14 @@ impl Course {
         rooms.clear();
         *self = Course { window, writes, rooms, ..Course::default() };
     }
+
+    /// Pauses between two parts. It may wait for the memory of the next part, so it holds none meanwhile: values that it
+    /// has read and not written are read again. Only a command that reads pauses within a window.
+    fn pause(&mut self) {
+        self.next += self.window.taken();
+        self.window = Window::default();
+        (self.written, self.since_pause) = (0, 0);
+    }
 }
 
 /// The run of an isolated command.
@@ -453,7 +461,7 @@ pub(super) fn keys(
         let is_too_much = course.written >= reply_max;
         let is_long = course.since_pause >= ISOLATED_READS_MAX && !course.window.is_open();
         if may_pause && (is_too_much || is_long) {
-            (course.written, course.since_pause) = (0, 0);
+            course.pause();
             return Err(Step::Pause);
         }
         if !course.window.is_open() {

@@ -43,6 +43,11 @@ impl Window {
         !self.replies.is_empty()
     }
 
+    /// Returns the number of operations whose replies were taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.first
+    }
+
     /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
         self.replies.len()

@@ -86,6 +86,11 @@ impl Transport {
         }
     }
 
+    /// Returns the bytes that have arrived and were not read; `usize::MAX` if it cannot tell.
+    pub(crate) fn arrived(&self) -> usize {
+        if let Transport::Tcp(tcp) = self { tcp.arrived() } else { usize::MAX }
+    }
+
     /// Returns true if it can be served by its shard only.
     pub(crate) fn belongs_to_shard(&self) -> bool {
         self.session().is_some()

@@ -73,6 +73,11 @@ impl Tcp {
         self.0.shutdown(Shutdown::Write)
     }
 
+    /// Returns the bytes that have arrived and were not read; `usize::MAX` if the kernel does not tell.
+    pub(super) fn arrived(&self) -> usize {
+        rustix::io::ioctl_fionread(&self.0).ok().and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX)
+    }
+
     /// Reads the bytes that have arrived.
     #[inline]
     pub(super) fn read(&self, buffer: &mut [u8]) -> Result<usize> {

@@ -25,8 +25,8 @@ fn settings() -> ServerSettings {
 }
 
 /// A client that sends its requests as far as they are taken, and waits for a reply of a known size.
-struct Sender {
-    client: Client,
+pub(super) struct Sender {
+    pub(super) client: Client,
     requests: Vec<u8>,
     sent: usize,
     reply_size: usize,
@@ -34,12 +34,12 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(client: Client, requests: Vec<u8>, reply_size: usize) -> Sender {
+    pub(super) fn new(client: Client, requests: Vec<u8>, reply_size: usize) -> Sender {
         Sender { client, requests, sent: 0, reply_size, is_ended: false }
     }
 
     /// Sends and receives what is possible. Returns true if it has its reply.
-    fn go_on(&mut self) -> bool {
+    pub(super) fn go_on(&mut self) -> bool {
         while self.sent < self.requests.len()
             && let Ok(size) = self.client.stream.write(&self.requests[self.sent..])
         {
@@ -137,7 +137,12 @@ fn restore_compressed(bench: &mut Bench, number: usize) -> Sender {
 }
 
 /// Lets clients send at once until each has its reply. Returns the number of ticks in which there was nothing to do.
-fn serve_all(name: &str, bench: &mut Bench, senders: &mut [Sender], others: &mut dyn FnMut(&mut Bench)) -> usize {
+pub(super) fn serve_all(
+    name: &str,
+    bench: &mut Bench,
+    senders: &mut [Sender],
+    others: &mut dyn FnMut(&mut Bench),
+) -> usize {
     let (begun, mut rounds) = (bench.now, 0);
     // Each of them sends, also after one that waits.
     while senders.iter_mut().map(|sender| usize::from(!sender.go_on())).sum::<usize>() > 0 {
@@ -145,7 +150,8 @@ fn serve_all(name: &str, bench: &mut Bench, senders: &mut [Sender], others: &mut
         bench.turn_or_tick();
         rounds += 1;
         let ended = senders.iter().filter(|sender| sender.is_ended).count();
-        assert_eq!(ended, 0, "{name}: closed after {rounds} rounds");
+        let last = senders.iter().find(|sender| sender.is_ended).map(|sender| sender.client.received.clone());
+        assert_eq!(ended, 0, "{name}: closed after {rounds} rounds: {:?}", last.map(String::from_utf8));
         assert!(rounds < 20_000, "{name}: requests wait for ever: {} wait", bench.shared.memory_budget.starved());
     }
     ((bench.now - begun).as_nanos() / TICK.as_nanos()) as usize

@@ -39,7 +39,7 @@ fn size(count: usize) -> usize {
 }
 
 /// Takes what has arrived. Returns the bytes, unless the connection was ended.
-fn take(client: &mut Client) -> Option<usize> {
+pub(super) fn take(client: &mut Client) -> Option<usize> {
     let (mut piece, mut taken) = (vec![0; 256 << 10], 0);
     loop {
         match client.stream.read(&mut piece) {
@@ -70,7 +70,7 @@ impl Bench {
         (0..self.shards.len()).for_each(|shard| _ = self.turn(shard));
     }
 
-    fn closed(&self) -> u64 {
+    pub(super) fn closed(&self) -> u64 {
         (0..self.shards.len()).map(|shard| self.shared.metrics(shard).connections_closed_for_memory.get()).sum()
     }
 }

@@ -1,0 +1,146 @@
+//! What connections hold while they wait for memory, at the smallest budget, in turns: the others go on beside it, and it is
+//! back when all have left.
+
+use std::net::Shutdown;
+
+use super::memory_admission::{Sender, serve_all};
+use super::transaction_memory::take;
+use super::{Bench, Client, command};
+use crate::limits::{PIECE, PIECES_KEPT, TICK};
+use crate::memory_budget::{Loan, ShardBudget};
+use crate::settings::ServerSettings;
+
+fn settings() -> ServerSettings {
+    ServerSettings {
+        connection_memory: 8 << 20,
+        connections_max: 512,
+        cache_memory: 16 << 20,
+        ..ServerSettings::default()
+    }
+}
+
+/// Lets all clients leave. Checks that the memory is back, and that a request of 100 KB is served at once.
+fn leave(bench: &mut Bench, name: &str) {
+    for _ in 0..200 {
+        bench.turn_or_tick();
+    }
+    let kept = (bench.shards.len() * 2 * PIECES_KEPT * PIECE) as isize;
+    let memory_budget = &bench.shared.memory_budget;
+    assert_eq!((memory_budget.starved(), memory_budget.has_waiting()), (0, false), "{name}");
+    assert!(memory_budget.common_taken() <= kept, "{name}: {} bytes are taken", memory_budget.common_taken());
+    let mut fresh = bench.resp(0);
+    bench.send(&mut fresh, &command(&[b"SET", b"fresh", &vec![b'v'; 100_000]]));
+    bench.turns_until(&mut fresh, 5, 100);
+}
+
+#[test]
+fn commands_that_are_run_in_parts_hold_nothing_between_them() {
+    const COUNT: usize = 100;
+    const VALUES: usize = 8;
+    const SIZE: usize = 200_000;
+    for shards in [1, 2] {
+        let mut bench = Bench::new(shards, &settings());
+        let keys: Vec<Vec<u8>> = (0..VALUES).map(|number| bench.key(number as u16 % shards, number)).collect();
+        let mut first = bench.resp(0);
+        for key in &keys {
+            bench.ask(&mut first, &command(&[b"SET", key, &vec![b'v'; SIZE]]), 5);
+        }
+        let mut mget: Vec<&[u8]> = vec![b"MGET"];
+        mget.extend(keys.iter().map(|key| &key[..]));
+        let size = "*8\r\n".len() + VALUES * (SIZE + "$200000\r\n\r\n".len());
+        let mut clients: Vec<Client> = (0..COUNT).map(|number| bench.resp(number % usize::from(shards))).collect();
+        clients.iter_mut().for_each(|client| bench.send(client, &command(&mget)));
+        let (mut received, begun, mut rounds) = ([0; COUNT], bench.now, 0);
+        while received.iter().any(|received| *received < size) {
+            bench.turn_or_tick();
+            for (client, received) in clients.iter_mut().zip(&mut received) {
+                *received += take(client).expect("it is served");
+            }
+            assert!(bench.shared.memory_budget.pool_left() >= 0, "they hold no memory of requests");
+            rounds += 1;
+            let left = received.iter().filter(|received| **received < size).count();
+            assert!(rounds < 20_000, "{shards} shards: {left} clients stand still");
+        }
+        let ticks = (bench.now - begun).as_nanos() / TICK.as_nanos();
+        assert!(ticks <= 10 && received == [size; COUNT], "{shards} shards: nothing happened in {ticks} ticks");
+        assert_eq!(bench.closed(), 0);
+        drop(clients);
+        leave(&mut bench, "MGET");
+    }
+}
+
+/// Returns a transaction that sets a value of this size as often.
+fn transaction(count: usize, size: usize) -> Vec<u8> {
+    let set = command(&[b"SET", b"key", &vec![b'v'; size]]).repeat(count);
+    [command(&[b"MULTI"]), set, command(&[b"EXEC"])].concat()
+}
+
+#[test]
+fn long_transactions_are_queued_one_after_another() {
+    for (shards, count, size) in [(1, 10, 60_000), (2, 10, 60_000), (1, 2, 250_000), (2, 2, 250_000)] {
+        let mut bench = Bench::new(shards, &settings());
+        let reply_size = 5 + 9 * count + format!("*{count}\r\n").len() + 5 * count;
+        let mut senders: Vec<Sender> = (0..40)
+            .map(|number| Sender::new(bench.resp(number % usize::from(shards)), transaction(count, size), reply_size))
+            .collect();
+        let mut is_kept = true;
+        serve_all("transaction", &mut bench, &mut senders, &mut |bench| {
+            is_kept &= bench.shared.memory_budget.pool_left() >= 0;
+        });
+        assert!(is_kept, "{shards} shards: growing connections hold more than the pool");
+        assert_eq!(bench.closed(), 0);
+        assert!(senders.iter().all(|sender| !sender.client.received.contains(&b'-')));
+        drop(senders);
+        leave(&mut bench, "transactions");
+    }
+}
+
+#[test]
+fn clients_that_leave_while_they_wait_leave_nothing() {
+    for shards in [1, 2] {
+        for rounds in [1, 3, 10, 30, 100] {
+            let mut bench = Bench::new(shards, &settings());
+            let mut senders: Vec<Sender> = (0..40)
+                .map(|number| Sender::new(bench.resp(number % usize::from(shards)), transaction(10, 100_000), 1 << 20))
+                .collect();
+            for _ in 0..rounds {
+                senders.iter_mut().for_each(|sender| _ = sender.go_on());
+                bench.turn_or_tick();
+            }
+            drop(senders);
+            leave(&mut bench, &format!("{shards} shards, {rounds} rounds"));
+        }
+    }
+}
+
+fn connections(bench: &mut Bench) -> usize {
+    bench.shards[0].shard.connections.iter_mut().count()
+}
+
+#[test]
+fn a_request_whose_rest_never_comes_leaves_the_queue_and_a_whole_one_is_served() {
+    let mut bench = Bench::new(1, &settings());
+    let (mut other, mut loan) = (ShardBudget::new(bench.shared.memory_budget.clone()), Loan::default());
+    other.record(&mut loan, 8 << 20, 0, 8 << 20);
+    // They fit the buffer of a socket: the server knows what has arrived.
+    let small = command(&[b"SET", b"key", &vec![b'v'; 60_000]]);
+    let mut waiting: Vec<Sender> =
+        [40_000, small.len()].map(|size| Sender::new(bench.resp(0), small[..size].to_vec(), 5)).into_iter().collect();
+    for _ in 0..20 {
+        waiting.iter_mut().for_each(|sender| _ = sender.go_on());
+        bench.turn(0);
+    }
+    assert!(bench.shared.memory_budget.queued_connections().len() == 2, "they wait");
+    waiting.iter().for_each(|sender| sender.client.stream.shutdown(Shutdown::Write).unwrap());
+    let (open, begun) = (connections(&mut bench), bench.now);
+    while connections(&mut bench) == open && bench.now < begun + 4 * TICK {
+        bench.turn_or_tick();
+    }
+    assert_eq!(connections(&mut bench), open - 1, "the one whose rest never comes is closed");
+    other.leave(&mut loan, 1 << 40);
+    for _ in 0..100 {
+        waiting[1].go_on();
+        bench.turn_or_tick();
+    }
+    assert_eq!(waiting[1].client.received, b"+OK\r\n");
+}
