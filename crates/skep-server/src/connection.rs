@@ -210,7 +210,7 @@ impl Connection {
             self.life = Life::Closed;
             return;
         };
-        self.count_moved(moved.size, now);
+        self.count_read(moved.size, now);
         self.record_growth(shard_budget);
         if moved.size == 0 && moved.full && self.life == Life::Open {
             let _ = self.ask_for_input(metrics, shard_budget);
@@ -251,7 +251,7 @@ impl Connection {
                 Ok(moved) => {
                     metrics.output_bytes.add(moved.size as u64);
                     self.readiness.on_write(moved);
-                    self.count_moved(moved.size, now);
+                    self.count_written(moved.size, now);
                 }
                 Err(_) => self.life = Life::Closed,
             }

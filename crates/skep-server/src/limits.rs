@@ -444,6 +444,10 @@ pub(crate) const MEMORY_SCAN_TIME: Duration = Duration::from_secs(1);
 /// the connection may be closed. The time for which the connection waits for the server does not count.
 pub(crate) const PROGRESS_SIZE_MIN: u64 = 16 << 10;
 pub(crate) const PROGRESS_TIME: Duration = Duration::from_millis(750);
+/// The most bytes of replies that the peer of a TCP connection acknowledges at once after a pause: its kernel acknowledges
+/// none until its reader has made room for a whole segment, and for a sixteenth of its buffer, which is 6 MiB at most by
+/// default. A reader that takes that many has the time in which it may take them.
+pub(crate) const ACKNOWLEDGED_AT_ONCE_MAX: u64 = 384 << 10;
 /// Progress that was not looked at for longer is judged anew.
 pub(crate) const PROGRESS_GAP_MAX: Duration = Duration::from_millis(500);
 /// The time after which a connection is closed that waits for memory, and whose client has closed its side.

@@ -199,6 +199,14 @@ impl Transport {
         }
     }
 
+    /// Returns the bytes written that the peer has acknowledged, of a transport that takes many more.
+    pub(crate) fn acknowledged(&self) -> Option<u64> {
+        match self {
+            Transport::Tcp(tcp) => tcp.acknowledged(),
+            _ => None,
+        }
+    }
+
     /// Returns true if the bytes that were written need this end no more. For one that has finished.
     pub(crate) fn is_delivered(&self, now: Instant) -> bool {
         match self {

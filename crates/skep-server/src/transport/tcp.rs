@@ -5,6 +5,9 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Once;
 use std::time::Duration;
 
+use nix::libc;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::GetStruct;
 use rustix::event::epoll::EventFlags;
 use socket2::{SockRef, TcpKeepalive};
 
@@ -37,6 +40,15 @@ fn keepalive_of(seconds: i64) -> Option<TcpKeepalive> {
     Some(TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(KEEPALIVE_RETRIES))
 }
 
+/// The beginning of the kernel's `tcp_info`, up to the bytes that were acknowledged, which are the last word.
+type Info = [u64; 16];
+
+/// The option that returns what the kernel knows of a TCP connection.
+#[derive(Clone, Copy, Debug)]
+struct TcpInfo;
+
+nix::getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, Info, GetStruct<Info>);
+
 /// A TCP socket that does not block.
 #[derive(Debug)]
 pub(crate) struct Tcp(TcpStream);
@@ -66,6 +78,12 @@ impl Tcp {
     /// Ends the registration of [`Tcp::register`].
     pub(super) fn deregister(&self, poller: &Poller) {
         poller.remove(&self.0);
+    }
+
+    /// Returns the bytes written that the peer's kernel has acknowledged, which it does as far as there is room for those
+    /// that its reader has not taken. A system that is not Linux's own may not count them.
+    pub(super) fn acknowledged(&self) -> Option<u64> {
+        getsockopt(&self.0, TcpInfo).ok()?.last().copied().filter(|&acknowledged| acknowledged > 0)
     }
 
     /// Tells the peer that no more bytes will leave.

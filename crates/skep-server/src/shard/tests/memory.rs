@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use super::{Bench, Client, Driven, command, long_command};
-use crate::limits::{FLUSH_TIME, TICK};
+use crate::limits::{FLUSH_TIME, PROGRESS_TIME, TICK};
 use crate::memory_budget::{Class, Loan, ShardBudget, Waiter};
 use crate::settings::ServerSettings;
 use crate::vocabulary::Token;
@@ -234,6 +234,54 @@ fn hold_all_memory(bench: &Bench) -> (ShardBudget, Loan) {
     let (mut other, mut loan) = (ShardBudget::new(bench.shared.memory_budget.clone()), Loan::default());
     other.record(&mut loan, 8 << 20, 0, 8 << 20);
     (other, loan)
+}
+
+/// Counts a reader's progress while memory is scarce: it asks for 16 MiB and takes `size` bytes in each tick. Returns the
+/// most ticks after which its connection had written nothing, and whether it was closed.
+fn read_while_memory_is_scarce(size: usize) -> (u32, bool) {
+    let mut bench = Bench::new(1, &with_little_memory());
+    let mut reader = bench.resp(0);
+    bench.ask(&mut reader, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
+    bench.send(&mut reader, &command(&[b"GET", b"large"]).repeat(16));
+    while bench.turn(0) {}
+    let other = hold_all_memory(&bench);
+    let mut sender = bench.resp(0);
+    bench.send(&mut sender, &command(&[b"SET", b"k", &vec![b'v'; 100_000]]));
+    while bench.turn(0) {}
+    let written = |bench: &Bench| bench.shared.metrics(0).output_bytes.get();
+    let (mut before, mut silent, mut most) = (written(&bench), 0, 0);
+    let mut piece = vec![0; size];
+    let closed = |bench: &Bench| bench.shared.metrics(0).connections_closed_for_memory.get();
+    for _ in 0..400 {
+        if closed(&bench) > 0 {
+            break;
+        }
+        assert!(bench.shared.memory_budget.is_scarce());
+        if size > 0 {
+            _ = reader.stream.read(&mut piece).unwrap();
+        }
+        bench.now += TICK;
+        bench.shards[0].tick(bench.now);
+        while bench.turn(0) {}
+        silent = if written(&bench) == before { silent + 1 } else { 0 };
+        before = written(&bench);
+        most = most.max(silent);
+    }
+    release_all_memory(other);
+    (most, closed(&bench) > 0)
+}
+
+#[test]
+fn a_reader_whose_kernel_acknowledges_replies_is_not_slow_while_its_socket_takes_none() {
+    let ticks = PROGRESS_TIME.div_duration_f64(TICK).ceil() as u32;
+    // 200 KB/s and 400 KB/s of the test's clock. The socket takes some after a mebibyte.
+    for size in [10_000, 20_000] {
+        let (silent, is_closed) = read_while_memory_is_scarce(size);
+        assert!(!is_closed, "{size} bytes in a tick");
+        assert!(silent > ticks, "{size} bytes: the socket took some in each {silent} ticks");
+    }
+    assert!(read_while_memory_is_scarce(0).1, "it took none");
+    assert!(read_while_memory_is_scarce(500).1, "10 KB/s");
 }
 
 fn release_all_memory((mut other, mut loan): (ShardBudget, Loan)) {
