@@ -502,3 +502,46 @@ fn a_snapshot_of_an_opening_has_the_keys_that_have_expired_since_the_last_time()
     let (time, _, pairs) = stated(&path);
     assert!(time < expires && pairs == 2, "{time} instead of less than {expires}, {pairs} pairs");
 }
+
+/// A start with more shards is served although one of them has more keys than its part of the memory. Then clients fill the
+/// others.
+#[test]
+fn a_start_that_divides_keys_unevenly_succeeds_again_after_all_shards_are_full() {
+    let mut served = 0;
+    for _ in 0..4 {
+        let (_parent, path) = directory();
+        let settings = |shards| ServerSettings {
+            native: "127.0.0.1:0".parse().unwrap(),
+            resp: None,
+            data_dir: Some(path.clone()),
+            durability: skep_server::Durability::Second,
+            memory: 8 << 20,
+            ordered_memory: 0,
+            kv_size: 64,
+            shards,
+            ..ServerSettings::default()
+        };
+        let fill = |server: &Server, size: usize| {
+            let mut client = skep::Client::connect(server.native_address().to_string(), skep::HASH_SPACE).unwrap();
+            let (value, mut refused, mut number) = (vec![7; size], 0, 0);
+            while refused < 200 {
+                let key = format!("{size} {number}").into_bytes();
+                refused += u32::from(client.put(&key, &value).is_err());
+                number += 1;
+            }
+        };
+        let server = Server::start(&settings(1)).unwrap();
+        fill(&server, 200_000);
+        server.stop();
+        // Other settings may be refused.
+        let Ok(server) = Server::start(&settings(2)) else { continue };
+        fill(&server, 190_000);
+        fill(&server, 2000);
+        server.stop();
+        for start in 0..2 {
+            Server::start(&settings(2)).unwrap_or_else(|error| panic!("start {start}: {error}")).stop();
+        }
+        served += 1;
+    }
+    assert!(served > 0);
+}

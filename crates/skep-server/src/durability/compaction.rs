@@ -3,7 +3,8 @@
 //! A server begins a segment at each start, and takes a snapshot soon if the log is long. One that is killed before that
 //! snapshot is complete, again and again, would add a segment each time. So a start that finds a log of more than
 //! [`GROWTH`] times the pairs, and a segment, writes the snapshot itself, from the stores that were just loaded.
-//! Nothing else changes them, so it needs no log. If it cannot be written, the start goes on with the log.
+//! Nothing else changes them, so it needs no log. If it cannot be written, the start goes on with the log. A start whose
+//! shards take spare memory writes a snapshot too, so that the next one finds its seeds.
 
 use std::sync::Arc;
 
@@ -56,7 +57,10 @@ impl Loaded<'_> {
         let number = directory.manifest().map_or(0, |old| old.generation.max(old.snapshot.unwrap_or(0))) + 1;
         match self.try_compact(disk, directory, end, (number, manifest)) {
             Ok(()) => {
-                tracing::info!(number, "the log was long: a snapshot was taken before the server serves");
+                tracing::info!(
+                    number,
+                    "the log was long, or keys are divided otherwise: a snapshot was taken before the server serves"
+                );
                 true
             }
             Err(error) => {

@@ -453,10 +453,15 @@ pub(crate) fn recover(
         has_expiries |= ordered.merge(&directory, settings.accept_loss, stated_time, note)?;
     }
     drop(replay);
+    let mut is_uneven = false;
     if stores.failure().is_some() {
         let (directory, accept_loss) = (&directory, settings.accept_loss);
-        Source { directory, tables, partition_seed: seed, accept_loss, time: stated_time, progress }
-            .recover(&stores)?;
+        let has_other_seeds = old.as_ref().is_some_and(|old| old.shards.len() != tables.len());
+        let partition_seed = seed;
+        let time = stated_time;
+        let source = Source { directory, tables, partition_seed, accept_loss, time, has_other_seeds, progress };
+        // The next start is to find these seeds.
+        is_uneven = source.recover(&stores)? > 0 && has_other_seeds;
     }
     stores.end(stated_time);
     if let Some(ordered) = &mut ordered {
@@ -496,7 +501,7 @@ pub(crate) fn recover(
     let mut loaded = Loaded { processors: stores.into_processors(), ordered: ordered.as_deref() };
     has_expiries |= loaded.have_expiries();
     let is_long = compaction::is_due(end.segment_bytes(), loaded.live_bytes(), log.segment_size);
-    let is_compacted = is_long
+    let is_compacted = (is_long || is_uneven)
         && !has_loss
         && settings.durability != Durability::Memory
         && loaded.compact(&disk, &mut directory, &mut end, &manifest);

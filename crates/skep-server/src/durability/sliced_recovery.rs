@@ -23,12 +23,17 @@
 //!    no more at the next start either.
 //!
 //! With another number of shards, a shard may have more keys than its part of the memory. It takes spare memory too, as far as
-//! other shards have left theirs.
+//! other shards have left theirs. **The next start has room for that too**: all stores together have a bound for spare memory,
+//! a sixteenth of the memory. A start with another number of shards is served only if half of it is enough. The rest of what the
+//! shards owe is memory that others have free. These hold it back until it is no longer owed. So the pairs of all shards
+//! never take more than at this start, or than all memory. The other half of the bound is for longer chains.
 //!
 //! **What it costs.** The snapshot and the log are read once for each slice. A scratch store has a quarter of the memory of
 //! its store for slabs, about twice what the keys of a slice take. If they take more, because values are large or keys have
 //! many short-lived values, the slice is read again with more memory.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 
 use skep_core::operation::{
@@ -85,12 +90,14 @@ pub(super) struct Source<'d> {
     pub(super) accept_loss: bool,
     /// The time at which keys have expired.
     pub(super) time: u64,
+    /// Another number of shards wrote the directory, with other seeds.
+    pub(super) has_other_seeds: bool,
     pub(super) progress: &'d Progress,
 }
 
 impl Source<'_> {
-    /// Recovers all pairs into stores that have found no memory for a replay.
-    pub(super) fn recover(&self, stores: &Stores<'_>) -> Result<(), RecoveryError> {
+    /// Recovers all pairs into stores that have found no memory for a replay. Returns the bytes that they owe.
+    pub(super) fn recover(&self, stores: &Stores<'_>) -> Result<u64, RecoveryError> {
         tracing::info!(
             "the log needs more memory than its keys: it is read again in {SLICES} parts, with up to a quarter more memory"
         );
@@ -100,24 +107,31 @@ impl Source<'_> {
             store.processor.begin_packing();
         });
         (0..SLICES).try_for_each(|number| self.recover_slice(stores, number))?;
-        let (mut debt, mut missing, mut free) = (0, 0, 0);
+        let (mut debt, mut missing) = (0, 0);
+        let mut balances = Vec::new();
         stores.each(|store| {
-            free += store.processor.statistics().slab_free_bytes;
-            debt += store.processor.end_packing();
+            let free = store.processor.statistics().slab_free_bytes;
+            let of_store = store.processor.end_packing();
+            debt += of_store;
             missing += store.missing;
+            balances.push((of_store.saturating_sub(free), free.saturating_sub(of_store)));
         });
         // A shard may take what others have left: keys may be divided less evenly than among other shards before.
-        let beyond = (debt + missing).saturating_sub(free);
-        if missing > 0 || beyond > self.memory() / SPARE_PART {
+        let (owed, free) =
+            balances.iter().fold((0, 0), |(owed, free), of_store| (owed + of_store.0, free + of_store.1));
+        let beyond = (owed + missing).saturating_sub(free);
+        let bound = self.memory() / SPARE_PART;
+        if missing > 0 || beyond > if self.has_other_seeds { bound / 2 } else { bound } {
             return Err(self.lacking(beyond.max(missing)));
         }
+        hold_back(stores, balances, owed.saturating_sub(bound / 2));
         if debt > 0 {
             tracing::info!(
                 "the keys take {debt} bytes beyond the memory of their shards: writes there that need memory are refused \
                  until as much is deleted"
             );
         }
-        Ok(())
+        Ok(debt)
     }
 
     fn memory(&self) -> u64 {
@@ -176,6 +190,22 @@ impl Source<'_> {
         })?;
         Ok(())
     }
+}
+
+/// Lets stores keep memory free for what others owe beyond the bound: this `excess`. A balance has the bytes that a store owes
+/// and those that it has free, of which one is zero.
+fn hold_back(stores: &Stores<'_>, balances: Vec<(u64, u64)>, excess: u64) {
+    if excess == 0 {
+        return;
+    }
+    let all_free = balances.iter().map(|(_, free)| u128::from(*free)).sum::<u128>().max(1);
+    let shared = Arc::new(AtomicU64::new(excess));
+    let mut balances = balances.into_iter();
+    stores.each(|store| {
+        let (owed, free) = balances.next().expect("each store has one");
+        let part = (u128::from(excess) * u128::from(free)).div_ceil(all_free) as u64;
+        store.processor.hold_back(part.min(free), owed, &shared);
+    });
 }
 
 /// Returns a store for the keys of a slice, with as many home buckets as the store for all keys.

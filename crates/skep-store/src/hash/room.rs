@@ -1,5 +1,8 @@
 //! Room for several pairs: the slabs that storing them needs at most, and their reservation.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use super::edit::NotStored;
 use super::slab::{NoSlab, SlabClass, SlabNeeds};
 use super::table::{Access, HashTable, Home, Sought};
@@ -66,6 +69,11 @@ impl<M: Memory> HashTable<M> {
             needs[class.index()] += u32::from(old_class != Some(class));
             needs[bucket] += u32::from(!exists);
         }
+    }
+
+    /// Holds back memory for the debts of other tables: see [`SlabAllocator::hold_back`](super::slab::SlabAllocator::hold_back).
+    pub(crate) fn hold_back(&self, held_max: u64, owed: u64, excess: &Arc<AtomicU64>) {
+        self.slabs().hold_back(held_max, owed, excess);
     }
 
     /// Returns the bytes of spare memory that were taken.

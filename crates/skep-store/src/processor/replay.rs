@@ -1,5 +1,8 @@
 //! The replay of a log by a processor: see `hash/replay.rs`.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use skep_core::operation::{Expiry, OperationError, Reply, Request};
 
 use super::{Processor, Replies};
@@ -20,6 +23,12 @@ impl Processor {
     pub fn end_packing(&mut self) -> u64 {
         self.table.close_spare();
         self.table.debt()
+    }
+
+    /// Does not give out this number of bytes of the memory at most, as long as the spare memory that several stores have taken
+    /// exceeds a bound: by `excess`, which all of them share. `owed` is the part of it that this store has taken.
+    pub fn hold_back(&mut self, held_max: u64, owed: u64, excess: &Arc<AtomicU64>) {
+        self.table.hold_back(held_max, owed, excess);
     }
 }
 

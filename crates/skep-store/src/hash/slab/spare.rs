@@ -12,8 +12,13 @@
 //! Afterwards the bytes that were taken are a **debt**: as much of the memory is not given out. So all slabs together never
 //! take more than the memory, once pairs were deleted, and a later recovery needs no more spare memory than this one. A
 //! slab that is released reduces the debt. When all are released, the spare memory is as new.
+//!
+//! **Other allocators** may have to keep memory free for debts: all of them together have a bound, and what one of them owes
+//! beyond it, the others hold back ([`SlabAllocator::hold_back`]). As debts are paid, they hold back less.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::entry::{SlabClass, SlabEntry};
 use super::{NoSlab, SlabAllocator, SlabNeeds};
@@ -29,19 +34,47 @@ pub(super) struct Spare {
     /// Bytes of the slabs that were taken and not released.
     debt: u64,
     is_open: bool,
+    /// Bytes of the debt that others hold back memory for, as far as all debts exceed their bound.
+    owed: u64,
+    /// Bytes that are held back for the debts of others at most.
+    held_max: u64,
+    /// Bytes by which the debts of all allocators exceed their bound.
+    excess: Arc<AtomicU64>,
 }
 
 impl Spare {
     /// Returns spare memory from a pointer on, closed.
     pub(super) fn new(start: Pointer) -> Spare {
         let start = start.unit().next_multiple_of(SlabClass::LARGEST.unit_count());
-        Spare { range: start..start, next: start, debt: 0, is_open: false }
+        Spare {
+            range: start..start,
+            next: start,
+            debt: 0,
+            is_open: false,
+            owed: 0,
+            held_max: 0,
+            excess: Arc::default(),
+        }
     }
 
     /// Returns the bytes of the memory that are not given out.
     #[inline]
     pub(super) fn debt(&self) -> u64 {
-        if self.is_open { 0 } else { self.debt }
+        if self.is_open { 0 } else { self.debt + self.held() }
+    }
+
+    /// Returns the bytes that are held back for the debts of others.
+    #[inline]
+    fn held(&self) -> u64 {
+        if self.held_max == 0 { 0 } else { self.held_max.min(self.excess.load(Ordering::Relaxed)) }
+    }
+
+    /// Notes that some of the debt is paid.
+    fn pay(&mut self, size: u64) {
+        let paid = self.owed.min(size);
+        self.owed -= paid;
+        let less = |excess: u64| Some(excess.saturating_sub(paid));
+        _ = self.excess.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// Returns true if allocations may take spare memory.
@@ -59,6 +92,7 @@ impl Spare {
     #[cold]
     pub(super) fn release(&mut self, class: SlabClass) {
         self.debt -= class.size() as u64;
+        self.pay(class.size() as u64);
         if self.debt == 0 {
             self.forget();
         }
@@ -67,6 +101,7 @@ impl Spare {
     /// Frees all slabs.
     pub(super) fn forget(&mut self) {
         (self.next, self.debt) = (self.range.start, 0);
+        self.pay(self.owed);
     }
 
     fn has_room(&self, size: u64) -> bool {
@@ -90,6 +125,14 @@ impl SlabAllocator {
     /// Closes the spare memory: no more of it is taken.
     pub fn close_spare(&mut self) {
         self.spare.is_open = false;
+    }
+
+    /// Holds back this number of bytes at most, while the debts of all allocators exceed their bound. `owed` is the part of the
+    /// debt of this one that is counted there.
+    pub fn hold_back(&mut self, held_max: u64, owed: u64, excess: &Arc<AtomicU64>) {
+        self.spare.held_max = held_max;
+        self.spare.owed = owed;
+        self.spare.excess = Arc::clone(excess);
     }
 
     /// Returns the bytes of slabs in the spare memory.
@@ -175,5 +218,34 @@ mod tests {
         slabs.release(class(512), Pointer::new(UNITS + 16));
         in_spare.drain(..).for_each(|pointer| slabs.release(class(32), pointer));
         assert_eq!((slabs.debt(), slabs.free_size()), (0, 19 * 32));
+    }
+    #[test]
+    fn what_one_owes_beyond_the_bound_another_does_not_give_out() {
+        const UNITS: u32 = 128;
+        let new = || SlabAllocator::new(Pointer::new(0), Pointer::new(UNITS));
+        let (mut debtor, mut other) = (new(), new());
+        debtor.open_spare(Pointer::new(2 * UNITS));
+        let mut taken: Vec<Pointer> = (0..UNITS + 20).map(|_| debtor.take(class(32)).unwrap()).collect();
+        debtor.close_spare();
+        // Ten slabs are the bound.
+        let excess = Arc::new(AtomicU64::new(10 * 32));
+        debtor.hold_back(0, 20 * 32, &excess);
+        other.hold_back(10 * 32, 0, &excess);
+        assert_eq!(other.free_size(), u64::from(UNITS - 10) * 32);
+        let take_all = |slabs: &mut SlabAllocator| std::iter::from_fn(|| slabs.take(class(32)).ok()).count() as u32;
+        assert_eq!((take_all(&mut other), take_all(&mut debtor)), (UNITS - 10, 0));
+        for paid in 1..=20 {
+            debtor.release(class(32), taken.pop().unwrap());
+            assert_eq!((take_all(&mut other), take_all(&mut debtor)), (u32::from(paid <= 10), 0), "{paid} are paid");
+        }
+        debtor.release(class(32), taken.pop().unwrap());
+        assert_eq!(take_all(&mut debtor), 1);
+        // All keys of the debtor are removed.
+        let excess = Arc::new(AtomicU64::new(10 * 32));
+        (debtor, other) = (new(), new());
+        debtor.hold_back(0, 20 * 32, &excess);
+        other.hold_back(10 * 32, 0, &excess);
+        debtor.forget();
+        assert_eq!(take_all(&mut other), UNITS);
     }
 }
