@@ -36,8 +36,8 @@ fn leave(bench: &mut Bench, name: &str) {
 #[test]
 fn commands_that_are_run_in_parts_hold_nothing_between_them() {
     const COUNT: usize = 100;
-    const VALUES: usize = 8;
-    const SIZE: usize = 200_000;
+    const VALUES: usize = 12;
+    const SIZE: usize = 500_000;
     for shards in [1, 2] {
         let mut bench = Bench::new(shards, &settings());
         let keys: Vec<Vec<u8>> = (0..VALUES).map(|number| bench.key(number as u16 % shards, number)).collect();
@@ -47,7 +47,7 @@ fn commands_that_are_run_in_parts_hold_nothing_between_them() {
         }
         let mut mget: Vec<&[u8]> = vec![b"MGET"];
         mget.extend(keys.iter().map(|key| &key[..]));
-        let size = "*8\r\n".len() + VALUES * (SIZE + "$200000\r\n\r\n".len());
+        let size = "*12\r\n".len() + VALUES * (SIZE + "$500000\r\n\r\n".len());
         let mut clients: Vec<Client> = (0..COUNT).map(|number| bench.resp(number % usize::from(shards))).collect();
         clients.iter_mut().for_each(|client| bench.send(client, &command(&mget)));
         let (mut received, begun, mut rounds) = ([0; COUNT], bench.now, 0);
