@@ -206,7 +206,7 @@ fn resolve(modules: &Modules, from: &Path, path: &[String], steps: usize) -> Opt
             }
             _ => {}
         }
-        let child = [&at[..], &[part.clone()]].concat();
+        let child = [&at[..], std::slice::from_ref(part)].concat();
         if modules.contains_key(&child) {
             at = child;
             continue;
