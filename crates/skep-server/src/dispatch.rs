@@ -18,8 +18,7 @@ use crate::batch::OwnedReply;
 use crate::exchange::{ForwardedBatch, Peer};
 use crate::reply_queue::{ReplyRange, Slot, push_range};
 use crate::spaces::SpaceRequests;
-use crate::vocabulary::{KeyspaceOperation, Limit};
-use crate::vocabulary::{List, Space};
+use crate::vocabulary::{KeyspaceOperation, Limit, List, Space};
 
 /// The operations that one connection sends to one other shard.
 pub(crate) enum Outgoing {
@@ -159,8 +158,7 @@ mod tests {
     use crate::reply_queue::{ReplyRange, Slot, push_range};
     use crate::spaces::SpaceRequests;
     use crate::start::Steps;
-    use crate::vocabulary::Limit;
-    use crate::vocabulary::{ReplyIndex, Space};
+    use crate::vocabulary::{Limit, ReplyIndex, Space};
 
     #[test]
     fn adjacent_operations_of_one_destination_are_one_range() {

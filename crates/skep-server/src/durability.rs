@@ -52,8 +52,7 @@ use skep_log::Block;
 use skep_wire::native::WireError;
 
 use crate::limits::{UNFLUSHED_MAX, UNFLUSHED_MAX_OF_COMMAND};
-use crate::vocabulary::{Doubt, Durability, Refusal};
-use crate::vocabulary::{Reached, Release};
+use crate::vocabulary::{Doubt, Durability, Reached, Refusal, Release};
 use crate::waker::Waker;
 use queue::{Queue, WAIT_MAX};
 use recovery::Recovered;

@@ -35,9 +35,7 @@ use crate::limits::{
 use crate::shard::Visit;
 use crate::start::Steps;
 use crate::start_error::StartError;
-use crate::vocabulary::KeyspaceOperation;
-use crate::vocabulary::Token;
-use crate::vocabulary::{List, Space};
+use crate::vocabulary::{KeyspaceOperation, List, Space, Token};
 use crate::waker::Waker;
 
 /// The reason why nothing of a forwarded batch was executed.

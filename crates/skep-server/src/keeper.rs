@@ -31,8 +31,7 @@ use crate::shared::Shared;
 use crate::start::Steps;
 use crate::start_error::StartError;
 use crate::threads::Threads;
-use crate::vocabulary::Durability;
-use crate::vocabulary::Reached;
+use crate::vocabulary::{Durability, Reached};
 
 /// The keeper looks at the length of the log after this time.
 const LOOK_TIME: Duration = Duration::from_secs(1);

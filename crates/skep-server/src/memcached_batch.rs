@@ -22,10 +22,7 @@ use crate::resp_command::Context;
 use crate::settings::ServerSettings;
 use crate::spaces::SpaceReplies;
 use crate::unix_time::UnixTime;
-use crate::vocabulary::Limit;
-use crate::vocabulary::Need;
-use crate::vocabulary::Space;
-use crate::vocabulary::{Decoded, make_room};
+use crate::vocabulary::{Decoded, Limit, Need, Space, make_room};
 
 /// The decoded commands, and the state of the one that is arriving.
 #[derive(Debug)]

@@ -15,10 +15,7 @@ use crate::dispatch::Dispatch;
 use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::reply_queue::{ReplyQueue, ReplyRange};
 use crate::spaces::SpaceReplies;
-use crate::vocabulary::Need;
-use crate::vocabulary::make_room;
-use crate::vocabulary::{Limit, Refusal};
-use crate::vocabulary::{Space, Spaces};
+use crate::vocabulary::{Limit, Need, Refusal, Space, Spaces, make_room};
 
 /// The decoded frames.
 #[derive(Debug)]

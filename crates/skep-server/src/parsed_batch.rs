@@ -17,8 +17,7 @@ use crate::resp_batch::RespBatch;
 use crate::resp_command::Context;
 use crate::spaces::SpaceReplies;
 use crate::unix_time::UnixTime;
-use crate::vocabulary::{Decoded, Need};
-use crate::vocabulary::{Limit, Refusal};
+use crate::vocabulary::{Decoded, Limit, Need, Refusal};
 
 /// The front end of a connection, and its decoded requests.
 pub(crate) enum ParsedBatch {

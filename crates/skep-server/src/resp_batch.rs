@@ -24,10 +24,7 @@ use crate::resp_command::{Action, Arguments, Context, KeyCommand, Operands, Prog
 use crate::spaces::SpaceReplies;
 use crate::transaction::{Isolated, Multi, Run};
 use crate::unix_time::UnixTime;
-use crate::vocabulary::Need;
-use crate::vocabulary::ShardSet;
-use crate::vocabulary::{Decoded, make_room};
-use crate::vocabulary::{Space, Spaces};
+use crate::vocabulary::{Decoded, Need, ShardSet, Space, Spaces, make_room};
 use crate::watches::Watched;
 
 /// The decoded commands, and the state of the one that is arriving.

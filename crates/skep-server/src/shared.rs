@@ -27,9 +27,7 @@ use crate::settings::ServerSettings;
 use crate::slow_log::SlowLog;
 use crate::totals::{Baseline, CommandTotals, Totals};
 use crate::unix_time::SharedClock;
-use crate::vocabulary::Address;
-use crate::vocabulary::Token;
-use crate::vocabulary::{Space, Spaces};
+use crate::vocabulary::{Address, Space, Spaces, Token};
 use crate::watches::OrderedWatches;
 
 /// The state that all shards share.

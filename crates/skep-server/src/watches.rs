@@ -22,8 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use skep_core::operation::{Reply, Request};
 
-use crate::vocabulary::Space;
-use crate::vocabulary::has_changed;
+use crate::vocabulary::{Space, has_changed};
 
 /// Keys that are freed at a time, after a flush.
 const FREED_MAX: usize = 1024;

@@ -20,10 +20,7 @@ use crate::resp_command::Context;
 use crate::spaces::SpaceReplies;
 use crate::transaction::Bounds;
 use crate::unix_time::UnixTime;
-use crate::vocabulary::Decoded;
-use crate::vocabulary::Spaces;
-use crate::vocabulary::{Limit, Refusal};
-use crate::vocabulary::{ShardSet, Step};
+use crate::vocabulary::{Decoded, Limit, Refusal, ShardSet, Spaces, Step};
 
 impl Connection {
     /// Decodes the next parsed batch if the last one is finished, or the next part of a long request. Returns the hello

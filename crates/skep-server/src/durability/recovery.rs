@@ -39,8 +39,7 @@ use crate::limits::{EFFECTS_PART, EFFECTS_SIZE_MIN, REPLY_BUDGET};
 use crate::recovery_error::RecoveryError;
 use crate::settings::ServerSettings;
 use crate::unix_time::since_1970;
-use crate::vocabulary::Durability;
-use crate::vocabulary::Reached;
+use crate::vocabulary::{Durability, Reached};
 
 /// Operations that a store executes together.
 const BATCH: usize = 1024;

@@ -8,8 +8,7 @@ use skep_store::ordered::Effects;
 use skep_wire::native::ORDERED_SPACE;
 
 use super::Log;
-use crate::vocabulary::Space;
-use crate::vocabulary::{Doubt, Release, has_changed};
+use crate::vocabulary::{Doubt, Release, Space, has_changed};
 
 /// What a shard has executed since the last seal.
 #[derive(Debug)]

@@ -15,9 +15,7 @@ use super::recovery::simulated::{Recovering, Rule};
 use super::{DiskProgress, Log, Patience, ShardLog, Trouble};
 use crate::limits::UNFLUSHED_MAX_OF_COMMAND;
 use crate::settings::ServerSettings;
-use crate::vocabulary::Durability;
-use crate::vocabulary::Reached;
-use crate::vocabulary::Refusal;
+use crate::vocabulary::{Durability, Reached, Refusal};
 
 fn log(level: Durability, patience: Patience) -> Log {
     Log::new(level, Reached::default(), patience)

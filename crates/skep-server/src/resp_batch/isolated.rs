@@ -13,8 +13,7 @@ use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, NOT_IN_TRANSACTION, shards_of_key, wire_error};
 use crate::transaction::Bounds;
 use crate::transaction::{Environment, Isolated, Multi, TooLong};
-use crate::vocabulary::Refusal;
-use crate::vocabulary::{ShardSet, Step};
+use crate::vocabulary::{Refusal, ShardSet, Step};
 
 impl RespBatch {
     /// Returns the shards that the next command involves, if that is an isolated one and its turn has come. If it has begun,

@@ -7,9 +7,7 @@ use super::{Command, RespBatch};
 use crate::dispatch::Dispatch;
 use crate::reply_queue::ReplyRange;
 use crate::resp_command::CommandRequest;
-use crate::vocabulary::KeyspaceOperation;
-use crate::vocabulary::Space;
-use crate::vocabulary::{Limit, Refusal};
+use crate::vocabulary::{KeyspaceOperation, Limit, Refusal, Space};
 
 /// The position of an operation among those of its command.
 #[derive(Clone, Copy, Debug)]

@@ -14,8 +14,7 @@ use crate::durability::{Log, Snapshots};
 use crate::limits::{INFO_WORK, LOOK_WORK, TICK};
 use crate::metrics::CacheMetrics;
 use crate::shared::Shared;
-use crate::vocabulary::Durability;
-use crate::vocabulary::Space;
+use crate::vocabulary::{Durability, Space};
 
 /// A section: its name, true if it is in the reply to `INFO` without arguments, and its text.
 type Section = (&'static str, bool, fn(&mut String, &Shared));

@@ -4,8 +4,7 @@ use skep_wire::partition::Partition;
 
 use super::Arguments;
 use super::table::CommandName;
-use crate::vocabulary::ShardSet;
-use crate::vocabulary::Space;
+use crate::vocabulary::{ShardSet, Space};
 
 impl CommandName {
     /// Returns the indexes of the arguments that are keys. The number of arguments has been checked against the table.

@@ -39,8 +39,7 @@ use crate::cursors::is_ordered;
 use crate::glob::Pattern;
 use crate::keyspace::{WalkPage, decode_count};
 use crate::limits::{COUNT_TIMES, KEY_PATTERN_SIZE_MAX, KEYS_STEP, KEYSPACE_PAGE_SIZE, USUAL_PATTERN_SIZE};
-use crate::vocabulary::{END, KeyspaceOperation, UNKNOWN, WalkStart};
-use crate::vocabulary::{Space, Spaces};
+use crate::vocabulary::{END, KeyspaceOperation, Space, Spaces, UNKNOWN, WalkStart};
 
 const INVALID_CURSOR: &str = "ERR invalid cursor";
 const SYNTAX: &str = "ERR syntax error";
@@ -480,8 +479,7 @@ fn write_page(cursor: u64, keys: &[&[u8]], writer: &mut ReplyWriter<'_>) {
 #[cfg(test)]
 mod tests {
     use super::{Position, cursor};
-    use crate::vocabulary::END;
-    use crate::vocabulary::Space;
+    use crate::vocabulary::{END, Space};
 
     #[test]
     fn cursors_name_a_shard_and_a_bucket_and_are_not_those_of_the_other_space() {

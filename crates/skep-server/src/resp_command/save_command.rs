@@ -9,8 +9,7 @@ use skep_wire::resp::ReplyWriter;
 
 use super::{Arguments, Context, Session};
 use crate::durability::Log;
-use crate::vocabulary::Durability;
-use crate::vocabulary::Reached;
+use crate::vocabulary::{Durability, Reached};
 
 /// A command that waits looks again after this time.
 const LOOK_TIME: Duration = Duration::from_millis(5);

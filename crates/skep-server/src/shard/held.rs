@@ -14,8 +14,7 @@ use super::Shard;
 use crate::connection::Next;
 use crate::limits::SLEEP_MAX;
 use crate::transport::Event;
-use crate::vocabulary::Pause;
-use crate::vocabulary::Token;
+use crate::vocabulary::{Pause, Token};
 
 /// The connections of a shard that are held.
 #[derive(Default)]

@@ -43,9 +43,7 @@ use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
 use crate::spaces::{ShardPart, SpaceReplies, Stores};
 use crate::transaction::Bounds;
-use crate::vocabulary::Refusal;
-use crate::vocabulary::Token;
-use crate::vocabulary::{ShardSet, Step};
+use crate::vocabulary::{Refusal, ShardSet, Step, Token};
 
 /// The loans of a shard, and its connections that wait for those of others.
 #[derive(Default)]

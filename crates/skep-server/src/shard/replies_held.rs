@@ -18,9 +18,7 @@ use crate::durability::Log;
 use crate::shared::Shared;
 use crate::spaces::Stores;
 use crate::transport::Event;
-use crate::vocabulary::Refusal;
-use crate::vocabulary::Token;
-use crate::vocabulary::{Reached, Release};
+use crate::vocabulary::{Reached, Refusal, Release, Token};
 
 impl Shard {
     /// Returns true if replies wait for blocks that are on disk now.

@@ -55,10 +55,7 @@ use crate::limits::{
 use crate::reply_queue::ReplyRange;
 use crate::spaces::Stores;
 use crate::transaction::Bounds;
-use crate::vocabulary::Release;
-use crate::vocabulary::ShardSet;
-use crate::vocabulary::Token;
-use crate::vocabulary::{Limit, Refusal};
+use crate::vocabulary::{Limit, Refusal, Release, ShardSet, Token};
 
 /// A connection's part of a batch.
 pub(super) struct Submission {

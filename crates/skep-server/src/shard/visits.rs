@@ -35,10 +35,7 @@ use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
 use crate::transaction::Bounds;
 use crate::unix_time::UnixTime;
-use crate::vocabulary::Refusal;
-use crate::vocabulary::Release;
-use crate::vocabulary::Token;
-use crate::vocabulary::{ShardSet, Step};
+use crate::vocabulary::{Refusal, Release, ShardSet, Step, Token};
 
 /// The commands of a connection that visit another shard.
 #[derive(Debug)]

@@ -28,8 +28,7 @@ use crate::shard::driven::{Driven, driven_shards};
 use crate::shared::Shared;
 use crate::start::Steps;
 use crate::unix_time::{SharedClock, read_clocks};
-use crate::vocabulary::Durability;
-use crate::vocabulary::Reached;
+use crate::vocabulary::{Durability, Reached};
 
 const STEPS_MAX: u64 = 4000;
 

@@ -49,8 +49,7 @@ use crate::start::Steps;
 use crate::transport::Transport;
 use crate::transport::pipe::pipe;
 use crate::unix_time::{SharedClock, read_clocks};
-use crate::vocabulary::Durability;
-use crate::vocabulary::Reached;
+use crate::vocabulary::{Durability, Reached};
 use client::{Client, Protocol, State};
 
 /// A run that has not ended after this number of steps never ends.

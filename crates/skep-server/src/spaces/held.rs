@@ -14,8 +14,7 @@ use crate::cache_flushes::CachePart;
 use crate::keyspace::{KeyspaceReplies, KeyspaceRequest};
 use crate::shared::Shared;
 use crate::transaction::Window;
-use crate::vocabulary::Extent;
-use crate::vocabulary::{List, Space};
+use crate::vocabulary::{Extent, List, Space};
 use crate::watches::WatchTable;
 
 /// A shard's part of the divided spaces: an object that the shard may lend to another one.

@@ -8,8 +8,7 @@ use skep_store::ordered::FlushStep;
 use crate::keyspace::{KeyspaceReplies, KeyspaceRequest};
 use crate::limits::{COUNT_STEPS, FLUSH_STEPS};
 use crate::spaces::{Executed, Stores};
-use crate::vocabulary::Space;
-use crate::vocabulary::{END, KeyspaceOperation, UNKNOWN, WalkStart};
+use crate::vocabulary::{END, KeyspaceOperation, Space, UNKNOWN, WalkStart};
 use crate::watches::WatchTable;
 
 impl Stores<'_> {

@@ -10,8 +10,7 @@ use skep_wire::resp::ReplyWriter;
 use super::BitFunction;
 use super::run::{Course, Environment};
 use crate::resp_command::{Arguments, store_error};
-use crate::vocabulary::Space;
-use crate::vocabulary::Step;
+use crate::vocabulary::{Space, Step};
 
 impl BitFunction {
     /// Continues `BITOP`.

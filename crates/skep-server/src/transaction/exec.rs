@@ -15,8 +15,7 @@ use crate::limits::{
 };
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, CommandRequest, Operands, Progress, Session};
-use crate::vocabulary::Space;
-use crate::vocabulary::Step;
+use crate::vocabulary::{Space, Step};
 
 /// The run of a transaction.
 #[derive(Debug)]

@@ -20,9 +20,7 @@ use crate::limits::{ERRORS_SIZE_MAX, ISOLATED_PART_MAX, TRANSACTION_PART_MAX, TR
 use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, Bound, Lengths, chosen_space};
-use crate::vocabulary::Extents;
-use crate::vocabulary::Space;
-use crate::vocabulary::Step;
+use crate::vocabulary::{Extents, Space, Step};
 
 /// Bytes of an error besides those of a short reply.
 const ERROR_SIZE: usize = 192;

@@ -19,7 +19,7 @@
 //! 5. A command that is not run in parts begins with a *forecast* (`forecast.rs`): it is refused before anything of it is
 //!    executed if it might take too long, or have larger replies than its connection may hold.
 //! 6. Commands between `MULTI` and `EXEC` are copied to a queue (`queue.rs`), which is complete before anything is held.
-//! 7. `WATCH` registers a connection in the tables of the stores (`watch.rs`). Every write that changes a watched key
+//! 7. `WATCH` registers a connection in the tables of the stores (`watches.rs`). Every write that changes a watched key
 //!    sets the connection's flag.
 
 mod bounds;

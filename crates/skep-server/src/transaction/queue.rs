@@ -15,8 +15,7 @@ use skep_wire::resp::Argument;
 use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, chosen_space};
-use crate::vocabulary::ShardSet;
-use crate::vocabulary::{Space, Spaces};
+use crate::vocabulary::{ShardSet, Space, Spaces};
 
 /// The transaction that a connection is about to queue, if it is.
 #[derive(Debug, Default)]

@@ -28,8 +28,7 @@ use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, Bound, Context, KeyCommand, Progress, Session, store_error};
 use crate::spaces::Stores;
-use crate::vocabulary::Extents;
-use crate::vocabulary::{Space, Spaces, Step};
+use crate::vocabulary::{Extents, Space, Spaces, Step};
 use crate::watches::Watched;
 
 /// The stores, the connection and the time of a step.

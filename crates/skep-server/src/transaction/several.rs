@@ -21,8 +21,7 @@ use super::SetMany;
 use super::run::{Course, Environment};
 use crate::limits::ISOLATED_PART_MAX;
 use crate::resp_command::{Arguments, store_error};
-use crate::vocabulary::Space;
-use crate::vocabulary::Step;
+use crate::vocabulary::{Space, Step};
 
 impl SetMany {
     /// Continues the command.

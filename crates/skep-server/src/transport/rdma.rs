@@ -31,8 +31,7 @@ use crate::limits::{ACCEPT_PAUSE, BACKLOG, RDMA_CONNECTIONS_MAX, SESSION_HELLO_T
 use crate::metrics::PacketMetrics;
 use crate::start::Steps;
 use crate::start_error::StartError;
-use crate::vocabulary::Address;
-use crate::vocabulary::Token;
+use crate::vocabulary::{Address, Token};
 
 /// A session over RDMA.
 #[derive(Debug)]
