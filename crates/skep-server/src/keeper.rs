@@ -69,8 +69,6 @@ pub(crate) struct Keeper {
     /// What failed is not tried again before this time.
     next_segment: Instant,
     next_snapshot: Instant,
-    /// A snapshot is to be taken because of what the start has found.
-    is_first_due: bool,
     /// The directory, and when it is measured next.
     path: PathBuf,
     next_measurement: Instant,
@@ -104,13 +102,13 @@ pub(crate) fn spawn(
     recovered: Recovered,
     steps: &mut Steps,
 ) -> Result<(), StartError> {
-    let Recovered { disk, directory, groups, segments, manifest, log_bytes, needs_snapshot, has_loss, .. } = recovered;
+    let Recovered { disk, directory, groups, segments, manifest, log_bytes, needs_snapshot, .. } = recovered;
     let writers = Arc::new(Writers::new(Arc::clone(&log), Arc::clone(&disk), groups, &segments));
     writers.spawn(threads, steps)?;
     let level = log.level();
     // Each start begins a segment: so the log of a server that restarts often is not longer than two.
-    let is_first_due = needs_snapshot || level != Durability::Memory && log_bytes > segment_size(&shared.settings);
-    if has_loss || is_first_due && log.stated_time.removes_keys() {
+    let is_snapshot_due = needs_snapshot || level != Durability::Memory && log_bytes > segment_size(&shared.settings);
+    if is_snapshot_due {
         log.tasks.take_snapshot();
     }
     let now = Instant::now();
@@ -146,7 +144,6 @@ pub(crate) fn spawn(
         last_request: 0,
         next_segment: now,
         next_snapshot: now,
-        is_first_due,
         path,
         next_measurement: now,
         random: RandomState::new(),
@@ -288,12 +285,8 @@ impl Keeper {
         if self.log.troubles.have(Trouble::Failed) || level != self.log.wanted_level() || is_ending {
             return true;
         }
-        // It would not have the keys that have expired by the clock of this server.
-        if !self.log.stated_time.removes_keys() {
+        if level == Durability::Memory {
             return false;
-        }
-        if self.is_first_due || level == Durability::Memory {
-            return self.is_first_due;
         }
         let ordered = self.shared.ordered.as_ref().map_or(0, |store| store.statistics().space.used_bytes);
         let live = self.shared.sum(|metrics| &metrics.pair_bytes) + ordered;
@@ -308,7 +301,6 @@ impl Keeper {
     /// Begins a snapshot, and a fresh log if the present one is broken.
     fn begin(&mut self, begins_log: bool) {
         self.log.troubles.set_given_up(false);
-        self.is_first_due = false;
         if let Err(error) = self.try_begin(begins_log) {
             self.give_up(begins_log, &error);
         }

@@ -118,6 +118,8 @@ pub enum DiskError {
 pub struct DurableStore {
     store: Store,
     log: Log,
+    /// The latest time that the directory stated at the opening, in milliseconds since 1970.
+    recovered_time: u64,
     /// The latest time of a batch that the log has been told, in milliseconds since 1970; `None` before the first batch.
     stated_time: Option<u64>,
     /// Keys have had an expiry since the opening: those may have expired that are gone.
@@ -134,17 +136,16 @@ impl DurableStore {
         let log = LogSettings { segment_size: SEGMENT_SIZE, ..LogSettings::default() };
         let (processor, recovered) = embedding::recover_store(directory.as_ref(), settings, log)?;
         let mut store = Store::of(processor);
-        store.begin_batch(0);
-        let (log_size, stated_time) = (recovered.log_bytes, recovered.stated_time);
+        let (log_size, recovered_time) = (recovered.log_bytes, recovered.stated_time);
         let needs_snapshot = recovered.needs_snapshot || log_size >= LOG_SIZE.max(store.statistics().pair_bytes);
         let log = Log::begin(recovered, embedding::random_number).map_err(DirectoryError::Thread)?;
         if needs_snapshot {
             // If it cannot be written, such as on a full disk, the log goes on. A later snapshot reports that.
             // Opening the store states no time, so keys that have expired since the last one are in it.
-            _ = log.take_snapshot(&mut store.processor, stated_time);
+            _ = log.take_snapshot(&mut store.processor, recovered_time);
         }
         let has_seen_expiries = store.statistics().expiring > 0;
-        Ok(DurableStore { store, log, stated_time: None, has_seen_expiries })
+        Ok(DurableStore { store, log, recovered_time, stated_time: None, has_seen_expiries })
     }
 
     /// Executes a batch as [`Store::execute`] does, and logs the operations that took place. Waits for the disk only if
@@ -192,8 +193,10 @@ impl DurableStore {
     /// larger than the pairs, for example. Until it returns, the disk has two snapshots.
     pub fn snapshot(&mut self) -> Result<(), DiskError> {
         self.flush()?;
-        let now = self.store.processor.now();
-        self.log.take_snapshot(&mut self.store.processor, now).map_err(DiskError::Snapshot)
+        // Before the first batch, no caller has met the machine's clock, which may be wrong.
+        let processor = &mut self.store.processor;
+        let now = self.stated_time.map_or(self.recovered_time, |_| processor.now());
+        self.log.take_snapshot(processor, now).map_err(DiskError::Snapshot)
     }
 
     /// Returns the bytes of the log since the last snapshot, which the next opening reads. The log of earlier openings

@@ -120,7 +120,7 @@ impl Loaded<'_> {
         let Some(store) = self.ordered else { return Ok((files, SnapshotFile::default())) };
         let mut session = store.session().expect("a store that was loaded has sessions");
         let mut file = Part::new(disk, number, SnapshotPart::Ordered)?;
-        let mut walk = session.begin_snapshot();
+        let mut walk = session.begin_snapshot(now);
         loop {
             let push = |key: &[u8], value: &[u8], expiry| {
                 if is_kept(expiry) {

@@ -73,8 +73,6 @@ pub struct Recovered {
     pub(crate) load_time: Duration,
     /// The manifest has another number of shards or a gap, or a loss was accepted: a snapshot is to be taken.
     pub needs_snapshot: bool,
-    /// A loss was accepted. It is final when the snapshot is complete.
-    pub(crate) has_loss: bool,
 }
 
 /// A store that gets its keys back.
@@ -526,7 +524,6 @@ pub(crate) fn recover(
         log_bytes,
         load_time,
         needs_snapshot,
-        has_loss,
     })
 }
 

@@ -52,10 +52,18 @@ impl ShardLog {
         if !std::mem::take(&mut self.has_executed) {
             return;
         }
-        self.log.stated_time.note_execution();
+        if self.log.stated_time.note_execution() {
+            // From now on, each of them frees the memory of expired keys.
+            self.log.wake_shards();
+        }
         if !self.log.troubles.are_any() && self.log.stated_time.note(self.now, has_expiries) && self.log.records() {
             self.open.append_time(self.now);
         }
+    }
+
+    /// Returns true if keys may be removed from memory that have expired.
+    pub(crate) fn removes_keys(&self) -> bool {
+        self.log.stated_time.removes_keys()
     }
 
     /// Appends the operations of a batch that have changed something.

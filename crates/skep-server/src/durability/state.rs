@@ -36,17 +36,15 @@ impl StatedTime {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Notes that operations were executed.
-    pub(crate) fn note_execution(&self) {
-        if !self.has_executed.load(Ordering::Relaxed) {
-            self.has_executed.store(true, Ordering::Relaxed);
-        }
+    /// Notes that operations were executed. Returns true if these are the first ones.
+    pub(crate) fn note_execution(&self) -> bool {
+        !self.has_executed.load(Ordering::Relaxed) && !self.has_executed.swap(true, Ordering::Relaxed)
     }
 
-    /// Returns true if keys may be removed from the disk that have expired by the clock of this server, which may be wrong: a
-    /// client has seen the keys at this time, or none has an expiry.
+    /// Returns true if keys may be removed from memory that have expired by the clock of this server. Before the first
+    /// operation no client has met that clock, which may be wrong: a snapshot is to have these keys.
     pub(crate) fn removes_keys(&self) -> bool {
-        !self.is_needed.load(Ordering::Relaxed) || self.has_executed.load(Ordering::Relaxed)
+        self.has_executed.load(Ordering::Relaxed)
     }
 
     /// Returns true if the log is to state this time: then the caller appends it. `has_expiries` says that keys have an

@@ -9,6 +9,9 @@
 //! walk. So a shard owes a number of pairs for each key that it has inserted since, and its steps pay for them. Hence the
 //! walk is faster than its writers, and shows at most 8/7 of the pairs that existed when it began. It takes no longer than
 //! the turn before it for that, and waits while the disk has no room for chunks: then it may show more.
+//!
+//! A snapshot has the keys that had not expired at the last time that the log states. Later ones have expired only by the
+//! clock of this server, which no client may have met, and which may be wrong.
 
 use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
@@ -163,9 +166,13 @@ impl Walking {
     fn step(&mut self, shard: u16, processor: &mut Processor, log: &Log) -> bool {
         let Walking { chunks, next_bucket, pairs } = self;
         let reached = Reached { block: log.sealed(), version: 0 };
+        // Later operations of this shard are not executed before its time: they do not find these keys either.
+        let now = processor.now().min(log.stated_time.get());
         let following = processor.walk_pairs(*next_bucket, |key, value, expiry| {
-            *pairs += 1;
-            chunks.push(key, value, expiry);
+            if !expiry.is_some_and(|expiry| expiry.has_passed(now)) {
+                *pairs += 1;
+                chunks.push(key, value, expiry);
+            }
         });
         chunks.end_step(last_position(following, processor.home_bucket_count()), reached.block);
         *next_bucket = following.unwrap_or(0);
@@ -187,7 +194,8 @@ impl OrderedWalk {
         }
         if self.number != number {
             let chunks = ChunkWriter::new(number, SnapshotPart::Ordered);
-            *self = OrderedWalk { number, walking: Some((session.begin_snapshot(), chunks)), pairs: 0 };
+            let walk = session.begin_snapshot(log.stated_time.get());
+            *self = OrderedWalk { number, walking: Some((walk, chunks)), pairs: 0 };
         }
         let (walk, chunks) = self.walking.as_mut()?;
         let (block, before) = (log.sealed(), self.pairs);

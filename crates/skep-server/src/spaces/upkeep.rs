@@ -5,6 +5,7 @@ use std::time::Duration;
 use skep_store::ordered::Session;
 
 use super::{ShardPart, Stores};
+use crate::durability::ShardLog;
 use crate::durability::walk::Walk;
 use crate::limits::{BLOCK_BOUND, IDLE_FLUSH_STEPS, URGENT_RECLAIM_STEPS};
 
@@ -82,8 +83,16 @@ impl Stores<'_> {
         }
     }
 
+    /// Returns true if expired keys may be removed: at a start with a log, not before the first operation.
+    fn removes_keys(&self) -> bool {
+        self.log.as_ref().is_none_or(ShardLog::removes_keys)
+    }
+
     /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
     pub(crate) fn reclaim(&mut self, steps: usize) {
+        if !self.removes_keys() {
+            return;
+        }
         let is_urgent = self.own_part.as_ref().is_some_and(|part| part.processor.is_reclaim_urgent());
         let steps = if is_urgent { steps.max(URGENT_RECLAIM_STEPS) } else { steps };
         for _ in 0..steps {
@@ -102,6 +111,9 @@ impl Stores<'_> {
 
     /// Returns the time from which on [`Stores::reclaim`] has work, in milliseconds since 1970.
     pub(crate) fn reclaim_from(&self) -> Option<u64> {
+        if !self.removes_keys() {
+            return None;
+        }
         let of_ordered = self.ordered.as_ref().and_then(Session::reclaim_from);
         [self.own_part.as_ref().and_then(|part| part.processor.reclaim_from()), of_ordered].into_iter().flatten().min()
     }
@@ -117,6 +129,9 @@ impl Stores<'_> {
             && self.holds_garbage
         {
             self.holds_garbage = session.collect_part();
+        }
+        if !self.removes_keys() {
+            return self.holds_garbage;
         }
         let is_hash_due = self.own_part.as_deref_mut().is_some_and(|ShardPart { processor, .. }| {
             processor.reclaim();

@@ -80,7 +80,7 @@ impl Snapshot {
 
     /// Makes the next step.
     pub(crate) fn step(&mut self, session: &mut Session<'_>, pairs_max: usize, bytes_max: usize) {
-        let walk = self.walk.get_or_insert_with(|| session.begin_snapshot());
+        let walk = self.walk.get_or_insert_with(|| session.begin_snapshot(u64::MAX));
         let (first, mut pairs) = (walk.position().to_vec(), Vec::new());
         let step = session.snapshot_step(walk, pairs_max, bytes_max, |key, value, expiry| {
             pairs.push(Kept { version: 0, key: key.to_vec(), value: Some((value.to_vec(), expiry)) });
@@ -117,7 +117,7 @@ impl Snapshot {
 
 /// Returns all pairs of a store that have not expired.
 pub(crate) fn dump(session: &mut Session<'_>) -> Dump {
-    let (mut dump, mut walk) = (Dump::new(), session.begin_snapshot());
+    let (mut dump, mut walk) = (Dump::new(), session.begin_snapshot(u64::MAX));
     let mut add =
         |key: &[u8], value: &[u8], expiry| assert!(dump.insert(key.to_vec(), (value.to_vec(), expiry)).is_none());
     while !session.snapshot_step(&mut walk, 100, 1 << 20, &mut add).is_last {}

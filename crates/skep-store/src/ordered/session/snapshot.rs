@@ -19,6 +19,7 @@
 
 use super::super::leaf::cursor::Seen;
 use super::super::node::value::Value;
+use super::super::version::clock::Snapshot;
 use super::Session;
 use skep_core::operation::{Expiry, PAGE_SKIPPED_MAX, Range, ScanEnd, Start};
 
@@ -35,6 +36,8 @@ pub struct SnapshotStep {
 #[derive(Clone, Debug)]
 pub struct SnapshotWalk {
     begun_at: u64,
+    /// Keys that expire after this time are shown, also if the store's time is later.
+    now: u64,
     /// The greatest key at the beginning.
     last: Option<Vec<u8>>,
     position: Vec<u8>,
@@ -54,12 +57,13 @@ impl SnapshotWalk {
 }
 
 impl Session<'_> {
-    /// Begins a walk over the keys that exist now.
+    /// Begins a walk over the keys that exist now, and those in memory that had not expired at the time `now`, in milliseconds
+    /// since 1970.
     ///
     /// # Panics
     ///
     /// Panics if the store has no versions.
-    pub fn begin_snapshot(&mut self) -> SnapshotWalk {
+    pub fn begin_snapshot(&mut self, now: u64) -> SnapshotWalk {
         let Session { store, participant, .. } = self;
         assert!(store.versions.are_on(), "a step shows a version");
         let guard = participant.enter();
@@ -70,12 +74,12 @@ impl Session<'_> {
             last = Some(key.to_vec());
             false
         });
-        SnapshotWalk { begun_at: snapshot.version, last, position: Vec::new() }
+        SnapshotWalk { begun_at: snapshot.version, now, last, position: Vec::new() }
     }
 
     /// Calls `f` with the pairs from the position of a walk on, all as of one version, and moves the position to the next
     /// step. Stops before the number of pairs or the bytes of their keys and values exceed the limits, after at least one
-    /// pair. Leaves out keys that have expired; too many of them end the step.
+    /// pair. Leaves out keys that had expired at the time of the walk; too many of them end the step.
     pub fn snapshot_step(
         &mut self,
         walk: &mut SnapshotWalk,
@@ -85,8 +89,9 @@ impl Session<'_> {
     ) -> SnapshotStep {
         let Session { store, participant, scratch, .. } = self;
         let guard = participant.enter();
+        let SnapshotWalk { now, last, position, .. } = walk;
         let snapshot = store.snapshot();
-        let SnapshotWalk { last, position, .. } = walk;
+        let snapshot = Snapshot { now: snapshot.now.min(*now), ..snapshot };
         let Some(last) = last else { return SnapshotStep { version: snapshot.version, is_last: true } };
         let (mut pairs, mut bytes, mut skipped, mut next) = (0, 0, 0, None);
         // One pair more tells where the next step begins.
