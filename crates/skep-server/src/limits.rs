@@ -434,6 +434,9 @@ pub(crate) const RESERVE_ROOM_MAX: usize = 64 << 10;
 /// it decodes what it has read.
 pub(crate) const PIPELINE_INPUT_MAX: usize = 20 << 10;
 pub(crate) const PIPELINE_SIZE_MAX: usize = 48 << 10;
+/// This part of the budget beyond the shares is lent only to requests of at most as many bytes. The rest is the common part. A value of 64 KiB is such a request, with its key and what is granted besides.
+pub(crate) const SMALL_PART: usize = 16;
+pub(crate) const SMALL_REQUEST_MAX: usize = 72 << 10;
 /// This part of the common part is lent only for replies.
 pub(crate) const KEPT_PART: usize = 16;
 /// Bytes that a connection with something to send must be allowed to borrow, so that its requests are executed.
@@ -463,6 +466,9 @@ const _: () = {
     // A connection within its share reads, decodes and replies.
     assert!(SHARE_FOR_INPUT + SHARE_FOR_REPLIES + CLIENT_SIZE < SHARE && KEY_SIZE_MAX < SHARE_FOR_INPUT);
     assert!(FREE_ARGUMENTS_MAX * (ELEMENT_SIZE_MAX + OPERAND_WORK) <= SHARE_FOR_REPLIES);
+    // The smallest small part has room for some requests, each with the largest small value and its key.
+    assert!(BUDGET_MIN / 2 / SMALL_PART >= 3 * SMALL_REQUEST_MAX);
+    assert!(SMALL_REQUEST_MAX >= (64 << 10) + KEY_SIZE_MAX + SHARE_FOR_INPUT + SHARE_FOR_REPLIES);
     // One connection may hold the largest value in its input and in its output.
     assert!(2 * VALUE_SIZE_MAX <= BUDGET_MIN / 2);
     // The reserve covers the replies of a turn, of all three spaces.

@@ -1,7 +1,7 @@
 //! The memory of connections: one budget for the whole server.
 //!
 //! ```text
-//!   budget   │ share │ share │ …  one for each connection there may be │ common: lent │ common: free │ kept for replies │
+//!   budget   │ share │ share │ …  one for each connection there may be │ small part │ common: lent │ free │ kept for replies │
 //!   shard    │ reserve: the replies of one turn │ pieces taken from the common part
 //! ```
 //!
@@ -36,6 +36,14 @@
 //! 3. Then there is no senior, and no less is free than one connection may hold. So the first one in the queue gets what it
 //!    needs, regardless of what those after it hold of the pool.
 //!
+//! A small request that would wait after large ones uses the *small part* instead. That is a part of the budget beside the
+//! common part, lent only to requests of at most [`SMALL_REQUEST_MAX`](crate::limits::SMALL_REQUEST_MAX) bytes that are
+//! admitted as a whole. While it is full, they wait in the queue. They get memory of the common part in their order, or of
+//! the small part as soon as that has room, whichever comes first. The argument above is the same without it: nothing waits
+//! for the small part alone, and those that hold some of it are admitted as a whole, so they end too. A connection returns
+//! all that it has of the small part when its request is done. While the request visits another shard, the batch that holds
+//! it is counted in the common part too. That batch comes back regardless of clients.
+//!
 //! This holds because of three rules:
 //!
 //! - What a growing connection holds was taken from the pool before, its own size included. One that is admitted as a
@@ -67,15 +75,17 @@
 mod loan;
 mod reply_account;
 mod shard_budget;
+mod small_part;
 mod waiting;
 
 use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::limits::{KEPT_PART, PIECE, PIECES_KEPT, SHARE, TURN_REPLIES_MAX};
+use crate::limits::{KEPT_PART, PIECE, PIECES_KEPT, SHARE, SMALL_PART, TURN_REPLIES_MAX};
 pub(crate) use loan::{Class, Loan, Permit};
 pub(crate) use reply_account::{ReplyAccount, VISIT_COPIES};
 pub(crate) use shard_budget::ShardBudget;
+use small_part::SmallPart;
 pub(crate) use waiting::Waiter;
 use waiting::{Attempt, Waiting};
 
@@ -97,6 +107,8 @@ pub(crate) struct MemoryBudget {
     /// Bytes of the common part that no shard has taken and no forwarded batch holds. If negative, batches use the
     /// reserves.
     free: AtomicIsize,
+    /// The part for small requests.
+    small_part: SmallPart,
     /// Bytes of the pool in use.
     pooled: AtomicIsize,
     /// Bytes that forwarded batches hold.
@@ -120,7 +132,9 @@ impl MemoryBudget {
     /// Creates a budget for at most this many connections, whose shares take at most half of it, and for this many
     /// shards.
     pub(crate) fn new(budget: usize, connections_max: usize, shards: usize) -> MemoryBudget {
-        let common = budget.saturating_sub(connections_max.saturating_mul(SHARE));
+        let beyond_shares = budget.saturating_sub(connections_max.saturating_mul(SHARE));
+        let small_part = beyond_shares / SMALL_PART;
+        let common = beyond_shares - small_part;
         let for_requests = common - kept(common);
         let one_max = (budget / 2).min(for_requests / 3 * 2);
         // All shards together keep a quarter of what is kept for replies, or up to half for a moment.
@@ -134,6 +148,7 @@ impl MemoryBudget {
             shard_kept,
             piece,
             free: AtomicIsize::new(common.cast_signed()),
+            small_part: SmallPart::new(small_part),
             pooled: AtomicIsize::new(0),
             batches: AtomicIsize::new(0),
             used: AtomicIsize::new(0),
@@ -249,6 +264,7 @@ impl MemoryBudget {
 
     fn publish_waiting(&self, waiting: &Waiting) {
         self.waiting_count.store(waiting.len(), Ordering::Relaxed);
+        self.small_part.set_waiting(waiting.has_small());
         self.admitted_count.store(waiting.admitted_count(), Ordering::Relaxed);
     }
 
@@ -269,6 +285,7 @@ impl MemoryBudget {
     pub(crate) fn admit(&self, wake: impl FnMut(u16)) {
         let mut waiting = self.waiting();
         waiting.admit(|waiter, senior| self.attempt(waiter, senior));
+        waiting.admit_small(|bytes| self.small_part.take(bytes));
         self.publish_waiting(&waiting);
         waiting.admitted_shards().for_each(wake);
     }
@@ -321,6 +338,12 @@ impl MemoryBudget {
     #[cfg(test)]
     pub(crate) fn pool_left(&self) -> isize {
         self.pool_max.cast_signed() - self.pooled.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of the small part that are not lent.
+    #[cfg(test)]
+    pub(crate) fn small_part_left(&self) -> usize {
+        self.small_part.free()
     }
 
     /// Returns the bytes that shards and batches have taken of the common part.

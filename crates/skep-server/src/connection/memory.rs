@@ -12,7 +12,7 @@ use super::Connection;
 use crate::buffer::Input;
 use crate::limits::{
     ACKNOWLEDGED_AT_ONCE_MAX, CLIENT_SIZE, INPUT_GROWTH_MAX, INPUT_ROOM_MIN, OUTPUT_ROOM_MIN, PROGRESS_GAP_MAX,
-    PROGRESS_SIZE_MIN, PROGRESS_TIME, SHARE, SHARE_FOR_INPUT, SHARE_FOR_REPLIES,
+    PROGRESS_SIZE_MIN, PROGRESS_TIME, SHARE, SHARE_FOR_INPUT, SHARE_FOR_REPLIES, SMALL_REQUEST_MAX,
 };
 use crate::memory_budget::{Class, Loan, MemoryBudget, Permit, ShardBudget, Waiter};
 use crate::metrics::Metrics;
@@ -377,7 +377,7 @@ impl Connection {
 
     /// Returns true if it holds more than its share, or was granted more.
     pub(crate) fn borrows(&self) -> bool {
-        self.held() > SHARE || self.holding.loan.charge() > 0
+        self.held() > SHARE || self.holding.loan.charge() + self.holding.loan.small_part() > 0
     }
 
     /// Returns true if it waits for memory, also for room in its output.
@@ -403,12 +403,13 @@ impl Connection {
 
     /// Returns its entry in the queue of the server, if it waits there.
     pub(crate) fn waiter(&self, shard: u16, token: Token, ticket: u64) -> Option<Waiter> {
-        let (bytes, class) = match self.holding.want {
-            Want::Request { bytes, is_whole: false } => (bytes, Class::Growing),
-            Want::Request { bytes, is_whole: true } | Want::Replies { bytes } => (bytes, Class::Whole),
+        let (bytes, class, is_small) = match self.holding.want {
+            Want::Request { bytes, is_whole: false } => (bytes, Class::Growing, false),
+            Want::Request { bytes, is_whole: true } => (bytes, Class::Whole, bytes <= SMALL_REQUEST_MAX),
+            Want::Replies { bytes } => (bytes, Class::Whole, false),
             Want::Nothing | Want::Step => return None,
         };
-        Some(Waiter { shard, token, connection: self.number, bytes, class, ticket })
+        Some(Waiter { shard, token, connection: self.number, bytes, class, ticket, is_small, is_in_small_part: false })
     }
 
     /// Lets it wait for the memory of a request.

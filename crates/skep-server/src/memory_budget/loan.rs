@@ -3,7 +3,7 @@
 //! ```text
 //!   requests   │ in use │ in a visit │ granted: still to come │
 //!   replies    │ in use │ permitted: still to come │
-//!   charge       what is in use, and what is still to come, beyond the share
+//!   charge       what is in use, and what is still to come, beyond the share and the bytes of the small part
 //! ```
 
 use crate::limits::{ISOLATED_REPLY_MAX, SHARE};
@@ -55,6 +55,8 @@ pub(crate) struct Loan {
     outputs: usize,
     /// Bytes that its requests may take until the one that arrives is done.
     granted: usize,
+    /// Of these, bytes of the small part.
+    small_part: usize,
     /// Bytes of its requests that a visit holds, in use or granted.
     away: usize,
     /// Bytes that it took of the pool when it was admitted as a whole. It keeps them: when its request is done, it is growing
@@ -85,10 +87,15 @@ impl Loan {
         self.held - self.requests
     }
 
+    /// Returns the bytes of the small part that it was granted.
+    pub(crate) fn small_part(&self) -> usize {
+        self.small_part
+    }
+
     /// Returns the bytes that it takes of the common part.
     pub(crate) fn charge(&self) -> usize {
         let to_come = self.granted_left(self.requests) + self.permitted_left();
-        (self.held + to_come).saturating_sub(SHARE)
+        (self.held + to_come).saturating_sub(SHARE + self.small_part)
     }
 
     /// Returns the bytes that it takes of the pool: it may wait for more while it holds them.
@@ -119,7 +126,13 @@ impl Loan {
         (self.held, self.requests, self.outputs) = (held, requests, outputs);
     }
 
-    /// Adds granted bytes.
+    /// Adds granted bytes of the small part, for a request that is admitted as a whole.
+    pub(super) fn grant_small(&mut self, bytes: usize) {
+        self.grant(bytes, Class::Whole);
+        self.small_part += bytes;
+    }
+
+    /// Adds granted bytes of the common part.
     pub(super) fn grant(&mut self, bytes: usize, class: Class) {
         if class == Class::Whole && self.class == Class::Growing {
             self.pool_kept = self.pooled();
@@ -129,12 +142,12 @@ impl Loan {
 
     /// Ends the grant: its request is done.
     pub(super) fn end_grant(&mut self) {
-        (self.granted, self.away, self.class) = (0, 0, Class::Growing);
+        (self.granted, self.small_part, self.away, self.class) = (0, 0, 0, Class::Growing);
     }
 
     /// Keeps of the grant what is in use, because the next request of the transaction may need more.
     pub(super) fn reduce_grant(&mut self) {
-        self.granted = 0;
+        (self.granted, self.small_part) = (0, 0);
         if self.class == Class::Whole {
             self.class = Class::Growing;
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::{Class, Loan, MemoryBudget, Permit, Waiter, kept, turn_max};
 use crate::limits::{
     FORWARDED_SIZE_MAX, ISOLATED_REPLY_MAX, PIECE, RESERVE_PART, RESERVE_ROOM_MAX, ROOM_PART, SERVER_REPLY_MAX,
-    SHARD_RESERVE, SHARE, SHARE_FOR_REPLIES, TURN_REPLIES_MAX,
+    SHARD_RESERVE, SHARE, SHARE_FOR_REPLIES, SMALL_REQUEST_MAX, TURN_REPLIES_MAX,
 };
 
 /// A shard's part of the memory budget.
@@ -191,27 +191,35 @@ impl ShardBudget {
     }
 
     /// Grants a connection `bytes` more for its request, which `is_whole` with them. Returns false if it has to wait:
-    /// others wait, or fewer bytes are free, or the pool is used up.
+    /// others wait, or fewer bytes are free, or the pool is used up, and it may not use the small part, or that has no room.
     pub(crate) fn grant(&mut self, loan: &mut Loan, bytes: usize, is_whole: bool) -> bool {
         let class = match loan.class() {
             Class::Senior => Class::Senior,
             _ if is_whole => Class::Whole,
             _ => Class::Growing,
         };
-        if self.memory_budget.has_waiting() || self.free_for_requests() < bytes {
-            return false;
-        }
         let for_pool = if class == Class::Growing { bytes } else { 0 };
-        if self.secure_pool(for_pool, for_pool) < for_pool || self.secure(bytes) < bytes {
-            self.balance();
-            return false;
+        let fits = !self.memory_budget.has_waiting() && self.free_for_requests() >= bytes;
+        if fits && self.secure_pool(for_pool, for_pool) == for_pool && self.secure(bytes) == bytes {
+            self.change(loan, |loan| loan.grant(bytes, class));
+            return true;
         }
-        self.change(loan, |loan| loan.grant(bytes, class));
-        true
+        // Returns what it has secured.
+        self.balance();
+        let is_in_small_part =
+            class == Class::Whole && bytes <= SMALL_REQUEST_MAX && self.memory_budget.small_part.enter(bytes);
+        if is_in_small_part {
+            self.change(loan, |loan| loan.grant_small(bytes));
+        }
+        is_in_small_part
     }
 
     /// Gives a connection that has waited what was granted to it.
     pub(crate) fn accept(&mut self, loan: &mut Loan, waiter: &Waiter) {
+        if waiter.is_in_small_part {
+            self.change(loan, |loan| loan.grant_small(waiter.bytes));
+            return;
+        }
         self.taken += waiter.bytes.cast_signed();
         if waiter.class == Class::Growing {
             self.pool_taken += waiter.bytes.cast_signed();
@@ -227,7 +235,10 @@ impl ShardBudget {
 
     /// Returns what was granted to a connection that has ended.
     pub(crate) fn decline(&mut self, waiter: &Waiter) {
-        self.memory_budget.give_back(waiter.bytes);
+        match waiter.is_in_small_part {
+            true => self.memory_budget.small_part.give_back(waiter.bytes),
+            false => self.memory_budget.give_back(waiter.bytes),
+        }
         if waiter.class == Class::Growing {
             self.memory_budget.give_back_pool(waiter.bytes);
         }
@@ -248,10 +259,10 @@ impl ShardBudget {
     }
 
     /// Returns true if a connection may hold `bytes` for its requests from now on, empty buffers among them. This shard takes
-    /// the part of the pool first.
+    /// the part of the pool first. It keeps nothing of the small part.
     pub(crate) fn may_keep(&mut self, loan: &Loan, bytes: usize) -> bool {
         let growth = bytes.saturating_sub(SHARE + loan.pooled());
-        !self.memory_budget.has_waiting() && self.secure_pool(growth, growth) == growth
+        !self.memory_budget.has_waiting() && loan.small_part() == 0 && self.secure_pool(growth, growth) == growth
     }
 
     /// Counts bytes of requests among those of a visit, or among those of their connection again, which holds `held` bytes
@@ -346,8 +357,12 @@ impl ShardBudget {
     }
 
     fn change(&mut self, loan: &mut Loan, change: impl FnOnce(&mut Loan)) {
-        let (held, charge, pooled) = (loan.held(), loan.charge(), loan.pooled());
+        let (held, charge, pooled, small_part) = (loan.held(), loan.charge(), loan.pooled(), loan.small_part());
         change(loan);
+        if loan.small_part() < small_part {
+            self.memory_budget.small_part.give_back(small_part - loan.small_part());
+            self.released = true;
+        }
         self.held = self.held - held + loan.held();
         self.borrowed = self.borrowed - charge + loan.charge();
         let growth = loan.pooled().cast_signed() - pooled.cast_signed();

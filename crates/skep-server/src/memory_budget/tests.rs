@@ -7,8 +7,10 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::{Class, Loan, MemoryBudget, ShardBudget, Waiter, kept, turn_max};
-use crate::limits::{PIECE, ROOM_PART, SHARD_RESERVE, SHARE, TURN_REPLIES_MAX};
+use crate::limits::{PIECE, ROOM_PART, SHARD_RESERVE, SHARE, SMALL_REQUEST_MAX, TURN_REPLIES_MAX};
 use crate::vocabulary::Token;
+
+mod small_part;
 
 const BUDGET: usize = 64 << 20;
 
@@ -22,7 +24,9 @@ fn hold_replies(shard_budget: &mut ShardBudget, loan: &mut Loan, replies: usize)
 
 fn waiter(budget: &MemoryBudget, connection: usize, bytes: usize, class: Class) -> Waiter {
     let ticket = budget.next_ticket();
-    Waiter { shard: 0, token: Token::default(), connection: connection as u64, bytes, class, ticket }
+    let is_small = class == Class::Whole && bytes <= SMALL_REQUEST_MAX;
+    let (shard, token, connection) = (0, Token::default(), connection as u64);
+    Waiter { shard, token, connection, bytes, class, ticket, is_small, is_in_small_part: false }
 }
 
 #[test]
@@ -120,7 +124,7 @@ fn every_request_is_admitted_in_the_end() {
     for seed in 0..60 {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let budget = Arc::new(MemoryBudget::new(8 << 20, 100, 1));
-        let mut shard_budget = ShardBudget::new(budget.clone());
+        let (small_part, mut shard_budget) = (budget.small_part.free(), ShardBudget::new(budget.clone()));
         let growing = random.random_range(0..=100);
         let mut clients: Vec<Client> = (0..100)
             .map(|_| {
@@ -134,6 +138,7 @@ fn every_request_is_admitted_in_the_end() {
         let waits = serve_all(&mut clients, &budget, &mut shard_budget, &mut random);
         assert!(waits > 0, "seed {seed}: memory was never short");
         assert_eq!((shard_budget.borrowed(), budget.waiting().senior), (0, None));
+        assert_eq!(budget.small_part.free(), small_part);
     }
 }
 
@@ -177,7 +182,7 @@ fn a_shard_that_is_short_keeps_the_shares() {
     assert!(one.is_short() && !one.is_exhausted() && other.is_short());
     assert_eq!(one.room_to_grow(&small, (0, 0), 1 << 20, SHARE), 0);
     assert_eq!(other.room_to_grow(&small, (SHARE, SHARE), 1 << 20, SHARE), 0);
-    assert!(!one.grant(&mut small, 1, true) && other.permit(&mut small, 0).is_none());
+    assert!(!one.grant(&mut small, SMALL_REQUEST_MAX + 1, true) && other.permit(&mut small, 0).is_none());
     hold_replies(&mut one, &mut small, SHARD_RESERVE + SHARE);
     assert!(one.is_exhausted());
     hold_replies(&mut one, &mut small, 0);

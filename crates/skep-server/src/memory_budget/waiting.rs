@@ -18,6 +18,10 @@ pub(crate) struct Waiter {
     pub(crate) class: Class,
     /// The number of its request, in the order in which requests began to wait.
     pub(crate) ticket: u64,
+    /// It may use the small part.
+    pub(crate) is_small: bool,
+    /// Its bytes were granted from the small part.
+    pub(crate) is_in_small_part: bool,
 }
 
 /// The outcome of an attempt to grant memory.
@@ -35,6 +39,8 @@ pub(super) enum Attempt {
 pub(super) struct Waiting {
     /// In the order of their tickets.
     queue: VecDeque<Waiter>,
+    /// The number of those that may use the small part.
+    small_count: usize,
     /// The one that may grow beyond the pool.
     pub(super) senior: Option<u64>,
     /// Those whose memory was granted, and whose shards do not know it.
@@ -45,6 +51,7 @@ impl Waiting {
     /// Adds a connection.
     pub(super) fn push(&mut self, waiter: Waiter) {
         let index = self.queue.partition_point(|before| before.ticket <= waiter.ticket);
+        self.small_count += usize::from(waiter.is_small);
         self.queue.insert(index, waiter);
     }
 
@@ -54,9 +61,20 @@ impl Waiting {
         self.queue.iter().map(|waiter| waiter.connection)
     }
 
+    /// Returns the first one that waits.
+    #[cfg(test)]
+    pub(super) fn first(&self) -> Option<&Waiter> {
+        self.queue.front()
+    }
+
     /// Returns the number of connections that wait.
     pub(super) fn len(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Returns true if a connection waits that may use the small part.
+    pub(super) fn has_small(&self) -> bool {
+        self.small_count > 0
     }
 
     /// Returns the shards of the connections whose memory was granted.
@@ -83,26 +101,68 @@ impl Waiting {
         }
         let before = self.len();
         self.queue.retain(|waiter| waiter.connection != connection);
+        self.count_small();
         self.len() < before
     }
 
-    /// Grants memory as far as `attempt` succeeds: first to the senior, then in the order of the tickets until one lacks
-    /// free bytes. Those that only lack room in the pool keep no other one waiting.
+    fn count_small(&mut self) {
+        self.small_count = self.queue.iter().filter(|waiter| waiter.is_small).count();
+    }
+
+    /// Grants memory of the common part as far as `attempt` succeeds: first to the senior, then in the order of the tickets
+    /// until one lacks free bytes. Those that only lack room in the pool keep no other one waiting.
     pub(super) fn admit(&mut self, mut attempt: impl FnMut(&mut Waiter, &mut Option<u64>) -> Attempt) {
-        let Waiting { queue, senior, admitted } = self;
-        if let Some(index) = queue.iter().position(|waiter| *senior == Some(waiter.connection)) {
-            match attempt(&mut queue[index], senior) {
-                Attempt::Granted => admitted.extend(queue.remove(index)),
-                _ => return,
-            }
+        let senior = self.senior;
+        if let Some(index) = self.queue.iter().position(|waiter| senior == Some(waiter.connection))
+            && self.admit_at(index, &mut attempt) != Attempt::Granted
+        {
+            return;
         }
         let mut index = 0;
-        while let Some(waiter) = queue.get_mut(index) {
-            match attempt(waiter, senior) {
-                Attempt::Granted => admitted.extend(queue.remove(index)),
+        while index < self.queue.len() {
+            match self.admit_at(index, &mut attempt) {
+                Attempt::Granted => {}
                 Attempt::NoMemory => return,
                 Attempt::NoPool => index += 1,
             }
+        }
+    }
+
+    /// Grants memory of the small part to those that may use it, in the order of the tickets, as far as `take` succeeds. The senior
+    /// gets its memory only from the common part, where it comes first.
+    pub(super) fn admit_small(&mut self, mut take: impl FnMut(usize) -> bool) {
+        let mut index = 0;
+        while self.small_count > 0 && index < self.queue.len() {
+            let waiter = &mut self.queue[index];
+            if !waiter.is_small || self.senior == Some(waiter.connection) {
+                index += 1;
+                continue;
+            }
+            if !take(waiter.bytes) {
+                return;
+            }
+            waiter.is_in_small_part = true;
+            self.grant(index);
+        }
+    }
+
+    fn admit_at(
+        &mut self,
+        index: usize,
+        attempt: &mut impl FnMut(&mut Waiter, &mut Option<u64>) -> Attempt,
+    ) -> Attempt {
+        let outcome = attempt(&mut self.queue[index], &mut self.senior);
+        if outcome == Attempt::Granted {
+            self.grant(index);
+        }
+        outcome
+    }
+
+    /// Moves a connection to those whose memory was granted.
+    fn grant(&mut self, index: usize) {
+        if let Some(waiter) = self.queue.remove(index) {
+            self.small_count -= usize::from(waiter.is_small);
+            self.admitted.push(waiter);
         }
     }
 }

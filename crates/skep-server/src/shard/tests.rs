@@ -37,6 +37,7 @@ mod memory_admission;
 mod memory_left;
 mod relative_times;
 mod server_replies;
+mod small_requests;
 mod transaction_memory;
 mod turn_work;
 mod visits;

@@ -171,6 +171,8 @@ fn a_pipeline_beside_a_request_that_waits_takes_few_turns() {
                 bytes: 1 << 30,
                 class: Class::Whole,
                 ticket: 0,
+                is_small: false,
+                is_in_small_part: false,
             };
             bench.shared.memory_budget.wait(waiter);
         }
@@ -511,7 +513,7 @@ fn a_request_waits_in_the_order_of_its_arrival_although_its_connection_waits_alr
     bench.shards[0].shard.starve(token);
     assert_eq!(queue_of(&bench).len(), 1, "it joins the queue at once");
     assert_eq!(bench.shared.memory_budget.starved(), 1, "it counts once");
-    bench.send(&mut clients[2], &command(&[b"SET", b"k", &vec![b'v'; 50_000]])[..40_000]);
+    bench.send(&mut clients[2], &command(&[b"SET", b"k", &vec![b'v'; 100_000]])[..40_000]);
     (0..4).for_each(|_| _ = bench.turn(0));
     assert!(queue_of(&bench).len() == 2 && queue_of(&bench).is_sorted());
     // The first one ends: it leaves nothing, and the next one is admitted in the same turn.
@@ -530,7 +532,7 @@ fn the_next_request_is_admitted_when_the_first_one_that_waits_ends() {
     let (mut other, mut loan) = (ShardBudget::new(bench.shared.memory_budget.clone()), Loan::default());
     other.record(&mut loan, 3 << 20, 0, 3 << 20);
     // The first one needs more than is free, the others do not.
-    for (client, size) in clients.iter_mut().zip([900_000, 150_000, 150_000]) {
+    for (client, size) in clients.iter_mut().zip([900_000, 120_000, 120_000]) {
         bench.send(client, &command(&[b"SET", b"k", &vec![b'v'; size]]));
         (0..4).for_each(|_| _ = bench.turn(0));
     }

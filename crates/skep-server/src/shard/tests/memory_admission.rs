@@ -12,10 +12,10 @@ use crate::memcached_batch::MemcachedBatch;
 use crate::parsed_batch::ParsedBatch;
 use crate::settings::ServerSettings;
 
-const BUDGET: usize = 8 << 20;
+pub(super) const BUDGET: usize = 8 << 20;
 const VALUE_SIZE: usize = 400_000;
 
-fn settings() -> ServerSettings {
+pub(super) fn settings() -> ServerSettings {
     ServerSettings {
         connection_memory: BUDGET as u64,
         connections_max: 512,
@@ -226,7 +226,8 @@ fn slow_senders_keep_a_request_waiting_for_a_short_time() {
             let ticks = serve_all("SET", &mut bench, &mut senders, &mut |bench| slow.go_on(bench));
             // Three of the slow ones have memory at a time: it waits for two or three groups of them.
             let ticks_max = 4 * PROGRESS_TIME.as_millis().div_ceil(TICK.as_millis()) as usize;
-            assert!(ticks <= if size < 2000 { 1 } else { ticks_max }, "{size} bytes wait for {ticks} ticks");
+            let is_small = size <= 20_000;
+            assert!(ticks <= if is_small { 1 } else { ticks_max }, "{size} bytes wait for {ticks} ticks");
         }
     }
 }
