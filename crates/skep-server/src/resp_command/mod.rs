@@ -10,6 +10,8 @@
 mod admin_command;
 mod bit_command;
 mod bound;
+#[cfg(test)]
+mod bound_tests;
 mod client_command;
 mod client_filter;
 mod command_command;
@@ -33,6 +35,7 @@ mod lengths;
 mod monitor_command;
 mod object_command;
 mod operands;
+mod part;
 mod relative_times;
 mod restore_command;
 mod save_command;
@@ -184,6 +187,8 @@ pub(crate) struct Progress {
     refused: bool,
     /// The position of a count that takes more than one page.
     resume: Option<Resume>,
+    /// Elements of a long vector that are written.
+    written: usize,
     keyspace: KeyspaceProgress,
 }
 
@@ -191,7 +196,7 @@ impl Progress {
     /// Forgets the replies to a command on keys, for the next command.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        (self.done, self.error, self.refused, self.resume) = (0, None, false, None);
+        (self.done, self.error, self.refused, self.resume, self.written) = (0, None, false, None, 0);
     }
 
     /// Returns the bytes of memory held, besides those of a few keys.

@@ -81,7 +81,8 @@ impl Stores<'_> {
         let ordered = self.shared.and_then(|shared| shared.ordered.as_ref()).map_or(Extent::default(), |store| {
             let (pairs, used_bytes) = (store.pair_count() as usize, store.statistics().space.used_bytes as usize);
             let key_bytes = (pairs * KEY_SIZE_MAX).min(used_bytes);
-            Extent { pairs, slabs: pairs, key_bytes, index_bytes: 0, expiring: store.expiring_count() as usize }
+            let (expiring, value_size_max) = (store.expiring_count() as usize, store.value_size_max());
+            Extent { pairs, slabs: pairs, key_bytes, index_bytes: 0, expiring, value_size_max }
         });
         (hash, ordered)
     }

@@ -12,7 +12,7 @@
 //! The stores are held from the forecast to the end of the commands, so the lengths are those that the commands find.
 //! The work of the forecast counts too, as that of other operations.
 
-use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, StringRead};
+use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, StringRead, VALUE_SIZE_MAX};
 
 use super::Queue;
 use super::run::{Course, Environment};
@@ -51,13 +51,15 @@ impl<'c> Commands<'c> {
         (0..self.count()).map(move |index| self.get(index))
     }
 
-    /// Returns the pairs that the commands may add to a space, and the bytes of their keys.
-    fn growth(self) -> (usize, usize) {
+    /// Returns the pairs that the commands may add to a space, the bytes of their keys, and the length that their values may
+    /// have.
+    fn growth(self) -> (usize, usize, usize) {
         let written = self.all().filter(|(name, _)| name.writes());
-        written.fold((0, 0), |(pairs, bytes), (_, arguments)| {
+        written.fold((0, 0, 0), |(pairs, key_bytes, value_size), (name, arguments)| {
             (
                 pairs + arguments.count(),
-                bytes + arguments.from(1).map(|argument| argument.len().min(KEY_SIZE_MAX)).sum::<usize>(),
+                key_bytes + arguments.from(1).map(|argument| argument.len().min(KEY_SIZE_MAX)).sum::<usize>(),
+                value_size + name.value_growth(arguments),
             )
         })
     }
@@ -165,8 +167,8 @@ impl Forecast {
                 let (name, arguments) = commands.get(index);
                 if name.needs_extents() && self.extents.is_none() {
                     let mut extents = environment.extents();
-                    let (pairs, key_bytes) = commands.growth();
-                    extents.grow(pairs, key_bytes);
+                    let (pairs, key_bytes, value_size) = commands.growth();
+                    extents.grow(pairs, key_bytes, value_size.min(VALUE_SIZE_MAX));
                     self.extents = Some(extents);
                 }
                 let extents = self.extents.unwrap_or(Extents::unknown(environment.spaces));

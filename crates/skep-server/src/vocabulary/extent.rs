@@ -18,6 +18,8 @@ pub(crate) struct Extent {
     pub(crate) index_bytes: usize,
     /// Keys with an expiry.
     pub(crate) expiring: usize,
+    /// Bytes of the longest value; known of the ordered space only.
+    pub(crate) value_size_max: usize,
 }
 
 /// The extents of the spaces, and what else the bounds of commands depend on.
@@ -35,14 +37,15 @@ impl Extents {
         Extents { spaces, hash: Extent::default(), ordered: Extent::default(), clients: 0 }
     }
 
-    /// Adds pairs that commands may add before others walk over them.
-    pub(crate) fn grow(&mut self, pairs: usize, key_bytes: usize) {
+    /// Adds pairs that commands may add before others walk over them, and the length that values may have then.
+    pub(crate) fn grow(&mut self, pairs: usize, key_bytes: usize, value_size_max: usize) {
         for extent in [&mut self.hash, &mut self.ordered] {
             extent.pairs += pairs;
             extent.slabs += pairs;
             extent.key_bytes += key_bytes;
             extent.index_bytes += pairs * BUCKET_SIZE;
             extent.expiring += pairs;
+            extent.value_size_max = extent.value_size_max.max(value_size_max);
         }
     }
 }

@@ -20,6 +20,7 @@
 use super::node::interior::CHILD_COUNT_LOW;
 use super::node::overflow::{PART_SIZE_MAX, VALUE_IN_NODE_SIZE_MAX};
 use super::store::OrderedStore;
+use skep_core::operation::VALUE_SIZE_MAX;
 
 /// Levels of the highest tree for which there is a reserve.
 const HEIGHT_MAX: u32 = 7;
@@ -31,6 +32,12 @@ const GROWTH_UNTIL_SPLIT: u64 = 2048;
 const PAIR_OVERHEAD: usize = 16;
 
 impl OrderedStore {
+    /// Returns a bound of the size of each value: without overflow values, the values are those of nodes.
+    pub fn value_size_max(&self) -> usize {
+        let of_parts = self.space().value_part_count() * PART_SIZE_MAX;
+        of_parts.clamp(VALUE_IN_NODE_SIZE_MAX, VALUE_SIZE_MAX)
+    }
+
     /// Returns true if puts of pairs whose keys and values have these sizes cannot fail for lack of memory, if no other
     /// session writes before they are done. If it returns false, they may succeed nevertheless.
     pub fn has_room_for(&self, sizes: impl ExactSizeIterator<Item = (usize, usize)>) -> bool {

@@ -392,6 +392,11 @@ impl Space {
         self.value_lids > 0
     }
 
+    /// Returns the number of parts that all overflow values have.
+    pub(crate) fn value_part_count(&self) -> usize {
+        self.value_lids as usize
+    }
+
     /// Returns true if so few blocks are free that frames have to be moved.
     pub(crate) fn is_scarce(&self) -> bool {
         self.free_blocks < self.reserve_for(Claim::Growth) + self.scarce_blocks()

@@ -167,8 +167,8 @@ fn decide_other<'d, 'g>(
     {
         overflow::with_parts(&store.frames, reference, guard, |_, part| whole.extend_from_slice(part));
         outcome = apply(change, Some(|| Found::bytes(&whole, expiry)), &arena);
-        // Counts as work also if nothing is written.
-        scratch.new_size = whole.len();
+        // Counts as work also if nothing is written: this copy, and usually another one in the arena.
+        scratch.new_size = 2 * whole.len();
     }
     scratch.new_size += arena.work();
     match outcome {
