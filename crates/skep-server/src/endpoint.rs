@@ -87,6 +87,14 @@ impl Endpoint {
         self.cost_turn = turn;
     }
 
+    /// Adds work that another shard has done for the connection to the debt. It counts for the turn that is about to begin.
+    pub(crate) fn add_cost(&mut self, work: usize, turn: u64, idle_turn: u64, waiting: usize) {
+        if work > 0 {
+            self.cost = self.debt(turn, idle_turn, waiting) + work;
+            self.cost_turn = turn;
+        }
+    }
+
     /// Reads if the connection wants more: see [`Connection::read`].
     pub(crate) fn read(&mut self, metrics: &Metrics, share: usize, now: Instant, shard_budget: &mut ShardBudget) {
         self.connection.read(&self.transport, metrics, share, now, shard_budget);

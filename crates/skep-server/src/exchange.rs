@@ -70,6 +70,8 @@ pub(crate) struct ForwardedBatch {
     pub(crate) encoded: Vec<u8>,
     /// Bytes for which it was counted among the memory of connections.
     pub(crate) counted: usize,
+    /// Work of the owner for the connection, in bytes touched, besides that of small operations.
+    pub(crate) work: usize,
     /// The reason why nothing was executed, if nothing was.
     pub(crate) shortage: Option<Shortage>,
     /// The connection's last forwarded batches were returned.
@@ -151,7 +153,7 @@ impl Peer {
         forwarded.replies.clear();
         forwarded.encoded.clear();
         forwarded.encoded.shrink_to(POOLED_SIZE_MAX);
-        forwarded.shortage = None;
+        (forwarded.work, forwarded.shortage) = (0, None);
         self.slots += 1;
         self.retries += usize::from(forwarded.is_retry);
         if self.pool_size + forwarded.capacity() <= FORWARDED_POOL_SIZE_MAX {

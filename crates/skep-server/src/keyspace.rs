@@ -14,6 +14,8 @@
 //! operation of its batch: what other connections send later is executed in the next turn, after the flush. All steps of one batch
 //! together are bounded: the operations that exceed the bound are deferred.
 
+use std::ops::Range;
+
 use skep_core::operation::KEY_SIZE_MAX;
 use skep_store::hash::WalkLimit;
 use skep_store::memory::LINE_SIZE;
@@ -49,6 +51,8 @@ pub(crate) struct KeyspaceReplies {
     room: usize,
     /// Work of the operations so far, in home buckets.
     work: usize,
+    /// That work after each of them.
+    work_after: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +75,7 @@ impl KeyspaceReplies {
         self.bytes.clear();
         self.bytes.shrink_to(2 * KEYSPACE_PAGE_SIZE);
         self.work = 0;
+        self.work_after.clear();
     }
 
     /// Returns true if the operation at this index is to be submitted again.
@@ -106,13 +111,28 @@ impl KeyspaceReplies {
         } else {
             return true;
         };
-        self.entries.push(deferred);
+        self.push(deferred);
         false
     }
 
     /// Returns the bytes that the operations so far have touched: their work, in lines.
     pub(crate) fn bytes_touched(&self) -> usize {
         self.work * LINE_SIZE
+    }
+
+    /// Returns the bytes that these operations of the batch have touched.
+    pub(crate) fn bytes_touched_by(&self, operations: Range<usize>) -> usize {
+        let after = |count: usize| match count {
+            0 => 0,
+            _ => self.work_after.get(count - 1).copied().unwrap_or(self.work),
+        };
+        (after(operations.end) - after(operations.start)) * LINE_SIZE
+    }
+
+    /// Adds the entry of an operation.
+    fn push(&mut self, entry: Entry) {
+        self.entries.push(entry);
+        self.work_after.push(self.work);
     }
 
     /// Returns the number of keys of any size that fit the room for a page, and have about this number of bytes.
@@ -125,7 +145,7 @@ impl KeyspaceReplies {
     /// Drops a page that was begun: the store has deferred the operation.
     pub(crate) fn defer_page(&mut self, start: usize) {
         self.bytes.truncate(start);
-        self.entries.push(Entry::Deferred);
+        self.push(Entry::Deferred);
     }
 
     /// Walks over the keys of a shard's part of the hash space.
@@ -177,7 +197,7 @@ impl KeyspaceReplies {
     pub(crate) fn end_page(&mut self, start: usize, next: u64) {
         self.bytes[start..start + size_of::<u64>()].copy_from_slice(&next.to_le_bytes());
         self.work += (self.bytes.len() - start) / size_of::<u64>();
-        self.entries.push(Entry::Done(self.bytes.len()));
+        self.push(Entry::Done(self.bytes.len()));
     }
 }
 

@@ -183,6 +183,7 @@ impl Shard {
         metrics.operations_forwarded.add(visit.executed as u64);
         let Some(endpoint) = self.connections.get_mut(token) else { return };
         endpoint.is_queued = false;
+        endpoint.add_cost(forwarded.work, self.turns + 1, self.ready.idle_turn, self.ready.len());
         let at = now.saturating_duration_since(shared.started).as_millis() as u64;
         endpoint.activity.record(visit.last_command, at);
         let lacks_memory = forwarded.shortage.is_some();
@@ -264,7 +265,7 @@ impl Shard {
         let turn = self.command_turn(now);
         visitor.take_permit(&mut self.shard_budget);
         let Visitor { forwarded, loan, .. } = &mut *visitor;
-        let ForwardedBatch { visit, encoded, shortage, .. } = &mut **forwarded;
+        let ForwardedBatch { visit, encoded, work, shortage, .. } = &mut **forwarded;
         let visit = visit.as_mut().expect("it is a visit");
         let is_late = self.stop_until.is_none()
             && self.window.is_late(visit.read_at, now, visit.operations_left, self.others_wait);
@@ -305,6 +306,7 @@ impl Shard {
                 break;
             }
         }
+        *work += context.account.spent() - context.spent_before;
         visit.executed += bounds.executed - executed;
         visit.last_command = context.last_command;
         visit.is_closing |= context.closing;

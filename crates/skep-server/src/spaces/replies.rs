@@ -68,8 +68,7 @@ impl SpaceReplies {
             List::Ordered => self.ordered.bytes_touched_by(range),
             List::Cache => self.cache.bytes_touched_by(range),
             List::Items => self.items.bytes_touched_by(range),
-            // Their costs are bounded alike.
-            List::Keyspace => 0,
+            List::Keyspace => self.keyspace.bytes_touched_by(range),
         }
     }
 

@@ -6,12 +6,58 @@ use std::io::Write as _;
 use skep_core::operation::{Operation, PutCondition, Reply, Request};
 
 use super::{Bench, Client, MICROSECOND, command, frame, refusals};
-use crate::limits::{FORWARDED_BATCHES_MAX, NAP};
+use crate::limits::{COSTLY_WORK, FORWARDED_BATCHES_MAX, NAP};
 use crate::memory_budget::{Loan, ShardBudget};
 use crate::settings::ServerSettings;
 
 /// More clients than there are slots between two shards.
 const CLIENTS: usize = 300;
+
+/// Returns the largest debt of a connection of a shard, as if others had waited in each turn.
+fn debt(bench: &Bench, shard: usize) -> usize {
+    let shard = &bench.shards[shard].shard;
+    let tokens: Vec<_> = shard.connections.tokens().collect();
+    let debts = tokens.iter().filter_map(|token| Some(shard.connections.get(*token)?.debt(shard.turns, 0, 0)));
+    debts.max().unwrap_or(0)
+}
+
+#[test]
+fn a_connection_owes_what_other_shards_do_for_it() {
+    const LARGE: usize = 1 << 20;
+    // What the shard of the connection does itself counts alike.
+    for shards in [1_u16, 2] {
+        let settings =
+            ServerSettings { connection_memory: 64 << 20, connections_max: 300, ..ServerSettings::default() };
+        let mut bench = Bench::new(shards, &settings);
+        let (own, key, new) = (usize::from(shards) - 1, bench.key(0, 0), bench.key(0, 1));
+        let mut client = bench.resp(own);
+        bench.ask(&mut client, &command(&[b"SET", &key, &vec![0; LARGE]]), 5);
+        for (arguments, least) in [
+            (&[&b"BITCOUNT"[..], &key][..], LARGE),
+            (&[b"BITPOS", &key, b"1"], LARGE),
+            (&[b"COPY", &key, &new, b"REPLACE"], LARGE),
+            (&[b"DBSIZE"], 200_000),
+            (&[b"PING"], 0),
+        ] {
+            // The debt before is paid, and other connections wait.
+            for _ in 0..3 {
+                bench.ask(&mut client, &command(&[b"PING"]), 7);
+            }
+            assert!(debt(&bench, own) < COSTLY_WORK);
+            bench.send(&mut client, &command(arguments));
+            let (mut most, mut turns) = (0, 0);
+            while client.receive() == 0 {
+                (0..bench.shards.len()).for_each(|shard| _ = bench.turn(shard));
+                (most, turns) = (most.max(debt(&bench, own)), turns + 1);
+                assert!(turns < 1000, "no reply");
+            }
+            client.received.clear();
+            let name = arguments[0].escape_ascii();
+            assert!(most >= least, "{name} with {shards} shards: a debt of {most} bytes");
+            assert!(least > 0 || most < COSTLY_WORK, "{name} with {shards} shards: a debt of {most} bytes");
+        }
+    }
+}
 
 #[test]
 fn forwarded_batches_without_memory_leave_the_path_to_others() {
