@@ -4,24 +4,51 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
 
 use super::Bench;
+use crate::limits::TURN_WORK;
 use crate::settings::ServerSettings;
 use crate::start::Steps;
 use crate::transport::memcached_datagram::MemcachedSocket;
 
-/// Returns a shard whose only connections are datagrams, as many as given.
-fn with_datagrams(count: usize) -> Bench {
+/// Returns a shard whose only connections are datagrams with this request, as many as given.
+fn with_requests(count: usize, request: &[u8]) -> Bench {
     let mut bench = Bench::new(1, &ServerSettings { cache_memory: 8 << 20, ..ServerSettings::default() });
     let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
     let socket = MemcachedSocket::bind(&mut address, &mut Steps::default()).unwrap();
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    for _ in 0..count {
-        client.send_to(b"\0\0\0\0\0\x01\0\0mn\r\n", address).unwrap();
-    }
     let shard = &mut bench.shards[0].shard;
     shard.parts.memcached_socket = Some(socket);
-    shard.receive_memcached_datagrams(bench.now);
+    for _ in 0..count {
+        client.send_to(&[&b"\0\0\0\0\0\x01\0\0"[..], request].concat(), address).unwrap();
+        // The socket has room for few of the longest.
+        shard.receive_memcached_datagrams(bench.now);
+    }
     assert_eq!(shard.connections.tokens().count(), count);
     bench
+}
+
+fn with_datagrams(count: usize) -> Bench {
+    with_requests(count, b"mn\r\n")
+}
+
+/// A datagram is as long as a datagram may be, and has thousands of commands: those that do not fit a turn run in the next.
+#[test]
+fn the_commands_of_one_share_their_turn() {
+    for request in
+        ["stats\r\n", "stats reset\r\n", "stats settings\r\n", "stats conns\r\n", "mn\r\n", "mg k\r\n", "nosuch\r\n"]
+    {
+        for count in [1, 10] {
+            let mut bench = with_requests(count, request.repeat(8500.min(65_000 / request.len())).as_bytes());
+            let (mut sum, mut most) = (0, 0);
+            while bench.turn(0) {
+                let spent = bench.shards[0].shard.account.spent();
+                (sum, most) = (sum + spent, most.max(spent));
+            }
+            assert!(bench.shards[0].is_empty());
+            assert!(most <= TURN_WORK + TURN_WORK / 4, "{count} of {request:?}: {most} bytes of work in a turn");
+            // A reply that is too long ends the work on a datagram.
+            assert!(sum >= count * 500_000, "{count} of {request:?}: {sum} bytes of work");
+        }
+    }
 }
 
 #[test]
