@@ -97,6 +97,13 @@ pub(crate) const DECODE_WORK: usize = OPERATION_WORK / 4;
 pub(crate) const OPERAND_BYTE_WORK: usize = 4;
 /// Work of a byte of a text that the server makes itself: numbers are formatted, and names are looked up.
 pub(crate) const TEXT_WORK: usize = 16;
+/// Work of a number that is converted from text, beside the bytes of the text: about 20 ns.
+pub(crate) const NUMBER_WORK: usize = 64;
+/// Elements that are written as text at a time. A longer reply is written in parts, of which a turn writes as many as a
+/// connection has work.
+pub(crate) const ELEMENTS_PART: usize = 4096;
+/// Elements that are written like a short reply of the server.
+pub(crate) const ELEMENTS_FEW: usize = 64;
 /// Bytes that a turn reads, and that it submits, and that it writes.
 pub(crate) const TURN_SIZE_MAX: usize = 2 << 20;
 /// Operations of a connection in a batch while nearly no memory is free. With one operation, no reply has to be

@@ -332,8 +332,16 @@ impl ReplyQueue {
         }
     }
 
-    /// Drops the values that are in the output already.
+    /// Drops the values that are in the output already, if there are any.
     fn forget_encoded(&mut self) {
+        let size = |range: &ReplyRange| match range.slot {
+            Slot::Buffered(OwnedReply::Value { size, .. }) => size,
+            _ => 0,
+        };
+        // A long reply may be written in parts: the values that wait for it are not moved in each turn.
+        if self.ranges().iter().map(size).sum::<usize>() == self.bytes.len() {
+            return;
+        }
         let mut bytes = Vec::new();
         for range in &mut self.ranges[self.first..] {
             if let Slot::Buffered(owned @ OwnedReply::Value { .. }) = &mut range.slot

@@ -164,10 +164,11 @@ impl RespBatch {
             return Decoded::NeedsMemory(size);
         }
         if self.is_decoding {
-            let size = self.decode_operands(input);
+            let work = self.decode_operands(input);
             if self.is_decoding {
-                return Decoded::Part(size);
+                return Decoded::Part(work);
             }
+            self.work += work;
         }
         let exhausted = after == After::Incomplete || self.ended;
         let (queue_size, request_count) = (self.queue_size(), self.request_count());
@@ -284,7 +285,8 @@ impl RespBatch {
                 };
                 // The numbers of a long command are converted in parts. Most commands have none.
                 let is_ready = is_long || self.operands.is_complete();
-                if !is_ready && let Err(message) = self.operands.convert(arguments, LONG_COMMAND) {
+                let mut convert = || self.operands.convert(arguments, LONG_COMMAND).map(|work| self.work += work);
+                if !is_ready && let Err(message) = convert() {
                     action = Action::Refuse(message);
                 }
                 let operands = self.operands.bytes().len().saturating_sub(operands_before);
@@ -342,11 +344,11 @@ impl RespBatch {
     }
 
     /// Converts the next part of the last command's operands. An operand that is not a number refuses the command.
-    /// Returns the size of the part.
+    /// Returns the work of the part.
     fn decode_operands(&mut self, input: &[u8]) -> usize {
         let command = self.commands.last_mut().expect("a command waits for its operands");
-        let size = match self.operands.convert(command.arguments(input, &self.arguments), OPERANDS_PART) {
-            Ok(size) => size,
+        let work = match self.operands.convert(command.arguments(input, &self.arguments), OPERANDS_PART) {
+            Ok(work) => work,
             Err(message) => {
                 self.operations_left -= std::mem::take(&mut command.operation_count);
                 self.isolated_left -= if command.action.is_isolated() { command.argument_count } else { 0 };
@@ -356,7 +358,7 @@ impl RespBatch {
             }
         };
         self.is_decoding = !self.operands.is_complete();
-        size
+        work
     }
 
     /// Returns the bytes of memory held.
@@ -525,12 +527,16 @@ impl RespBatch {
                 return false;
             }
             let Some(response) = queue.next(replies) else { return false };
-            if command.action.is_barrier() && !context.may_execute(false) {
+            let target = (&mut *output, session.version);
+            let elements = command.action.write_elements(response, progress, end, target, context);
+            if elements == Some(false) || command.action.is_barrier() && !context.may_execute(false) {
                 return false;
             }
             let (left, account) = (end.saturating_sub(output.len()), &mut *context.account);
             let target = (&mut *output, session.version);
-            if command.action.reply(arguments, self.operation, response, progress, (left, account), target) {
+            if elements.is_none()
+                && command.action.reply(arguments, self.operation, response, progress, (left, account), target)
+            {
                 queue.resubmit();
                 return false;
             }
@@ -572,11 +578,13 @@ fn is_restore(input: &[u8]) -> bool {
 }
 
 impl Command {
-    /// Returns its name and itself if it has one operation, on a key, that does not continue after its reply.
+    /// Returns its name and itself if it has one operation, on a key, whose reply is written at once.
     #[inline]
     fn on_key(&self) -> Option<(CommandName, &KeyCommand)> {
         match &self.action {
-            Action::Keys(name, command) if self.operation_count == 1 && !command.may_continue() => {
+            Action::Keys(name, command)
+                if self.operation_count == 1 && !command.may_continue() && command.elements().is_none() =>
+            {
                 Some((*name, command))
             }
             _ => None,

@@ -94,6 +94,38 @@ fn operations_tell_the_bytes_of_the_values_that_they_touch() {
     });
 }
 
+/// Nanoseconds that a byte of a value takes a filter or a fold of floats in an optimised build, in quarters: see
+/// `skep-core/src/function/work.rs`. No update takes as long as a quarter.
+#[test]
+fn functions_that_take_long_for_a_byte_tell_more_bytes() {
+    let (value, constants) = (vec![1; VALUE_SIZE_MAX], vec![0; VALUE_SIZE_MAX]);
+    with_stores(|name, store| {
+        store.execute(Operation::Put { value: &value, condition: PutCondition::Always });
+        for element in Element::ALL {
+            let zero = &[0; 8][..element.width()];
+            for predicate in Predicate::ALL {
+                let operand = if predicate == Predicate::NonZero { &[][..] } else { zero };
+                let bytes = store.execute(Operation::Filter(Filter { predicate, element, operand }));
+                let least = [3, 2, 2, 1][element.width().ilog2() as usize] * VALUE_SIZE_MAX;
+                assert!(bytes >= least, "{name}: {predicate:?} of {element:?} tells {bytes} bytes");
+            }
+            for fold in Fold::ALL {
+                let constants = if fold == Fold::Dot { &constants[..] } else { &[] };
+                let bytes = store.execute(Operation::Reduce(Reduce { fold, element, initial: zero, constants }));
+                let least = if fold == Fold::Dot && element.is_float() { 2 } else { 1 } * VALUE_SIZE_MAX;
+                assert!(bytes >= least, "{name}: {fold:?} of {element:?} tells {bytes} bytes");
+            }
+            for function in UpdateFunction::ALL.into_iter().filter(|function| function.is_defined_for(element)) {
+                let operand = &[1; 16][..function.operand_count() * element.width()];
+                let shape = Shape::ScalarToVector;
+                let update = Update { function, element, shape, return_old: false, operand, initial: None };
+                let bytes = store.execute(Operation::Update(update));
+                assert!(bytes >= VALUE_SIZE_MAX, "{name}: {function:?} of {element:?} tells {bytes} bytes");
+            }
+        }
+    });
+}
+
 #[test]
 fn small_operations_tell_few_bytes() {
     let value = [0; 100];

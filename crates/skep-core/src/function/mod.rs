@@ -29,13 +29,14 @@ mod number;
 mod reduce;
 mod text;
 mod update;
+mod work;
 
 pub use bits::{BitField, BitFields, BitRange, FieldPosition, Overflow, count_bits, field_replies, find_bit};
 pub use decimal::{DecimalText, add_decimal};
 pub use filter::filter;
 pub use fraction::{add_fraction, check_fraction, fraction_work};
 pub use reduce::reduce;
-pub use text::ParseError;
+pub use text::{NumberText, ParseError};
 pub use update::{Shape, operand_piece, update, update_short, update_short_vector};
 
 /// The type of a vector's elements.

@@ -1,5 +1,6 @@
 //! Elements as text, in the form that users write on a command line and in RESP.
 
+use std::fmt::{self, Write as _};
 use std::num::IntErrorKind;
 
 use super::Element;
@@ -29,20 +30,60 @@ impl Element {
     /// Returns the text of one element, which [`Element::parse`] converts back to the same number. Expects `bytes` to
     /// be one element. Returns an empty text if it is shorter.
     pub fn format(self, bytes: &[u8]) -> String {
-        for_element!(self, T => T::elements(bytes).first().map_or_else(String::new, |&bytes| T::read(bytes).format()))
+        self.text(bytes).as_str().to_owned()
+    }
+
+    /// Returns the text that [`Element::format`] returns, without an allocation: a vector may have a million elements.
+    pub fn text(self, bytes: &[u8]) -> NumberText {
+        let mut text = NumberText { bytes: [0; NumberText::SIZE_MAX], size: 0 };
+        for_element!(self, T => if let Some(&bytes) = T::elements(bytes).first() {
+            T::read(bytes).format(&mut text);
+        });
+        text
+    }
+}
+
+/// The text of one element.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberText {
+    /// The text, and zeros.
+    bytes: [u8; NumberText::SIZE_MAX],
+    size: usize,
+}
+
+impl NumberText {
+    /// Bytes of the longest text: `-1.7976931348623157e308`, and shorter ones.
+    const SIZE_MAX: usize = 24;
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        str::from_utf8(&self.bytes[..self.size]).expect("only text was written")
+    }
+}
+
+impl fmt::Write for NumberText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.size + text.len();
+        self.bytes.get_mut(self.size..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.size = end;
+        Ok(())
     }
 }
 
 /// A number with a text form.
 trait Text: Sized {
     fn parse(text: &str) -> Result<Self, ParseError>;
-    fn format(self) -> String;
+    fn format(self, text: &mut NumberText);
 }
 
 macro_rules! integer_text {
     ($($type:ty)*) => {$(
         impl Text for $type {
             fn parse(text: &str) -> Result<Self, ParseError> {
+                // Most are numbers of this type, which are parsed about three times as fast.
+                if let Ok(number) = text.parse() {
+                    return Ok(number);
+                }
                 // Parsed as the widest type, so that -1 is out of the range of a u8, and not an invalid character.
                 let number = text.parse::<i128>().map_err(|error| match error.kind() {
                     IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => ParseError::OutOfRange,
@@ -51,8 +92,8 @@ macro_rules! integer_text {
                 Self::try_from(number).map_err(|_| ParseError::OutOfRange)
             }
 
-            fn format(self) -> String {
-                self.to_string()
+            fn format(self, text: &mut NumberText) {
+                write!(text, "{self}").expect("a number is shorter than the text");
             }
         }
     )*};
@@ -70,10 +111,10 @@ macro_rules! float_text {
                 Ok(number)
             }
 
-            fn format(self) -> String {
+            fn format(self, text: &mut NumberText) {
                 // The debug form uses exponents where the display form would write hundreds of zeros.
-                let text = format!("{self:?}");
-                text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
+                write!(text, "{self:?}").expect("a number is shorter than the text");
+                text.size = text.as_str().strip_suffix(".0").map_or(text.size, str::len);
             }
         }
     )*};

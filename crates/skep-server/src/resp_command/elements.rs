@@ -1,18 +1,67 @@
-//! Replies with the elements of a value.
+//! Replies with the elements of a value. A vector of a mebibyte becomes several mebibytes of text, which takes some ten
+//! milliseconds: so a long one is written in parts, in several turns.
+
+use std::ops::Range;
 
 use skep_core::function::Element;
-use skep_core::operation::OperationError;
-use skep_wire::resp::ReplyWriter;
+use skep_core::operation::{OperationError, Reply};
+use skep_wire::native::Response;
+use skep_wire::resp::{ReplyWriter, Version};
 
-use super::store_error;
+use super::{Action, Context, Progress, store_error};
+use crate::limits::{ELEMENTS_FEW, ELEMENTS_PART, TEXT_WORK};
+
+impl Action {
+    /// Returns true if the reply is a vector, whose elements are written as text.
+    pub(crate) fn has_elements(&self) -> bool {
+        matches!(self, Action::Keys(_, command) if command.elements().is_some())
+    }
+
+    /// Writes elements of a vector, in parts, until the output has `end` bytes or the connection has had its work of the
+    /// turn. Returns true if all are written, and `None` if the reply is no array of elements.
+    pub(crate) fn write_elements(
+        &self,
+        response: Response<'_>,
+        progress: &mut Progress,
+        end: usize,
+        (output, version): (&mut Vec<u8>, Version),
+        context: &mut Context<'_>,
+    ) -> Option<bool> {
+        let (Action::Keys(_, command), Ok(Reply::Value(value))) = (self, response) else { return None };
+        let element = command.elements()?;
+        let count = value.len() / element.width();
+        if count <= 1 || !value.len().is_multiple_of(element.width()) {
+            return None;
+        }
+        while progress.written < count {
+            if output.len() > end || !context.may_execute(count <= ELEMENTS_FEW) {
+                return Some(false);
+            }
+            let before = output.len();
+            let part = progress.written..count.min(progress.written + ELEMENTS_PART);
+            progress.written = part.end;
+            write_part(element, value, part, &mut ReplyWriter::new(output, version));
+            context.account.spend(TEXT_WORK * (output.len() - before));
+        }
+        Some(true)
+    }
+}
 
 /// Writes all elements of a value as an array.
 pub(super) fn write_elements(element: Element, value: &[u8], writer: &mut ReplyWriter<'_>) {
     if !value.len().is_multiple_of(element.width()) {
         return writer.error(&store_error(OperationError::ElementWidth));
     }
-    writer.array(value.len() / element.width());
-    for bytes in value.chunks_exact(element.width()) {
+    write_part(element, value, 0..value.len() / element.width(), writer);
+}
+
+/// Writes some elements of the array of all elements of a value. Its header is before the first one.
+pub(super) fn write_part(element: Element, value: &[u8], part: Range<usize>, writer: &mut ReplyWriter<'_>) {
+    let width = element.width();
+    if part.start == 0 {
+        writer.array(value.len() / width);
+    }
+    for bytes in value[part.start * width..part.end * width].chunks_exact(width) {
         write_number(element, bytes, writer);
     }
 }
@@ -29,7 +78,7 @@ pub(super) fn write_value(element: Element, value: &[u8], writer: &mut ReplyWrit
 /// Writes one element.
 pub(super) fn write_number(element: Element, bytes: &[u8], writer: &mut ReplyWriter<'_>) {
     if element.is_float() {
-        return writer.double(&element.format(bytes));
+        return writer.double(element.text(bytes).as_str());
     }
     let signed = matches!(element, Element::I8 | Element::I16 | Element::I32 | Element::I64);
     let negative = signed && bytes.last().is_some_and(|&byte| byte >= 0x80);
@@ -37,7 +86,7 @@ pub(super) fn write_number(element: Element, bytes: &[u8], writer: &mut ReplyWri
     wide[..bytes.len()].copy_from_slice(bytes);
     let number = i64::from_le_bytes(wide);
     if number < 0 && !signed {
-        writer.big_number(&element.format(bytes));
+        writer.big_number(element.text(bytes).as_str());
     } else {
         writer.integer(number);
     }

@@ -76,6 +76,17 @@ impl KeyCommand {
         matches!(self, KeyCommand::Scan(_))
     }
 
+    /// Returns the type of the elements of the reply, if that is a vector.
+    #[inline]
+    pub(crate) fn elements(&self) -> Option<Element> {
+        match self {
+            KeyCommand::GetVector(element)
+            | KeyCommand::Filter { element, .. }
+            | KeyCommand::Update { element, return_old: true, .. } => Some(*element),
+            _ => None,
+        }
+    }
+
     /// Checks all operations of a command before the first one is submitted: one invalid key or value refuses the whole
     /// command. A command of one operation is not checked here, unless it is an `MGET`: the store checks it.
     pub(super) fn validate(&self, arguments: Arguments<'_>, operands: &[u8]) -> Result<(), OperationError> {

@@ -16,7 +16,7 @@ use skep_core::function::{Element, ParseError};
 
 use super::Arguments;
 use super::string_command::Bytes;
-use crate::limits::OPERAND_WORK;
+use crate::limits::{NUMBER_WORK, OPERAND_BYTE_WORK};
 
 /// The operands of the commands of a parsed batch.
 #[derive(Debug, Default)]
@@ -98,17 +98,17 @@ impl Operands {
         result.map(|()| bytes)
     }
 
-    /// Converts up to `count_max` numbers of the command that has these arguments. Returns their size. On an error,
+    /// Converts up to `count_max` numbers of the command that has these arguments. Returns the work. On an error,
     /// returns the message that refuses the command, and drops the command's numbers.
     pub(crate) fn convert(&mut self, arguments: Arguments<'_>, count_max: usize) -> Result<usize, String> {
         let mut left = count_max;
-        let mut size = 0;
+        let mut work = 0;
         while left > 0
             && let Some(Numbers { element, arguments: range, hint }) = self.numbers.front_mut()
         {
             let part = range.start..range.end.min(range.start + left);
             for index in part.clone() {
-                size += arguments.get(index).len() + OPERAND_WORK;
+                work += OPERAND_BYTE_WORK * arguments.get(index).len() + NUMBER_WORK;
                 if let Err(error) = element.parse(&arguments.text(index), &mut self.bytes) {
                     let hint = if error == ParseError::NotANumber { hint } else { "" };
                     let text = super::excerpt(arguments.get(index), 128);
@@ -124,7 +124,7 @@ impl Operands {
                 self.numbers.pop_front();
             }
         }
-        Ok(size)
+        Ok(work)
     }
 
     /// Forgets all numbers, and keeps the memory of no more than `kept` bytes.

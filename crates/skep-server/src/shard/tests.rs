@@ -40,6 +40,7 @@ mod server_replies;
 mod small_requests;
 mod transaction_memory;
 mod turn_work;
+mod vectors;
 mod visits;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
@@ -166,7 +167,10 @@ impl Client {
         let mut piece = vec![0; 256 << 10];
         loop {
             match self.stream.read(&mut piece) {
-                Ok(0) => panic!("the connection ended after {} bytes", self.received.len()),
+                Ok(0) => {
+                    let end = &self.received[self.received.len().saturating_sub(200)..];
+                    panic!("the connection ended after {} bytes: {}", self.received.len(), end.escape_ascii());
+                }
                 Ok(size) => self.received.extend_from_slice(&piece[..size]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return self.received.len(),
                 Err(error) => panic!("{error}"),

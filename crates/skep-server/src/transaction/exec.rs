@@ -11,7 +11,7 @@ use super::run::{Course, Environment, count_error, keys, step};
 use crate::keyspace::KeyspaceRequest;
 use crate::limits::{
     ERRORS_SIZE_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, KEYSPACE_STEP_WORK, OPERANDS_SIZE_KEPT, SHORT_REPLY_SIZE,
-    TRANSACTION_PART_MAX,
+    TEXT_WORK, TRANSACTION_PART_MAX,
 };
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, CommandRequest, Operands, Progress, Session};
@@ -243,18 +243,24 @@ fn single_operations(
     if !window.is_open() {
         window.begin(items.len());
     }
-    while window.next().is_some() {
-        environment.execute(window, |index| {
-            let Item { index, space, action } = &items[index];
-            match action.request(queue.arguments(*index), operands.bytes(), 0, None) {
-                CommandRequest::Key(request) => (*space, request),
-                CommandRequest::Keyspace(..) => unreachable!("the commands are on keys"),
-            }
-        })?;
+    while let Some((_, response)) = window.next() {
+        if response.is_none() {
+            environment.execute(window, |index| {
+                let Item { index, space, action } = &items[index];
+                match action.request(queue.arguments(*index), operands.bytes(), 0, None) {
+                    CommandRequest::Key(request) => (*space, request),
+                    CommandRequest::Keyspace(..) => unreachable!("the commands are on keys"),
+                }
+            })?;
+        }
         while let Some((index, response)) = window.next() {
             let Item { index, action, .. } = &items[index];
             let begin = output.len();
             let Some(response) = response else { break };
+            if action.has_elements() {
+                // A text of elements takes long: as many replies as there is time for.
+                environment.work(0)?;
+            }
             reply(action, queue.arguments(*index), response, (output, session), environment);
             if output.get(begin) == Some(&b'-') {
                 environment.context.count_error(&output[begin..]);
@@ -292,8 +298,12 @@ fn reply(
     environment: &mut Environment<'_, '_, '_>,
 ) {
     let mut progress = Progress::default();
+    let before = output.len();
     let account = &mut *environment.context.account;
     action.reply(arguments, 0, response, &mut progress, (0, account), (&mut *output, session.version));
+    if action.has_elements() {
+        environment.spend(0, TEXT_WORK * (output.len() - before));
+    }
     action.finish(arguments, &progress, output, session, environment.context);
 }
 

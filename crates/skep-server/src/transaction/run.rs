@@ -21,7 +21,7 @@ use super::forecast::{Commands, Forecast, Verdict};
 use super::{Isolated, Window, several};
 use crate::account::operations_work;
 use crate::limits::{
-    ISOLATED_PART_MAX, ISOLATED_READ_SIZE, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE,
+    ISOLATED_PART_MAX, ISOLATED_READ_SIZE, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, TEXT_WORK,
     TRANSACTION_WORK_MAX, WATCHED_KEYS_MAX,
 };
 use crate::memory_budget::ReplyAccount;
@@ -140,7 +140,7 @@ impl Environment<'_, '_, '_> {
     }
 
     /// Spends the work of operations that have touched this many bytes.
-    fn spend(&mut self, operations: usize, bytes: usize) {
+    pub(super) fn spend(&mut self, operations: usize, bytes: usize) {
         self.left = self.left.saturating_sub(operations + bytes / ISOLATED_WORK_SIZE);
         self.executed += operations;
         self.context.account.spend_operations(operations, bytes);
@@ -483,7 +483,11 @@ pub(super) fn keys(
             }
             window.advance();
         }
-        *written += output.len() - before;
+        let size = output.len() - before;
+        *written += size;
+        if command.elements().is_some() {
+            environment.spend(0, TEXT_WORK * size);
+        }
         if window.next().is_none() {
             *next += window.len();
             *since_pause += window.len();

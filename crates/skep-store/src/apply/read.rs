@@ -52,6 +52,15 @@ impl Read<'_> {
         }
     }
 
+    /// Returns the work of reading this many bytes of a value, as bytes that could be read in that time.
+    pub(crate) fn work(self, size: usize) -> usize {
+        match self {
+            Read::Filter(filter) => filter.predicate.work(filter.element, size),
+            Read::Reduce(reduce) => reduce.fold.work(reduce.element, size),
+            _ => size,
+        }
+    }
+
     /// Returns the bytes that are read of a value of this size.
     pub(crate) fn range(self, value_size: usize) -> Range<usize> {
         match self {

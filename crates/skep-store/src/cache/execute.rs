@@ -225,7 +225,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         let found = || Found::bytes(header.value(bytes), attributes.expiry);
         let outcome = apply(operation, Some(found), self.arena);
         let work = match &outcome {
-            Outcome::Read(read) => read.range(header.value_size()).len(),
+            Outcome::Read(read) => read.work(read.range(header.value_size()).len()),
             Outcome::Edit(Edit::Store(new)) => work.max(new.size()),
             _ => work,
         };

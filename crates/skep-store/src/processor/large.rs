@@ -262,14 +262,14 @@ impl<'a, M: Memory> Batch<'a, M> {
         let pieces = self.find_pieces(root, range.clone()).await;
         let start = self.replies.borrow_mut().bytes_mut().len();
         let (mut reader, mut size) = (Reader::new(read), 0);
-        let read = |offset: usize, piece: &[u8]| {
+        let read_piece = |offset: usize, piece: &[u8]| {
             reader.read(offset, piece, self.replies.borrow_mut().bytes_mut());
             size += piece.len();
             if reader.is_done() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        self.table.read_pieces_until(&pieces, range, read).await;
+        self.table.read_pieces_until(&pieces, range, read_piece).await;
         let mut replies = self.replies.borrow_mut();
-        replies.touch_large(size);
+        replies.touch_large(read.work(size));
         reader.finish(replies.bytes_mut());
         replies.finish_value(self.first_reply + first.index(), start);
     }

@@ -297,7 +297,7 @@ impl OrderedStore {
                         is_within_budget = defer_reply(grant, index, deferred, replies);
                         return;
                     }
-                    replies.touch_large_for(index, range.len());
+                    replies.touch_large_for(index, read.work(range.len()));
                     let start = range.start;
                     overflow::copy_range(&self.frames, reference, range, scratch, guard);
                     replies.slot(index).set_read_of_part(read, start, scratch);
