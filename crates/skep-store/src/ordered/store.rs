@@ -93,7 +93,7 @@ struct Pressure {
 impl Pressure {
     fn note(&self, space: &Space) {
         // It seldom changes, so the line stays in the caches of all cores.
-        for (word, now) in [(&self.is_scarce, space.is_scarce()), (&self.has_values, space.has_values())] {
+        for (word, now) in [(&self.is_scarce, space.is_scarce()), (&self.has_values, space.value_part_count() > 0)] {
             if word.load(Ordering::Relaxed) != u32::from(now) {
                 word.store(u32::from(now), Ordering::Relaxed);
             }

@@ -387,11 +387,6 @@ impl Space {
         }
     }
 
-    /// Returns true if there is any overflow value.
-    pub(crate) fn has_values(&self) -> bool {
-        self.value_lids > 0
-    }
-
     /// Returns the number of parts that all overflow values have.
     pub(crate) fn value_part_count(&self) -> usize {
         self.value_lids as usize
