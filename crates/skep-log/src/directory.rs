@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use crate::VERSION;
 use crate::disk::Disk;
-use crate::error::LogError;
+use crate::error::{LogError, is_full};
 use crate::group_writer::{GROUP_SIZE, GroupWriter, Start, UsedSegment};
 use crate::log_end::LogEnd;
 use crate::manifest::{self, Manifest, ManifestFault, ManifestShard, SnapshotFile};
@@ -149,43 +149,46 @@ impl<D: Disk> Directory<D> {
         let (spares, surplus) = self.divide(&end, settings.segment_size)?;
         self.remove(&surplus)?;
         let mut segments = Segments::new(Arc::clone(&self.disk), settings.segment_size, end.last_number + 1, spares);
-        let header = self.begin_segment(&mut segments, &mut end, uid)?;
+        let segment = self.begin_segment(&mut segments, &mut end, uid)?;
         let manifest = self.manifest.clone().expect("it was written");
         let (durable_group, durable_block, durable_floor) = (end.next_group - 1, end.next_block - 1, end.floor);
         // A gap that has no end yet ends here. The older manifest would leave out all later blocks, so it is replaced too.
         let gap = manifest.gap.map(|(after, before)| (after, before.min(end.next_block)));
         let copies = if manifest.gap == gap { 1 } else { 2 };
-        let manifest =
-            Manifest { durable_group, durable_block, durable_floor, segment: header.number, gap, ..manifest };
+        let named = segment.map(|header| header.number).or(end.used.last().map(|last| last.number));
+        let named = named.expect("without room for a segment, there is one");
+        let manifest = Manifest { durable_group, durable_block, durable_floor, segment: named, gap, ..manifest };
         (0..copies).try_for_each(|_| self.write(manifest.clone()))?;
         self.remove(&end.dead)?;
-        let LogEnd { used, before, next_block, floor, .. } = end;
-        let group_size = settings.group_size;
-        let start = Start { segment: header, used, before, next_block, floor, group_size, prepared: VecDeque::new() };
+        let LogEnd { next_group, used, before, next_block, floor, .. } = end;
+        let (group_size, prepared) = (settings.group_size, VecDeque::new());
+        let start = Start { segment, next_group, used, before, next_block, floor, group_size, prepared };
         Ok((GroupWriter::new(start), segments))
     }
 
     /// Begins the segment of a recovery. On a full disk, it takes the one that the last recovery has begun, if no group was
-    /// written since: so starts succeed again and again while there is no room.
+    /// written since. If there is none, it returns none: the log begins its segment when there is room. So starts succeed again
+    /// and again while the disk is full. Until then nothing is written, so the next start reads the same log.
     fn begin_segment(
         &self,
         segments: &mut Segments<D>,
         end: &mut LogEnd,
         mut uid: impl FnMut() -> u64,
-    ) -> Result<SegmentHeader, LogError> {
+    ) -> Result<Option<SegmentHeader>, LogError> {
         let prepared = match segments.prepare(uid()) {
             Ok(prepared) => prepared,
-            Err(error) => {
-                let unused = self.take_unused(segments, end)?;
-                unused.ok_or(error).map_err(LogError::io("prepare", "a segment"))?
-            }
+            Err(error) => match self.take_unused(segments, end)? {
+                Some(unused) => unused,
+                None if is_full(&error) && end.can_wait() => return Ok(None),
+                None => return Err(LogError::io("prepare", "a segment")(error)),
+            },
         };
         // With another uid: what a crash has torn there stays invalid.
         let uid = if prepared.first_group == 0 { prepared.uid } else { uid() };
         let header = SegmentHeader { kind: SegmentKind::Recovered, first_group: end.next_group, uid, ..prepared };
         let name = segment::name(header.number);
         segments.write_header(&segments.file(header.number), &header).map_err(LogError::io("write", name))?;
-        Ok(header)
+        Ok(Some(header))
     }
 
     /// Takes the last segment, if a recovery has begun it and it has no groups.
@@ -216,7 +219,7 @@ impl<D: Disk> Directory<D> {
         self.remove_old_snapshots()?;
         assert!(!writer.is_writing() && next_block >= writer.next_block(), "the old log has ended");
         let start = writer.fresh_start(next_block, floor);
-        let header = start.segment;
+        let header = start.segment.expect("a fresh log begins with a segment");
         let name = segment::name(header.number);
         segments.write_header(&segments.file(header.number), &header).map_err(LogError::io("write", name))?;
         *writer = GroupWriter::new(start);

@@ -124,10 +124,15 @@ impl std::fmt::Display for Damage {
     }
 }
 
+/// Returns true if the disk has no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Returns what to do about an error of the disk.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "the disk is full: make room",
+        _ if is_full(error) => "the disk is full: make room",
         io::ErrorKind::FileTooLarge => "raise the limit of file sizes (ulimit -f)",
         io::ErrorKind::PermissionDenied => "give its files to this user (chown)",
         _ => "check its disk",

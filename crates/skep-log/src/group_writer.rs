@@ -140,8 +140,11 @@ pub struct WriteFailure {
 /// Where a log is continued.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
-    /// The segment that is in use, whose header is durable and which has no groups yet.
-    pub(crate) segment: SegmentHeader,
+    /// The segment that is in use, whose header is durable and which has no groups yet. `None` after a recovery that has
+    /// found no room for one: then the first segment that is prepared is this one.
+    pub(crate) segment: Option<SegmentHeader>,
+    /// Number of the next group.
+    pub(crate) next_group: u64,
     /// The segments before it, in their order.
     pub(crate) used: Vec<UsedSegment>,
     /// Checksum of the last group.
@@ -158,22 +161,28 @@ pub(crate) struct Start {
 
 impl GroupWriter {
     pub(crate) fn new(start: Start) -> Self {
-        let Start { segment, used, before, next_block, floor, group_size, prepared } = start;
-        let number = segment.first_group;
+        let Start { segment, next_group: number, used, before, next_block, floor, group_size, prepared } = start;
         let mut used = VecDeque::from(used);
-        used.push_back(UsedSegment { number: segment.number, first_group: number });
+        used.extend(segment.map(|segment| UsedSegment { number: segment.number, first_group: number }));
+        assert!(!used.is_empty(), "a log has a segment");
+        let is_fresh = segment.is_some_and(|segment| segment.kind == SegmentKind::Fresh);
         GroupWriter {
             queue: VecDeque::new(),
             queue_size: 0,
             group_size,
-            position: GroupPosition { uid: segment.uid, number, first_block: next_block, before },
+            position: GroupPosition {
+                uid: segment.map_or(0, |segment| segment.uid),
+                number,
+                first_block: next_block,
+                before,
+            },
             durable_group: number - 1,
             durable_block: next_block - 1,
             durable_floor: floor,
-            current: Some(Current { header: segment, offset: PAGE_SIZE as u64 }),
+            current: segment.map(|header| Current { header, offset: PAGE_SIZE as u64 }),
             step: Step::Group,
             prepared,
-            first_needed: if segment.kind == SegmentKind::Fresh { number } else { 0 },
+            first_needed: if is_fresh { number } else { 0 },
             used,
             in_flight: VecDeque::new(),
             next_ticket: 0,
@@ -195,7 +204,8 @@ impl GroupWriter {
         let segment = *prepared.front().expect("a segment was prepared");
         let first_group = self.position.number + 1;
         Start {
-            segment: SegmentHeader { kind: SegmentKind::Fresh, first_group, ..segment },
+            segment: Some(SegmentHeader { kind: SegmentKind::Fresh, first_group, ..segment }),
+            next_group: first_group,
             used: self.used.iter().copied().collect(),
             before: self.position.before,
             next_block,
@@ -282,6 +292,7 @@ impl GroupWriter {
         if self.queue.is_empty() && !is_seal {
             return None;
         }
+        let Some(current) = self.current else { return self.write_header() };
         let (mut count, mut blocks_size) = (0, 0);
         for block in &self.queue {
             let size = blocks_size + block.bytes().len();
@@ -290,7 +301,6 @@ impl GroupWriter {
             }
             (count, blocks_size) = (count + 1, size);
         }
-        let current = self.current.expect("a log has a segment");
         let size = padded_size((group::HEADER_SIZE + blocks_size) as u64);
         let is_empty = current.offset == PAGE_SIZE as u64;
         if !is_empty && current.offset + size + PAGE_SIZE as u64 > current.header.size {
@@ -318,7 +328,10 @@ impl GroupWriter {
         if !self.in_flight.is_empty() {
             return None;
         }
-        let header = SegmentHeader { first_group: self.position.number, ..self.prepared.pop_front()? };
+        let prepared = self.prepared.pop_front()?;
+        // Without a current segment, it is the one that the recovery would have begun.
+        let kind = if self.current.is_some() { prepared.kind } else { SegmentKind::Recovered };
+        let header = SegmentHeader { kind, first_group: self.position.number, ..prepared };
         let mut pages = self.empty_pages();
         header.encode(&mut pages);
         Some(self.begin(header.number, 0, pages, Content::Header(header)))
@@ -362,15 +375,18 @@ impl GroupWriter {
                     (self.durable_group, self.durable_block) = (number, last_block);
                     self.durable_floor = self.durable_floor.max(floor);
                 }
-                Content::Header(next) => self.step = Step::End(next),
-                Content::End(next) => {
-                    self.step = Step::Group;
-                    self.position.uid = next.uid;
-                    self.current = Some(Current { header: next, offset: PAGE_SIZE as u64 });
-                    self.used.push_back(UsedSegment { number: next.number, first_group: next.first_group });
-                }
+                Content::Header(next) if self.current.is_some() => self.step = Step::End(next),
+                Content::Header(next) | Content::End(next) => self.begin_segment(next),
             }
         }
+    }
+
+    /// Lets the next group be the first one of a segment, whose header is durable.
+    fn begin_segment(&mut self, header: SegmentHeader) {
+        self.step = Step::Group;
+        self.position.uid = header.uid;
+        self.current = Some(Current { header, offset: PAGE_SIZE as u64 });
+        self.used.push_back(UsedSegment { number: header.number, first_group: header.first_group });
     }
 
     /// Returns the last durable block; 0 if there is none. All blocks before it are durable too.
@@ -391,6 +407,12 @@ impl GroupWriter {
     /// Returns the number of the next group. Blocks that are pushed from now on are in this group or later ones.
     pub fn next_group(&self) -> u64 {
         self.position.number
+    }
+
+    /// Returns the number of the segment to which groups are written. `None` if a recovery has found no room for one, and none
+    /// was begun since.
+    pub fn current_segment(&self) -> Option<u64> {
+        self.current.map(|current| current.header.number)
     }
 
     /// Returns the number of the newest segment that has groups, or is about to.

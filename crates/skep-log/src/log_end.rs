@@ -32,6 +32,12 @@ pub struct LogEnd {
 }
 
 impl LogEnd {
+    /// Returns true if the log that was read is a whole one without a segment after it: nothing was cut off that only the next
+    /// segment takes out of the log, or that was accepted as lost.
+    pub(crate) fn can_wait(&self) -> bool {
+        !self.used.is_empty() && self.dead.is_empty() && self.loss.is_none() && self.missing.is_none()
+    }
+
     /// Returns the number of the next block.
     pub fn next_block(&self) -> u64 {
         self.next_block

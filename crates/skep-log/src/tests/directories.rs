@@ -21,7 +21,7 @@ fn manifest() -> Manifest {
 }
 
 /// Returns the pairs of both spaces, and the end of the log.
-fn recover(
+pub(super) fn recover(
     disk: &Arc<SimulatedDisk>,
     accept_loss: bool,
 ) -> Result<([Pairs; 2], LogEnd, Directory<SimulatedDisk>), LogError> {
@@ -31,17 +31,17 @@ fn recover(
 }
 
 /// A process that puts numbered keys, one for each group.
-struct Process {
-    directory: Directory<SimulatedDisk>,
-    groups: GroupWriter,
-    segments: Segments<SimulatedDisk>,
-    writer: BlockWriter,
-    next_version: u64,
-    pairs: [Pairs; 2],
+pub(super) struct Process {
+    pub(super) directory: Directory<SimulatedDisk>,
+    pub(super) groups: GroupWriter,
+    pub(super) segments: Segments<SimulatedDisk>,
+    pub(super) writer: BlockWriter,
+    pub(super) next_version: u64,
+    pub(super) pairs: [Pairs; 2],
 }
 
 impl Process {
-    fn start(disk: &Arc<SimulatedDisk>, accept_loss: bool) -> Result<Self, LogError> {
+    pub(super) fn start(disk: &Arc<SimulatedDisk>, accept_loss: bool) -> Result<Self, LogError> {
         let (pairs, end, mut directory) = recover(disk, accept_loss)?;
         let mut uid = end.last_number * 1000;
         let next_version = end.floor() + 1;
@@ -53,7 +53,7 @@ impl Process {
     }
 
     /// Appends a put in both spaces to the open block.
-    fn append(&mut self, key: &str, value: &[u8]) {
+    pub(super) fn append(&mut self, key: &str, value: &[u8]) {
         let request =
             Request { key: key.as_bytes(), operation: Operation::Put { value, condition: PutCondition::Always } };
         self.writer.append(0, 1, &request);
@@ -63,18 +63,18 @@ impl Process {
     }
 
     /// Seals the open block.
-    fn push(&mut self) {
+    pub(super) fn push(&mut self) {
         self.groups.push(self.writer.seal(self.next_version).unwrap());
     }
 
     /// Writes a put in a group.
-    fn put(&mut self, key: &str, value: &[u8]) {
+    pub(super) fn put(&mut self, key: &str, value: &[u8]) {
         self.append(key, value);
         self.push();
         self.write();
     }
 
-    fn write(&mut self) {
+    pub(super) fn write(&mut self) {
         loop {
             if self.groups.needs_segment() {
                 let segment = self.segments.prepare(self.groups.next_group() << 20).unwrap();
@@ -86,14 +86,14 @@ impl Process {
         }
     }
 
-    fn seal(&mut self) {
+    pub(super) fn seal(&mut self) {
         while let Some(write) = self.groups.next_seal() {
             let result = self.segments.write(&write);
             self.groups.written(write, result);
         }
     }
 
-    fn snapshot(&mut self, disk: &Arc<SimulatedDisk>, number: u64) {
+    pub(super) fn snapshot(&mut self, disk: &Arc<SimulatedDisk>, number: u64) {
         let first_group = self.groups.next_group();
         let last_block = self.groups.next_block() - 1;
         let manifest = Manifest {
@@ -108,7 +108,7 @@ impl Process {
     }
 
     /// Writes the files of a snapshot, and returns a manifest that names them.
-    fn files_of_snapshot(
+    pub(super) fn files_of_snapshot(
         disk: &Arc<SimulatedDisk>,
         pairs: &[Pairs; 2],
         number: u64,
@@ -147,16 +147,16 @@ impl Process {
     }
 }
 
-fn new_disk() -> Arc<SimulatedDisk> {
+pub(super) fn new_disk() -> Arc<SimulatedDisk> {
     Arc::new(SimulatedDisk::new(1))
 }
 
-fn restart(disk: &Arc<SimulatedDisk>) -> Arc<SimulatedDisk> {
+pub(super) fn restart(disk: &Arc<SimulatedDisk>) -> Arc<SimulatedDisk> {
     Arc::new(disk.kill())
 }
 
 /// Returns the names and bytes of all files.
-fn files(disk: &SimulatedDisk) -> BTreeMap<String, Vec<u8>> {
+pub(super) fn files(disk: &SimulatedDisk) -> BTreeMap<String, Vec<u8>> {
     let names = disk.list().unwrap();
     names.into_iter().map(|name| (name.clone(), disk.content(&name).unwrap())).collect()
 }
@@ -412,26 +412,6 @@ fn a_failed_write_stops_the_log() {
     assert!(process.groups.next_write().is_none() && process.groups.next_seal().is_none());
 }
 
-/// A snapshot that was being written when the process ended is room for the segment.
-#[test]
-fn a_start_frees_what_is_not_needed_before_it_prepares_a_segment() {
-    let mut refused = 0;
-    for call in 1..60 {
-        let disk = new_disk();
-        let mut process = Process::start(&disk, false).unwrap();
-        process.put("key", b"value");
-        drop(SnapshotWriter::create(Arc::clone(&disk), 9, SnapshotPart::Shard(0)).unwrap());
-        let disk = restart(&disk);
-        disk.fail_at(call, io::ErrorKind::StorageFull);
-        if let Some(LogError::Io { action: "prepare", .. }) = Process::start(&disk, false).err() {
-            refused += 1;
-            let names = restart(&disk).list().unwrap();
-            assert!(names.iter().all(|name| !name.starts_with("snapshot-")), "call {call}: {names:?}");
-        }
-    }
-    assert!(refused > 1);
-}
-
 /// A snapshot of all that was read replaces the log, also if a power loss follows at once.
 #[test]
 fn a_log_that_a_snapshot_replaces_is_not_read_again() {
@@ -492,82 +472,4 @@ fn a_directory_of_version_1_is_read_and_continued() {
     // The older manifest is still there.
     assert_eq!([version("manifest.a"), version("manifest.b")].iter().sum::<u16>(), 1 + VERSION);
     assert_eq!(recover(&restart(&disk), false).unwrap().0, pairs);
-}
-
-/// A start takes the segment that was prepared before. The next one finds none, and no room for another.
-#[test]
-fn starts_on_a_full_disk_succeed_again_and_again() {
-    for torn in [false, true] {
-        let mut disk = new_disk();
-        let mut process = Process::start(&disk, false).unwrap();
-        process.put("key", b"value");
-        process.write();
-        let expected = process.pairs.clone();
-        let spare = process.segments.prepare(77).unwrap();
-        process.groups.add_segment(spare);
-        let used: u64 = files(&disk).values().map(|bytes| bytes.len() as u64).sum();
-        disk.limit(used + PAGE_SIZE as u64 - 1);
-        for start in 0..5 {
-            disk = restart(&disk);
-            let mut process = Process::start(&disk, false).unwrap_or_else(|error| panic!("start {start}: {error}"));
-            assert_eq!(process.pairs, expected, "start {start}");
-            if torn && start > 0 {
-                process.append("torn", &[7; 2500]);
-                process.push();
-                let write = process.groups.next_write().unwrap();
-                let file = process.segments.file(write.segment);
-                disk.write_at(&file, write.offset, &write.pages()[..1]).unwrap();
-            }
-        }
-        // There is room again, and what was torn has not come back.
-        disk.limit(u64::MAX);
-        let disk = restart(&disk);
-        let mut process = Process::start(&disk, false).unwrap();
-        process.put("later", b"");
-        let pairs = process.pairs;
-        assert_eq!(recover(&restart(&disk), false).unwrap().0, pairs);
-    }
-}
-
-/// Segments that are dead are removed before one is prepared. Here they are one that a start has begun and left empty, and
-/// a fresh log that no manifest names. A start may have failed at any call in between.
-#[test]
-fn a_dead_segment_is_room_for_the_next_one() {
-    for (is_fresh, failing) in [false, true].into_iter().flat_map(|fresh| (0..60).map(move |call| (fresh, call))) {
-        let disk = new_disk();
-        let mut process = Process::start(&disk, false).unwrap();
-        process.put("key", b"value");
-        process.write();
-        let disk = restart(&disk);
-        let mut process = Process::start(&disk, false).unwrap();
-        if !is_fresh {
-            process = Process::start(&restart(&disk), false).unwrap();
-        }
-        // No segment is prepared ahead.
-        process.append("more", b"value");
-        process.push();
-        let write = process.groups.next_write().unwrap();
-        let result = process.segments.write(&write);
-        process.groups.written(write, result);
-        if is_fresh {
-            process.groups.add_segment(process.segments.prepare(77).unwrap());
-            let (next_block, floor) = (process.groups.next_block(), process.next_version);
-            process.directory.begin_fresh(&mut process.groups, &mut process.segments, next_block, floor).unwrap();
-        }
-        let expected = recover(&restart(&disk), false).unwrap().0;
-        assert!(expected.iter().all(|pairs| pairs.len() == 2));
-        let mut disk = restart(&disk);
-        disk.limit(files(&disk).values().map(|bytes| bytes.len() as u64).sum());
-        if failing > 0 {
-            disk.fail_at(failing, io::ErrorKind::StorageFull);
-            drop(Process::start(&disk, false));
-            disk = restart(&disk);
-        }
-        for start in 0..3 {
-            let case = format!("fresh {is_fresh}, failing {failing}, start {start}");
-            let process = Process::start(&disk, false).unwrap_or_else(|error| panic!("{case}: {error}"));
-            assert_eq!(process.pairs, expected, "{case}");
-            disk = restart(&disk);
-        }
-    }
 }

@@ -3,6 +3,7 @@
 mod copies;
 mod crashes;
 mod directories;
+mod full_disks;
 mod model;
 
 use model::{Pairs, execute, position, shard};
