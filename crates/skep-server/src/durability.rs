@@ -99,6 +99,8 @@ pub(crate) struct Log {
     /// What the keeper has to do.
     pub(crate) tasks: Tasks,
     patience: Patience,
+    /// The log has a segment: false if the start has found no room for one, and the disk has none yet.
+    has_segment: AtomicBool,
     /// The disk has made no progress for so long that writes are refused.
     is_stalled: AtomicBool,
     /// A command that has begun was abandoned.
@@ -184,6 +186,7 @@ impl Log {
             load_time: Duration::ZERO,
             tasks: Tasks::default(),
             patience,
+            has_segment: AtomicBool::new(true),
             is_stalled: AtomicBool::new(false),
             has_abandoned: AtomicBool::new(false),
             wakers: OnceLock::new(),
@@ -413,9 +416,23 @@ impl Log {
         self.lock().is_broken
     }
 
-    /// Returns true if replies wait for what they rest on.
+    /// Returns true if replies wait for what they rest on. Without a segment, nothing was executed since the start that changes
+    /// a key: replies rest on what the start has read.
     pub(crate) fn holds_replies(&self) -> bool {
-        self.level() == Durability::Always
+        self.level() == Durability::Always && self.has_segment.load(Ordering::Acquire)
+    }
+
+    /// Begins without a segment, because the disk has no room for one: writes are refused until the keeper has prepared one.
+    pub(crate) fn begin_without_segment(&self) {
+        let reason = "the disk has no room for a segment of the log: make room".to_owned();
+        tracing::error!("{reason}; writes are refused until it has");
+        self.has_segment.store(false, Ordering::Release);
+        self.troubles.set(Trouble::NoSegment, Some(reason));
+    }
+
+    /// Notes that a segment was prepared. While writes are refused: their replies wait for it.
+    pub(crate) fn note_segment(&self) {
+        self.has_segment.store(true, Ordering::Release);
     }
 
     /// Returns the time from which on replies of a connection may leave. They rest on blocks that are sealed, and have

@@ -103,6 +103,9 @@ pub(crate) fn spawn(
     steps: &mut Steps,
 ) -> Result<(), StartError> {
     let Recovered { disk, directory, groups, segments, manifest, log_bytes, needs_snapshot, .. } = recovered;
+    if groups.current_segment().is_none() {
+        log.begin_without_segment();
+    }
     let writers = Arc::new(Writers::new(Arc::clone(&log), Arc::clone(&disk), groups, &segments));
     writers.spawn(threads, steps)?;
     let level = log.level();
@@ -248,6 +251,7 @@ impl Keeper {
             Ok(header) => {
                 let mut state = self.writers.lock();
                 state.add_segment(header, &self.segments);
+                self.log.note_segment();
                 // While the state is locked, no writer asks for another one.
                 self.log.tasks.lock().needs_segment = state.groups.needs_segment();
                 drop(state);
@@ -361,6 +365,7 @@ impl Keeper {
         if state.groups.needs_segment() {
             let header = self.segments.prepare(uid).map_err(|source| io("prepare", "a segment", source))?;
             state.add_segment(header, &self.segments);
+            self.log.note_segment();
         }
         // A fresh log that no manifest has named is not needed any more.
         let earlier = if state.is_fresh { state.groups.fresh_segments() } else { Vec::new() };

@@ -401,6 +401,17 @@ fn a_full_disk_is_seen_one_segment_ahead() {
             println!("{} MiB were acknowledged", bytes >> 20);
         });
         assert!(!writes(server) && ask(server, "GET flood:1").starts_with(b"$"));
+    });
+    // Nothing is free for the segment of a start: it serves reads.
+    for signal in ["TERM", "KILL"] {
+        server.signal(signal);
+        server.wait();
+        server = machine.start();
+        assert!(!writes(&server) && ask(&server, "GET flood:1").starts_with(b"$"), "after {signal}");
+        assert_right(&machine.check(&server), "after a start on a full disk");
+    }
+    let Machine { disk, load, .. } = &mut machine;
+    load.run(&mut server, |server, seen| {
         disk.limit(None);
         wait_until("writes are accepted", || writes(server));
         wait_for_load(seen, 200);

@@ -13,6 +13,8 @@
 //! Keys are assigned to shards by the seed that the directory states, also if the number of shards has changed. The
 //! positions of the snapshot are those of the shards that wrote it.
 
+mod contained;
+
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +26,7 @@ use skep_log::{
     BlockView, Boundary, Chunk, Directory, Files, GroupWriter, LogEnd, LogError, LogSettings, Manifest, ManifestShard,
     SEGMENT_SIZE, Section, Segments, SnapshotFile,
 };
-use skep_store::hash::{KeyPositions, Settings};
+use skep_store::hash::Settings;
 use skep_store::ordered::OrderedStore;
 use skep_store::processor::{Processor, Replies};
 use skep_wire::native::WireError;
@@ -40,6 +42,7 @@ use crate::recovery_error::RecoveryError;
 use crate::settings::ServerSettings;
 use crate::unix_time::since_1970;
 use crate::vocabulary::{Durability, Reached};
+use contained::Contained;
 
 /// Operations that a store executes together.
 const BATCH: usize = 1024;
@@ -184,42 +187,6 @@ impl<'s> Stores<'s> {
 
     pub(super) fn failure(&self) -> Option<OperationError> {
         (0..self.stores.len()).find_map(|store| self.with(store, |store| store.failure))
-    }
-}
-
-/// Which operations of the log the snapshot contains already.
-struct Contained {
-    partition: Partition,
-    positions: Vec<KeyPositions>,
-    boundaries: Vec<Boundary>,
-    /// The last block of which it contains something.
-    last_block: u64,
-}
-
-impl Contained {
-    fn new(manifest: Option<&Manifest>, boundaries: Vec<Boundary>, seed: u64) -> Contained {
-        let shards = manifest.map_or(&[] as &[_], |manifest| &manifest.shards);
-        let last_block = boundaries.iter().map(Boundary::last_block).max().unwrap_or(0);
-        Contained {
-            partition: Partition::new(seed, shards.len().max(1) as u16),
-            positions: shards.iter().map(|shard| KeyPositions::new(shard.secret_seed)).collect(),
-            boundaries,
-            last_block,
-        }
-    }
-
-    /// Returns the shard that executed the operations of a key.
-    fn shard_of(&self, key: &[u8]) -> usize {
-        usize::from(self.partition.shard_of(key))
-    }
-
-    /// Returns true if the snapshot contains what a block has done to a key.
-    fn contains(&self, block: u64, key: &[u8]) -> bool {
-        if block > self.last_block {
-            return false;
-        }
-        let shard = usize::from(self.partition.shard_of(key));
-        !self.boundaries[shard].applies(block, self.positions[shard].of(key))
     }
 }
 
@@ -426,91 +393,143 @@ pub(crate) fn recover(
     random: impl Fn() -> u64,
     progress: &Progress,
 ) -> Result<Recovered, RecoveryError> {
+    let directory = &opened.directory;
+    let manifest = next_manifest(directory.manifest(), settings, tables, &random);
+    let stores = Stores::new(processors, Partition::new(manifest.partition_seed, settings.shards), progress);
+    let mut content = load(directory, (settings, tables), &stores, ordered.as_deref(), manifest.partition_seed)?;
+    if let Some(ordered) = &mut ordered {
+        ordered.begin_versions_after(content.end.floor());
+        content.end.raise_floor(ordered.newest_version() + 1);
+    }
+    content.report(directory, progress.counts());
+    let manifest = Manifest { last_time: content.stated_time, ..manifest };
+    let loaded = Loaded { processors: stores.into_processors(), ordered: ordered.as_deref() };
+    begin(opened, settings, log, loaded, content, manifest, random)
+}
+
+/// Returns what the next manifest states about a server: the identity and the public seed are those of the old one.
+fn next_manifest(
+    old: Option<&Manifest>,
+    settings: &ServerSettings,
+    tables: &[Settings],
+    random: impl Fn() -> u64,
+) -> Manifest {
+    let new_id = || [random().to_le_bytes(), random().to_le_bytes()].concat().try_into().expect("16 bytes");
+    let shard = |table: &Settings| ManifestShard { secret_seed: table.seed, ..ManifestShard::default() };
+    Manifest {
+        server_id: old.map_or_else(new_id, |manifest| manifest.server_id),
+        partition_seed: old.map_or_else(&random, |manifest| manifest.partition_seed),
+        memory: settings.memory,
+        kv_size: settings.kv_size as u64,
+        shards: tables.iter().map(shard).collect(),
+        ..Manifest::default()
+    }
+}
+
+/// What was found in a directory, besides the pairs.
+struct Content {
+    /// Where the log ends.
+    end: LogEnd,
+    /// The latest time that the directory states.
+    stated_time: u64,
+    /// Keys were left out because they have expired, or may have been.
+    has_expiries: bool,
+    /// Shards take spare memory, because their keys were divided among another number of shards.
+    is_uneven: bool,
+    /// The time that it took to read the directory.
+    load_time: Duration,
+}
+
+/// Loads the snapshot, replays the log, and merges both in the ordered space. If the hash space has no memory for that, it
+/// is recovered in slices.
+fn load(
+    directory: &Directory<Files>,
+    (settings, tables): (&ServerSettings, &[Settings]),
+    stores: &Stores<'_>,
+    ordered: Option<&OrderedStore>,
+    partition_seed: u64,
+) -> Result<Content, RecoveryError> {
     let begun = Instant::now();
-    let Opened { disk, mut directory, now } = opened;
-    let old = directory.manifest().cloned();
-    let seed = old.as_ref().map_or_else(&random, |manifest| manifest.partition_seed);
-    let stores = Stores::new(processors, Partition::new(seed, settings.shards), progress);
-    let boundaries = read_snapshot(&directory, &stores)?;
-    let mut replay = Replay::new(&stores, old.as_ref(), boundaries, seed);
-    replay.ordered = ordered.as_deref().map(|store| {
+    let (old, accept_loss, progress) = (directory.manifest(), settings.accept_loss, stores.progress);
+    let time_before = old.map_or(0, |manifest| manifest.last_time);
+    let boundaries = read_snapshot(directory, stores)?;
+    let mut replay = Replay::new(stores, old, boundaries, partition_seed);
+    replay.ordered = ordered.map(|store| {
         let session = store.session().expect("a new store has sessions");
         let effects_size_max = EFFECTS_SIZE_MIN.max(settings.ordered_memory / EFFECTS_PART);
-        let stated_time = old.as_ref().map_or(0, |manifest| manifest.last_time);
-        OrderedReplay::new(session, stated_time, effects_size_max as usize)
+        OrderedReplay::new(session, time_before, effects_size_max as usize)
     });
     replay.lacks_ordered &= replay.ordered.is_none();
     replay.check()?;
-    let mut end: LogEnd = directory.read_log(settings.accept_loss, |blocks| replay.group(blocks))?;
+    let end = directory.read_log(accept_loss, |blocks| replay.group(blocks))?;
     replay.check()?;
-    let stated_time = old.as_ref().map_or(0, |manifest| manifest.last_time).max(replay.times.last);
+    let stated_time = time_before.max(replay.times.last);
     let mut has_expiries = stores.failure().is_some();
     if let Some(ordered) = replay.ordered.take() {
         let note = |chunk: &Chunk<'_>| progress.add_pairs(chunk.size as u64, chunk.pairs.into());
-        has_expiries |= ordered.merge(&directory, settings.accept_loss, stated_time, note)?;
+        has_expiries |= ordered.merge(directory, accept_loss, stated_time, note)?;
     }
     drop(replay);
     let mut is_uneven = false;
     if stores.failure().is_some() {
-        let (directory, accept_loss) = (&directory, settings.accept_loss);
-        let has_other_seeds = old.as_ref().is_some_and(|old| old.shards.len() != tables.len());
-        let partition_seed = seed;
+        let has_other_seeds = old.is_some_and(|old| old.shards.len() != tables.len());
         let time = stated_time;
         let source = Source { directory, tables, partition_seed, accept_loss, time, has_other_seeds, progress };
         // The next start is to find these seeds.
-        is_uneven = source.recover(&stores)? > 0 && has_other_seeds;
+        is_uneven = source.recover(stores)? > 0 && has_other_seeds;
     }
     stores.end(stated_time);
-    if let Some(ordered) = &mut ordered {
-        ordered.begin_versions_after(end.floor());
-        end.raise_floor(ordered.newest_version() + 1);
+    Ok(Content { end, stated_time, has_expiries, is_uneven, load_time: begun.elapsed() })
+}
+
+impl Content {
+    /// Logs what was loaded, and what was left out.
+    fn report(&self, directory: &Directory<Files>, (pairs, operations): (u64, u64)) {
+        let seconds = self.load_time.as_millis() as f64 / 1000.0;
+        tracing::info!(pairs, operations, seconds, "the data directory is loaded");
+        if let Some((segment, offset)) = self.end.cut {
+            tracing::info!(segment, offset, "the log was cut at writes that were not finished");
+        }
+        if let Some(name) = directory.damaged_manifest() {
+            tracing::warn!("{name} was being written when a server ended, or is damaged: the other manifest was used");
+        }
+        if let Some(loss) = &self.end.loss {
+            tracing::warn!("this group and all later ones are dropped, by --accept-loss: {loss}");
+        }
+        if let Some(missing) = &self.end.missing {
+            tracing::warn!("what follows in the log is dropped, by --accept-loss: {missing}");
+        }
     }
-    let (pairs, operations) = progress.counts();
-    let load_time = begun.elapsed();
-    let seconds = load_time.as_millis() as f64 / 1000.0;
-    tracing::info!(pairs, operations, seconds, "the data directory is loaded");
-    if let Some((segment, offset)) = end.cut {
-        tracing::info!(segment, offset, "the log was cut at writes that were not finished");
-    }
-    if let Some(name) = directory.damaged_manifest() {
-        tracing::warn!("{name} was being written when a server ended, or is damaged: the other manifest was used");
-    }
-    if let Some(loss) = &end.loss {
-        tracing::warn!("this group and all later ones are dropped, by --accept-loss: {loss}");
-    }
-    if let Some(missing) = &end.missing {
-        tracing::warn!("what follows in the log is dropped, by --accept-loss: {missing}");
-    }
-    let shard = |table: &Settings| ManifestShard { secret_seed: table.seed, ..ManifestShard::default() };
-    let manifest = Manifest {
-        server_id: old.as_ref().map_or_else(
-            || [random().to_le_bytes(), random().to_le_bytes()].concat().try_into().expect("16 bytes"),
-            |manifest| manifest.server_id,
-        ),
-        partition_seed: seed,
-        memory: settings.memory,
-        kv_size: settings.kv_size as u64,
-        shards: tables.iter().map(shard).collect(),
-        last_time: stated_time,
-        ..Manifest::default()
-    };
+}
+
+/// Begins the next segment of the log. If the log is long, or keys are divided otherwise, a snapshot is taken before.
+fn begin(
+    opened: Opened,
+    settings: &ServerSettings,
+    log: LogSettings,
+    mut loaded: Loaded<'_>,
+    content: Content,
+    manifest: Manifest,
+    random: impl Fn() -> u64,
+) -> Result<Recovered, RecoveryError> {
+    let Opened { disk, mut directory, now } = opened;
+    let Content { mut end, stated_time, has_expiries, is_uneven, load_time } = content;
+    let has_log = settings.durability != Durability::Memory;
+    let is_other = |old: &Manifest| old.shards.len() != manifest.shards.len() || old.gap.is_some();
+    let has_changed = directory.manifest().is_some_and(is_other);
     let has_loss = end.loss.is_some() || end.missing.is_some();
-    let mut loaded = Loaded { processors: stores.into_processors(), ordered: ordered.as_deref() };
-    has_expiries |= loaded.have_expiries();
+    let has_expiries = has_expiries || loaded.have_expiries();
     let is_long = compaction::is_due(end.segment_bytes(), loaded.live_bytes(), log.segment_size);
-    let is_compacted = (is_long || is_uneven)
-        && !has_loss
-        && settings.durability != Durability::Memory
-        && loaded.compact(&disk, &mut directory, &mut end, &manifest);
+    let is_compacted =
+        (is_long || is_uneven) && !has_loss && has_log && loaded.compact(&disk, &mut directory, &mut end, &manifest);
     // From here on, keys have expired by the machine's clock too.
     let last_time = stated_time.max(now);
     loaded.processors.iter_mut().for_each(|processor| processor.end_replay(last_time));
     let reached = Reached { block: end.next_block() - 1, version: end.floor().saturating_sub(1) };
     let log_bytes = end.segment_bytes();
     let (groups, segments) = directory.begin(end, log, manifest.clone(), &random)?;
-    let has_changed = old.is_some_and(|manifest| manifest.shards.len() != tables.len() || manifest.gap.is_some());
     // After an accepted loss at the level `memory` too: until then, a start without the flag is refused.
-    let needs_snapshot = has_loss || settings.durability != Durability::Memory && has_changed && !is_compacted;
+    let needs_snapshot = has_loss || has_log && has_changed && !is_compacted;
     Ok(Recovered {
         disk,
         directory,

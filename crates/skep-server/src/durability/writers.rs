@@ -46,7 +46,7 @@ pub(crate) struct State {
 
 impl Writers {
     pub(crate) fn new(log: Arc<Log>, disk: Arc<Files>, groups: GroupWriter, segments: &Segments<Files>) -> Writers {
-        let files = HashMap::from([(groups.segment(), segments.file(groups.segment()))]);
+        let files = groups.current_segment().map(|segment| (segment, segments.file(segment))).into_iter().collect();
         let state = State { groups, files, sizes: VecDeque::new(), is_fresh: false, pauses: false, ended: 0 };
         Writers { log, disk, state: Mutex::new(state) }
     }
