@@ -3,8 +3,8 @@
 mod copies;
 mod crashes;
 mod directories;
-mod full_disks;
 mod model;
+mod without_room;
 
 use model::{Pairs, execute, position, shard};
 
