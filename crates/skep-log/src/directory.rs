@@ -148,7 +148,9 @@ impl<D: Disk> Directory<D> {
         self.remove_dead(&mut end)?;
         let (spares, surplus) = self.divide(&end, settings.segment_size)?;
         self.remove(&surplus)?;
-        let mut segments = Segments::new(Arc::clone(&self.disk), settings.segment_size, end.last_number + 1, spares);
+        let server_id = self.manifest.as_ref().expect("it was written").server_id;
+        let (disk, next_number) = (Arc::clone(&self.disk), end.last_number + 1);
+        let mut segments = Segments::new(disk, settings.segment_size, server_id, next_number, spares);
         let segment = self.begin_segment(&mut segments, &mut end, uid)?;
         let manifest = self.manifest.clone().expect("it was written");
         let (durable_group, durable_block, durable_floor) = (end.next_group - 1, end.next_block - 1, end.floor);

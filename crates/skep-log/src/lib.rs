@@ -110,9 +110,10 @@ pub use snapshot_file::SnapshotWriter;
 /// |---|---|
 /// | 1 | |
 /// | 2 | The manifest states a last time. The last step of an ordered snapshot has the version at which the snapshot began, which may be lower than those of the steps before it. |
+/// | 3 | The header of a segment states the server. |
 ///
 /// All earlier versions are read. A directory of a later version is refused by its manifest.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Returns true if this program reads files of this version.
 fn is_readable(version: u16) -> bool {

@@ -16,6 +16,8 @@ pub struct LogEnd {
     pub loss: Option<Damage>,
     /// What is missing, and was accepted too.
     pub missing: Option<String>,
+    /// Names of files that are named like segments and are not of this directory. They are left as they are.
+    pub foreign: Vec<String>,
     /// Segment and offset after the last group that was read; zeros without a segment.
     pub position: (u64, u64),
     pub(crate) next_block: u64,

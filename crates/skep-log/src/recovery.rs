@@ -117,12 +117,15 @@ impl<D: Disk> Directory<D> {
     ) -> Result<LogEnd, LogError> {
         let accept_loss = reading == Reading::AcceptLoss;
         let mut found = self.find_segments()?;
+        let last_number = found.last().map_or(0, |found| found.number);
+        let foreign = remove_foreign(&mut found, self.manifest.as_ref());
         let mut end = LogEnd {
             groups: 0,
             blocks: 0,
             cut: None,
             loss: None,
             missing: None,
+            foreign,
             position: (0, 0),
             next_block: 1,
             floor: 0,
@@ -132,7 +135,7 @@ impl<D: Disk> Directory<D> {
             segment_bytes: 0,
             unused: Vec::new(),
             dead: Vec::new(),
-            last_number: found.last().map_or(0, |found| found.number),
+            last_number,
         };
         let Some(manifest) = &self.manifest else { return Ok(end) };
         remove_fresh(&mut found, manifest.first_group, &mut end);
@@ -261,7 +264,8 @@ impl<D: Disk> Directory<D> {
 
     /// Returns true if these segments are in use under their names.
     pub(crate) fn has_segments(&self, segments: &[UsedSegment]) -> Result<bool, LogError> {
-        let found = self.find_segments()?;
+        let mut found = self.find_segments()?;
+        remove_foreign(&mut found, self.manifest.as_ref());
         let used = |header: SegmentHeader| UsedSegment { number: header.number, first_group: header.first_group };
         let is_found =
             |segment: &UsedSegment| found.iter().filter_map(Found::used).any(|header| used(header) == *segment);
@@ -279,6 +283,13 @@ impl<D: Disk> Directory<D> {
         let begins_next = |used: SegmentHeader| used.first_group == number && used.number > segment.number;
         Ok(group.is_some_and(|group| !group.is_end || found.iter().filter_map(Found::used).any(begins_next)))
     }
+}
+
+/// Removes the files of other directories. Returns their names.
+fn remove_foreign<F>(found: &mut Vec<Found<F>>, manifest: Option<&Manifest>) -> Vec<String> {
+    let server_id = manifest.map_or([0; 16], |manifest| manifest.server_id);
+    let is_foreign = |found: &mut Found<F>| found.header.is_some_and(|header| header.is_foreign(server_id));
+    found.extract_if(.., is_foreign).map(|found| segment::name(found.number)).collect()
 }
 
 /// Removes the segments of a fresh log that no manifest names: nothing in it was acknowledged.

@@ -29,6 +29,8 @@ const ZEROS: usize = (1 << 20) / PAGE_SIZE;
 pub struct Segments<D: Disk> {
     disk: Arc<D>,
     size: u64,
+    /// Identity of the server: each header states it.
+    server_id: [u8; 16],
     next_number: u64,
     files: BTreeMap<u64, Arc<D::File>>,
     spares: Vec<u64>,
@@ -36,12 +38,12 @@ pub struct Segments<D: Disk> {
 
 impl<D: Disk> Segments<D> {
     /// Expects spare files of this size.
-    pub(crate) fn new(disk: Arc<D>, size: u64, next_number: u64, spares: Vec<u64>) -> Self {
+    pub(crate) fn new(disk: Arc<D>, size: u64, server_id: [u8; 16], next_number: u64, spares: Vec<u64>) -> Self {
         assert!(
             size >= SEGMENT_SIZE_MIN && size.is_multiple_of(PAGE_SIZE as u64),
             "a segment has at least three pages"
         );
-        Segments { disk, size, next_number, files: BTreeMap::new(), spares }
+        Segments { disk, size, server_id, next_number, files: BTreeMap::new(), spares }
     }
 
     /// Prepares a segment, whose random number is `uid`. Give it to [`GroupWriter`](crate::GroupWriter). It takes some
@@ -51,7 +53,8 @@ impl<D: Disk> Segments<D> {
         // Each attempt has another number, so no attempt depends on the state of another.
         self.next_number += 1;
         let name = segment::name(number);
-        let header = SegmentHeader { kind: SegmentKind::Continued, number, uid, size: self.size, first_group: 0 };
+        let Segments { size, server_id, .. } = *self;
+        let header = SegmentHeader { kind: SegmentKind::Continued, number, uid, size, first_group: 0, server_id };
         let file = match self.spares.pop() {
             Some(spare) => self.rename(spare, &name),
             None => self.create(&name),

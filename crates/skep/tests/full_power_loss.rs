@@ -386,8 +386,7 @@ fn a_full_disk_is_seen_one_segment_ahead() {
         assert_eq!(seen.refused.load(Ordering::Relaxed), 0, "the log goes on");
     });
     assert!(snapshots(&machine).len() <= 4, "parts of a snapshot are left: {:?}", snapshots(&machine));
-    let Machine { disk, load, .. } = &mut machine;
-    load.run(&mut server, |server, seen| {
+    machine.load.run(&mut server, |server, _| {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             let floods: Vec<_> = (0..2).map(|_| scope.spawn(|| flood(server, &is_over))).collect();

@@ -456,6 +456,62 @@ fn example_of_version_1() -> BTreeMap<String, Vec<u8>> {
     files
 }
 
+/// Segments of another directory were copied into this one: of numbers that it has not used yet, and that it has used up.
+#[test]
+fn segments_of_other_directories_are_named_and_left() {
+    let foreign = {
+        let other = new_disk();
+        let new = Manifest { server_id: [4; 16], ..manifest() };
+        let mut directory = Directory::open(Arc::clone(&other)).unwrap();
+        let end = directory.read_log(false, |_| Ok(())).unwrap();
+        let mut uid = 0;
+        _ = directory.begin(end, SETTINGS, new, || {
+            uid += 1;
+            uid
+        });
+        other.content(&crate::segment_name(1)).unwrap()
+    };
+    let disk = new_disk();
+    let mut process = Process::start(&disk, false).unwrap();
+    (0..9).for_each(|number| process.put(&format!("key {number}"), b"value"));
+    process.snapshot(&disk, 7);
+    process.put("last", b"value");
+    let mut expected = process.pairs.clone();
+    let mut disk = restart(&disk);
+    for distance in [None, Some(1), Some(9)] {
+        let number = |name: &str| u64::from_str_radix(name.strip_prefix("log-")?, 16).ok();
+        let last = files(&disk).keys().filter_map(|name| number(name)).max().unwrap();
+        let number = distance.map_or(1, |distance| last + distance);
+        let name = &crate::segment_name(number);
+        // The header has another number, and one that is right.
+        for is_renamed in [false, true] {
+            let mut content = foreign.clone();
+            if is_renamed {
+                let header = crate::SegmentHeader::decode(&content).unwrap();
+                let mut pages = Pages::default();
+                crate::SegmentHeader { number, ..header }.encode(&mut pages);
+                content[..64].copy_from_slice(&pages.bytes()[..64]);
+            }
+            disk.set_content(name, content.clone());
+            for start in 0..2 {
+                let (pairs, end, _) = recover(&disk, false).unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert!(
+                    pairs == expected && end.foreign == [name.as_str()],
+                    "{name}, start {start}: {:?}",
+                    end.foreign
+                );
+                disk = restart(&disk);
+                let mut process = Process::start(&disk, false).unwrap();
+                (0..9).for_each(|number| process.put(&format!("{name} {number}"), &[7; 900]));
+                expected = process.pairs.clone();
+                disk = restart(&disk);
+                assert!(disk.content(name).unwrap() == content, "{name} was changed");
+            }
+            disk.remove(name).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_directory_of_version_1_is_read_and_continued() {
     let (_, pairs) = example();

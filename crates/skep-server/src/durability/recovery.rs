@@ -493,6 +493,9 @@ impl Content {
         if let Some(name) = directory.damaged_manifest() {
             tracing::warn!("{name} was being written when a server ended, or is damaged: the other manifest was used");
         }
+        for name in &self.end.foreign {
+            tracing::warn!("{name} is from another data directory: it is not used");
+        }
         if let Some(loss) = &self.end.loss {
             tracing::warn!("this group and all later ones are dropped, by --accept-loss: {loss}");
         }
