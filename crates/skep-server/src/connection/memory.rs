@@ -249,7 +249,7 @@ impl Connection {
         is_idle
     }
 
-    /// Gives up the input, and sends a last error unless the connection speaks the native protocol. Counts and logs
+    /// Gives up the input and the transaction that is being queued, and sends a last error unless the connection speaks the native protocol. Counts and logs
     /// the reason.
     fn end_with_error(&mut self, reason: &str, metrics: &Metrics) {
         metrics.connections_closed_for_memory.add(1);
@@ -260,6 +260,9 @@ impl Connection {
             self.append_free(format!("SERVER_ERROR {reason} (--connection-memory)\r\n").as_bytes());
         }
         self.finish_parsed();
+        if let ParsedBatch::Resp(parsed) = &mut self.parsed {
+            parsed.end_transaction();
+        }
         if self.parsed.size() == 0 {
             // No request refers to it.
             self.input = Input::default();

@@ -127,6 +127,11 @@ impl RespBatch {
         self.capacity() + self.multi.growth(size, arguments) <= memory_max.max(SHARE)
     }
 
+    /// Forgets the commands of the transaction that is being queued: its end is not taken any more.
+    pub(crate) fn end_transaction(&mut self) {
+        self.multi.close();
+    }
+
     fn end_isolated(&mut self) {
         let command = &self.commands[self.command];
         self.isolated_left -= command.argument_count;

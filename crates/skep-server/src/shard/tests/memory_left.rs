@@ -154,3 +154,25 @@ fn a_request_whose_rest_never_comes_leaves_the_queue_and_a_whole_one_is_served()
     }
     assert_eq!(waiting[1].client.received, b"+OK\r\n");
 }
+
+#[test]
+fn a_queue_that_is_given_up_is_closed_once_and_returns_its_memory_at_once() {
+    let mut bench = Bench::new(1, &settings());
+    let request = transaction(10, 60_000);
+    let queued = request[..request.len() - command(&[b"EXEC"]).len()].to_vec();
+    let mut silent: Vec<Sender> = (0..10).map(|_| Sender::new(bench.resp(0), queued.clone(), usize::MAX)).collect();
+    for _ in 0..50 {
+        silent.iter_mut().for_each(|sender| _ = sender.go_on());
+        bench.turn(0);
+    }
+    let reply_size = 5 + 9 * 10 + 5 + 5 * 10;
+    let mut honest = [Sender::new(bench.resp(0), request, reply_size)];
+    serve_all("a transaction", &mut bench, &mut honest, &mut |_| {
+        silent.iter_mut().for_each(|sender| _ = sender.go_on())
+    });
+    silent.iter_mut().for_each(|sender| _ = sender.go_on());
+    let told = |sender: &&Sender| sender.client.received.ends_with(b"(--connection-memory)\r\n");
+    let (closed, told) =
+        (bench.shared.metrics(0).connections_closed_for_memory.get(), silent.iter().filter(told).count());
+    assert!(told > 0 && closed == told as u64, "{closed} closings of {told} connections are counted");
+}
