@@ -130,6 +130,12 @@ impl Context<'_> {
             self.lacks_memory = true;
             return false;
         }
+        self.has_time(is_small)
+    }
+
+    /// Returns true if the account lets the connection go on, as [`Context::may_execute`] does, also without memory for
+    /// another reply: it writes a part of one whose value it holds, and waiting would keep that memory.
+    pub(crate) fn has_time(&mut self, is_small: bool) -> bool {
         let spent = self.account.spent() - self.spent_before;
         let is_left = !self.account.is_spent() && spent < TURN_WORK / TURN_PART_OF_CONNECTION;
         self.is_postponed = !is_left && (spent > 0 || !is_small && !self.is_first);

@@ -34,7 +34,7 @@ impl Action {
             return None;
         }
         while progress.written < count {
-            if output.len() > end || !context.may_execute(count <= ELEMENTS_FEW) {
+            if output.len() > end || !context.has_time(count <= ELEMENTS_FEW) {
                 return Some(false);
             }
             let before = output.len();
