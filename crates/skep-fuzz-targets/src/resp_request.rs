@@ -40,6 +40,7 @@ pub(crate) fn parse(bytes: &[u8], piece_sizes: &[usize]) -> Requests {
                 assert!(count <= end - start, "{count} arguments in {} bytes", end - start);
                 arguments.reserve_exact(count);
             }
+            Ok(Parsed::Part(size)) => assert!(size > 0 && parser.collected() == arguments.len() && parser.is_partial()),
             Ok(Parsed::Complete(size)) => {
                 assert!(size > 0 && start + size <= end, "a request of {size} bytes in {}", end - start);
                 assert!(arguments.len() <= size.min(ARGUMENT_COUNT_MAX));

@@ -75,11 +75,15 @@ impl Input {
         if needed > self.buffer.capacity() { needed.clamp(INPUT_ROOM_MIN, 2 * self.end + INPUT_GROWTH_MAX) } else { 0 }
     }
 
-    /// Returns the memory that the waiting bytes do not need.
+    /// Returns the memory that the waiting bytes do not need. Bytes are moved only if others before them were consumed: a
+    /// long request calls this with each of its parts, and the allocator shortens a long buffer in place.
     pub(crate) fn fit(&mut self) {
-        if self.bytes().len() < self.buffer.capacity() {
-            *self = Input { buffer: self.bytes().to_vec(), start: 0, end: self.bytes().len() };
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
         }
+        self.buffer.truncate(self.end);
+        self.buffer.shrink_to_fit();
     }
 
     /// Reads the bytes that the source has, up to `size_max`; the buffer grows to no more than `capacity_max` bytes.
@@ -330,6 +334,19 @@ mod tests {
         input.consume(100_000);
         input.fit();
         assert_eq!(input.capacity(), 0);
+    }
+
+    #[test]
+    fn an_input_returns_the_memory_that_its_bytes_do_not_need() {
+        let mut input = Input::default();
+        input.read(socket(100_000, 100), READ_MAX, usize::MAX).unwrap();
+        let before = input.bytes().len();
+        input.fit();
+        assert_eq!((input.capacity(), input.bytes().len()), (before, before));
+        input.consume(before / 2);
+        input.fit();
+        assert_eq!(input.capacity(), before - before / 2);
+        assert!(input.bytes().iter().all(|&byte| byte == 7));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! before them. The same holds for isolated commands ([`crate::transaction`]), which the shard runs. All commands on keys
 //! that follow an isolated one in the parsed batch are isolated too: so they are not executed before it.
 //!
-//! A command of a million numbers takes longer to decode than a turn may last. Such a command is alone in its parsed
-//! batch. Its numbers are converted in parts, one for each call of [`RespBatch::decode`].
+//! A command of a million arguments takes longer to decode than a turn may last. Such a command is alone in its parsed
+//! batch. Its arguments are found and its numbers converted in parts, one for each call of [`RespBatch::decode`].
 
 mod isolated;
 mod submit;
@@ -103,6 +103,8 @@ enum After {
     End,
     /// Not now: the next command has not arrived.
     Incomplete,
+    /// In a later call: this many bytes of a long command were read again.
+    Part(usize),
     /// Not before there is memory for the next command: the bytes that it needs.
     NeedsMemory(usize),
 }
@@ -162,6 +164,9 @@ impl RespBatch {
             && self.commands.is_empty()
         {
             return Decoded::NeedsMemory(size);
+        }
+        if let After::Part(size) = after {
+            return Decoded::Part(size);
         }
         if self.is_decoding {
             let work = self.decode_operands(input);
@@ -236,7 +241,7 @@ impl RespBatch {
             return After::NeedsMemory(growth);
         }
         let start = self.size;
-        let first_argument = self.arguments.len();
+        let first_argument = self.arguments.len() - self.parser.collected();
         let mut action = match self.parser.parse(input, &mut self.arguments) {
             Ok(Parsed::Incomplete) => return After::Incomplete,
             Ok(Parsed::NeedsCapacity(count)) => {
@@ -245,6 +250,12 @@ impl RespBatch {
                     Err(needed) => After::NeedsMemory(needed),
                 };
             }
+            Ok(Parsed::Part(_)) if !self.commands.is_empty() => {
+                self.arguments.truncate(first_argument);
+                self.parser.leave_part();
+                return After::End;
+            }
+            Ok(Parsed::Part(size)) => return After::Part(size),
             Ok(Parsed::Complete(size)) => {
                 let arguments = Arguments::new(input, &self.arguments[first_argument..]);
                 // Array requests can be parsed again from the same bytes. Inline requests cannot, because they lost
@@ -387,9 +398,9 @@ impl RespBatch {
         self.size
     }
 
-    /// Returns true if the last command waits for its operands.
+    /// Returns true if the last command waits for its operands, or a long one for the rest of its arguments.
     pub(crate) fn is_decoding(&self) -> bool {
-        self.is_decoding
+        self.is_decoding || self.parser.is_partial()
     }
 
     /// Returns the number of operations whose replies are not in the output.
@@ -409,7 +420,7 @@ impl RespBatch {
 
     /// Returns true if all replies are in the output.
     pub(crate) fn is_finished(&self) -> bool {
-        self.command == self.commands.len()
+        self.command == self.commands.len() && !self.parser.is_partial()
     }
 
     /// Returns the number of operations of the next reply queue.

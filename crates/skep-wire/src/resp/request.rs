@@ -11,7 +11,7 @@
 //! The parser allocates nothing. It appends arguments to a vector of the caller as far as its capacity allows. If a
 //! request is incomplete, nothing is appended. When the rest has arrived, the parser reads the lines with the argument
 //! sizes a second time to find the arguments. If the capacity is too small, it does the same when the caller has made
-//! room, and reads an inline request again. So an incomplete request of a million arguments occupies only its bytes.
+//! room, and reads an inline request again. A long request is read in parts ([`Parsed::Part`]). So an incomplete request of a million arguments occupies only its bytes.
 //! The caller learns how much memory the arguments need before it allocates any.
 //!
 //! Most requests arrive as a whole, and are arrays of a few short arguments. [`parse_whole`] takes those and nothing else;
@@ -26,7 +26,8 @@ use memchr::memchr;
 use super::argument::Argument;
 use super::whole::parse_whole;
 use super::{
-    ARGUMENT_COUNT_MAX, BULK_SIZE_MAX, LINE_SIZE_MAX, LOCKED_ARGUMENT_COUNT_MAX, LOCKED_BULK_SIZE_MAX, REQUEST_SIZE_MAX,
+    ARGUMENT_COUNT_MAX, ARGUMENTS_PART, BULK_SIZE_MAX, LINE_SIZE_MAX, LOCKED_ARGUMENT_COUNT_MAX, LOCKED_BULK_SIZE_MAX,
+    REQUEST_SIZE_MAX,
 };
 
 /// The reason why bytes are not a request. No later byte can be decoded either. The server replies with `ERR` and the
@@ -78,6 +79,9 @@ pub enum Parsed {
     Complete(usize),
     /// The request is complete, but its arguments need capacity for this many: the next call must pass the same bytes.
     NeedsCapacity(usize),
+    /// This many bytes of a request of more than [`ARGUMENTS_PART`] arguments were read. The next call may pass the same bytes,
+    /// and must pass the arguments that were appended.
+    Part(usize),
 }
 
 /// The known part of the size of a request that is arriving.
@@ -106,6 +110,8 @@ enum Progress {
     Arguments { missing: u32 },
     /// The size of the argument at `position`.
     Bulk { missing: u32, size: u32 },
+    /// All arguments were checked, and some may have been appended.
+    Collecting,
     /// The start of a line.
     Inline,
 }
@@ -121,6 +127,11 @@ pub struct RequestParser {
     /// Offset of the line with the size of the first argument, and the number of arguments.
     body: usize,
     count: u32,
+    /// The arguments that were appended, and the offset of the line of the next one.
+    collected: usize,
+    next: usize,
+    /// The last call has read a part.
+    is_partial: bool,
     /// The client has not sent the password: its requests must be small.
     is_restricted: bool,
 }
@@ -134,15 +145,22 @@ impl RequestParser {
     /// Parses the request that begins with the first byte of `input`. Appends its arguments to `arguments` when it is
     /// complete. After an error the parser must not be used again.
     pub fn parse(&mut self, input: &mut [u8], arguments: &mut Vec<Argument>) -> Result<Parsed, RequestError> {
+        let parsed = self.parse_part(input, arguments);
+        self.is_partial = matches!(parsed, Ok(Parsed::Part(_)));
+        parsed
+    }
+
+    fn parse_part(&mut self, input: &mut [u8], arguments: &mut Vec<Argument>) -> Result<Parsed, RequestError> {
         if let Progress::Nothing = self.progress
             && !self.is_restricted
             && let Some(size) = parse_whole(input, arguments)
         {
             return Ok(Parsed::Complete(size));
         }
-        let first = arguments.len();
+        let first = arguments.len() - self.collected;
         // True while all arguments so far were appended.
         let mut is_collected = matches!(self.progress, Progress::Nothing);
+        let (from, mut checked) = (self.position, 0);
         loop {
             match self.progress {
                 Progress::Nothing => match input.first() {
@@ -176,10 +194,24 @@ impl RequestParser {
                     if arguments.capacity() - first < self.count as usize {
                         return Ok(Parsed::NeedsCapacity(self.count as usize));
                     }
-                    collect(&input[..self.position], self.body, arguments);
-                    return Ok(self.finish());
+                    self.next = self.body;
+                    self.progress = Progress::Collecting;
+                }
+                Progress::Collecting => {
+                    let from = self.next;
+                    self.next = collect(&input[..self.position], from, arguments);
+                    if self.next == self.position {
+                        return Ok(self.finish());
+                    }
+                    self.collected = arguments.len() - first;
+                    return Ok(Parsed::Part(self.next - from));
+                }
+                Progress::Arguments { .. } if checked == ARGUMENTS_PART => {
+                    arguments.truncate(first);
+                    return Ok(Parsed::Part(self.position - from));
                 }
                 Progress::Arguments { missing } => {
+                    checked += 1;
                     match input.get(self.position) {
                         None => {
                             arguments.truncate(first);
@@ -240,6 +272,24 @@ impl RequestParser {
         }
     }
 
+    /// Returns true if the last call has read a part of a long request.
+    pub fn is_partial(&self) -> bool {
+        self.is_partial
+    }
+
+    /// Returns the number of arguments that were appended of a request whose other arguments are not yet.
+    pub fn collected(&self) -> usize {
+        self.collected
+    }
+
+    /// Leaves a request of which a part was read. The caller has dropped its arguments, and may pass the same bytes later.
+    pub fn leave_part(&mut self) {
+        self.is_partial = false;
+        if self.collected > 0 {
+            (self.collected, self.progress) = (0, Progress::Arguments { missing: 0 });
+        }
+    }
+
     /// Returns what the bytes of an incomplete request have told of its size.
     pub fn arriving(&self) -> Arriving {
         let (missing, size) = match self.progress {
@@ -278,20 +328,25 @@ impl RequestParser {
 
     /// Resets the parser for the next request.
     fn finish(&mut self) -> Parsed {
-        self.progress = Progress::Nothing;
+        (self.progress, self.collected) = (Progress::Nothing, 0);
         Parsed::Complete(std::mem::take(&mut self.position))
     }
 }
 
-/// Appends the arguments of a checked request. The line with the size of the first argument is at `position`.
-fn collect(request: &[u8], mut position: usize, arguments: &mut Vec<Argument>) {
-    while position < request.len() {
+/// Appends the next arguments of a checked request, at most [`ARGUMENTS_PART`]. The line with the size of the first one is at
+/// `position`. Returns the position of the next line.
+fn collect(request: &[u8], mut position: usize, arguments: &mut Vec<Argument>) -> usize {
+    for _ in 0..ARGUMENTS_PART {
+        if position == request.len() {
+            break;
+        }
         let newline = position + memchr(b'\n', &request[position..]).expect("the request was checked");
         let line = &request[position + 1..newline];
         let size = parse_number(line.strip_suffix(b"\r").unwrap_or(line)).expect("the request was checked") as usize;
         arguments.push(Argument::new(newline + 1, size));
         position = newline + 1 + size + 2;
     }
+    position
 }
 
 /// Parses a decimal number of up to 18 digits in the form of Redis: no sign except a minus, no leading zeros.
@@ -388,7 +443,7 @@ fn is_blank(byte: u8) -> bool {
 mod tests {
     use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
-    use super::{Argument, BULK_SIZE_MAX, LINE_SIZE_MAX, Parsed, RequestError, RequestParser};
+    use super::{ARGUMENTS_PART, Argument, BULK_SIZE_MAX, LINE_SIZE_MAX, Parsed, RequestError, RequestParser};
 
     /// Parses all requests of `bytes`, given to the parser `step` bytes at a time. Returns them with the error that
     /// stopped the parser.
@@ -407,6 +462,7 @@ mod tests {
                         buffer.drain(..consumed);
                     }
                     Ok(Parsed::NeedsCapacity(count)) => arguments.reserve_exact(count),
+                    Ok(Parsed::Part(_)) => {}
                     Ok(Parsed::Incomplete) => break,
                     Err(error) => return (requests, Some(error)),
                 }
@@ -496,15 +552,38 @@ mod tests {
         let mut request = encode(&vec![b"x".to_vec(); COUNT]);
         let (mut parser, mut arguments) = (RequestParser::default(), Vec::new());
         let end = request.len();
+        let mut parts = 0;
         for size in [end / 3, end / 2, end - 1] {
+            while let Ok(Parsed::Part(_)) = parser.parse(&mut request[..size], &mut arguments) {
+                parts += 1;
+            }
             assert_eq!(parser.parse(&mut request[..size], &mut arguments), Ok(Parsed::Incomplete));
             assert_eq!((arguments.len(), arguments.capacity()), (0, 0));
         }
+        assert_eq!(parts, 2);
         for _ in 0..2 {
             assert_eq!(parser.parse(&mut request, &mut arguments), Ok(Parsed::NeedsCapacity(COUNT)));
         }
         arguments.reserve_exact(COUNT);
-        assert_eq!(parser.parse(&mut request, &mut arguments), Ok(Parsed::Complete(end)));
+        let mut parts = 0;
+        while let Ok(Parsed::Part(_)) = parser.parse(&mut request, &mut arguments) {
+            parts += 1;
+            assert!(parser.is_partial());
+            assert_eq!((arguments.len(), parser.collected()), (parts * ARGUMENTS_PART, parts * ARGUMENTS_PART));
+            if parts == 2 {
+                // The caller had no use for them yet.
+                arguments.clear();
+                parser.leave_part();
+                assert!(!parser.is_partial());
+                assert!(matches!(parser.parse(&mut request, &mut arguments), Ok(Parsed::Part(_))));
+                parts = 1;
+                while let Ok(Parsed::Part(_)) = parser.parse(&mut request, &mut arguments) {
+                    parts += 1;
+                }
+                break;
+            }
+        }
+        assert_eq!((parts, parser.collected()), (COUNT / ARGUMENTS_PART, 0));
         assert!(arguments.len() == COUNT && arguments.iter().all(|argument| &request[argument.range()] == b"x"));
     }
 

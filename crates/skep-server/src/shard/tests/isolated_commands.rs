@@ -4,9 +4,14 @@
 use std::io::Write as _;
 
 use skep_wire::partition::Partition;
+use skep_wire::resp::ARGUMENTS_PART;
 
 use super::{Bench, Client, command, long_command, with_bound};
+use crate::resp_batch::RespBatch;
+use crate::resp_command::Session;
 use crate::settings::ServerSettings;
+use crate::unix_time::UnixTime;
+use crate::vocabulary::Decoded;
 
 fn turn_all(bench: &mut Bench, turns: usize) {
     for _ in 0..turns {
@@ -105,6 +110,33 @@ fn an_isolated_command_waits_until_its_numbers_are_converted() {
         assert!(text.starts_with(&format!("+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n{reply}*2\r\n$200000\r\n")));
         assert!(text.ends_with(":1\r\n"));
     }
+}
+
+#[test]
+fn a_command_of_many_arguments_is_decoded_in_parts() {
+    const COUNT: usize = 5 * ARGUMENTS_PART + 7;
+    let mut bench = Bench::new(1, &ServerSettings::default());
+    let mut request = long_command(b"EXISTS", b"k", COUNT);
+    let mut parsed = RespBatch::boxed(bench.shared.spaces(), Session::default());
+    let (mut sizes, mut count) = (Vec::new(), 0);
+    while count == 0 {
+        match parsed.decode(&mut request, usize::MAX, UnixTime::default(), false) {
+            Decoded::Part(size) => {
+                assert!(parsed.is_decoding() && !parsed.is_finished());
+                sizes.push(size);
+            }
+            Decoded::Requests { request_count, .. } => count = request_count,
+            _ => panic!("a whole request"),
+        }
+    }
+    // They are checked, and found when there is memory for them.
+    assert_eq!(sizes.len(), 10);
+    assert!(sizes.iter().all(|size| *size <= request.len() / 4), "{sizes:?}");
+    // Behind other commands, it waits for the next batch.
+    let mut client = bench.resp(0);
+    let pipeline = [command(&[b"SET", b"k", b"v"]).repeat(3), request, command(&[b"PING"])].concat();
+    let expected = format!("{}:{COUNT}\r\n+PONG\r\n", "+OK\r\n".repeat(3));
+    assert_eq!(bench.ask(&mut client, &pipeline, expected.len()), expected.as_bytes());
 }
 
 #[test]
