@@ -87,6 +87,8 @@ pub(crate) const OPERATION_WORK: usize = 512;
 pub(crate) const TURN_INTAKE_WORK: usize = TURN_WORK / 2;
 /// Work of a connection in a turn from which on it waits after connections with less: see `shard/ready.rs`.
 pub(crate) const COSTLY_WORK: usize = TURN_WORK / 64;
+/// Work for which a turn takes connections on beside a command that has the store.
+pub(crate) const BESIDE_WORK: usize = TURN_INTAKE_WORK / 4;
 /// Work for which it takes datagrams before.
 pub(crate) const TURN_ARRIVALS_WORK: usize = TURN_INTAKE_WORK / 2;
 /// The commands of the server have this part of a turn for each connection.
@@ -248,6 +250,8 @@ pub(crate) const ISOLATED_PART_MAX: usize = 1 << 10;
 pub(crate) const TRANSACTION_PART_MAX: usize = 1 << 8;
 /// Operations of isolated commands that a turn executes: as many as the largest window has.
 pub(crate) const ISOLATED_IN_TURN_MAX: usize = WINDOW_MAX;
+/// A command that has begun, and is not done in a turn, touches as many times the bytes in each of the next ones.
+pub(crate) const BEGUN_PARTS: usize = 8;
 /// Bytes that an isolated command reads for which it is counted as having executed another operation.
 pub(crate) const ISOLATED_WORK_SIZE: usize = 256;
 /// Operations for which a step of a command on all keys is counted in a transaction.

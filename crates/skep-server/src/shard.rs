@@ -74,9 +74,7 @@ use crate::transport::poller::{Poller, Source};
 use crate::transport::rdma::RdmaShard;
 use crate::transport::{Event, Transport};
 use crate::unix_time::{UnixTime, read_clocks};
-use crate::vocabulary::Reached;
-use crate::vocabulary::Refusal;
-use crate::vocabulary::Token;
+use crate::vocabulary::{Reached, Refusal, Token};
 use crate::waker::Waker;
 use crate::window::Window;
 use forwarded::Arrival;
@@ -87,7 +85,7 @@ use polled::Polled;
 use ready::ReadyQueue;
 use turn::Submission;
 pub(crate) use visits::Visit;
-use visits::Visitor;
+use visits::{Visitor, Visitors};
 
 /// Sends a connection or a message to a shard.
 #[derive(Clone)]
@@ -203,7 +201,9 @@ pub(crate) struct Shard {
     /// The loans between shards for isolated commands.
     holds: Holds,
     /// Visits from other shards that have not begun.
-    visitors: VecDeque<Visitor>,
+    visitors: Visitors,
+    /// Connections whose commands visit other shards.
+    visits_away: usize,
     idle_pass: IdlePass,
     held: Held,
     /// Connections with replies that wait for what they rest on to be on disk, in their order.
@@ -313,7 +313,8 @@ impl Shard {
             next_memory_scan: now,
             encoded: Vec::new(),
             holds: Holds::default(),
-            visitors: VecDeque::new(),
+            visitors: Visitors::default(),
+            visits_away: 0,
             idle_pass: IdlePass::new(now),
             held: Held::default(),
             awaiting: VecDeque::new(),

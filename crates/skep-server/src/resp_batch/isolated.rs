@@ -172,6 +172,7 @@ impl RespBatch {
             replies,
             now,
             left: bounds.left,
+            operation_work: bounds.operation_work,
             executed: 0,
             touched: 0,
         };

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::Shard;
 use crate::connection::Connection;
-use crate::limits::RESUMED_MAX;
+use crate::limits::{BESIDE_WORK, RESUMED_MAX};
 use crate::spaces::Stores;
 
 impl Shard {
@@ -19,9 +19,10 @@ impl Shard {
             return false;
         }
         self.turns += 1;
-        // At least one, although the command that has the store may have spent the account of the turn.
+        // The command that has the store may have spent the account of the turn.
+        let spent_before = self.account.spent();
         while self.batch.len() < RESUMED_MAX
-            && (self.batch.is_empty() || !self.account.is_spent())
+            && (self.batch.is_empty() || self.account.spent() - spent_before < BESIDE_WORK)
             && let Some(token) = self.postponed.pop_front().or_else(|| self.ready.pop_front())
         {
             self.take_on(token, now);

@@ -47,8 +47,7 @@ impl Shard {
             let forwarded = self.parts.peers[shard].as_mut().and_then(Peer::receive_replies);
             if let Some(forwarded) = forwarded {
                 empty = 0;
-                size += forwarded.replies.size() + forwarded.encoded.len();
-                self.take_replies(shard, forwarded, now);
+                size += forwarded.replies.size() + self.take_replies(shard, forwarded, now);
             } else {
                 empty += 1;
             }
@@ -66,7 +65,7 @@ impl Shard {
                 match Visitor::new(shard, forwarded) {
                     Ok(visitor) => {
                         self.time = self.time.max(visitor.time());
-                        self.visitors.push_back(visitor);
+                        self.visitors.push(visitor);
                     }
                     Err(forwarded) => {
                         operations += forwarded.len();
@@ -81,18 +80,21 @@ impl Shard {
         self.first_peer = shard;
     }
 
-    /// Takes the replies, or the visit, that `shard` sent back.
-    fn take_replies(&mut self, shard: usize, mut forwarded: Box<ForwardedBatch>, now: Instant) {
+    /// Takes the replies, or the visit, that `shard` sent back. Returns the bytes that were written to a connection, or
+    /// encoded for it.
+    fn take_replies(&mut self, shard: usize, mut forwarded: Box<ForwardedBatch>, now: Instant) -> usize {
         self.window.returned(forwarded.len());
         self.metrics().operations_forwarded.add(forwarded.replies.done_count());
         self.shard_budget.take_over(std::mem::take(&mut forwarded.counted));
         if let Some(visit) = forwarded.visit.take() {
-            self.end_visit(visit, &forwarded, now);
+            let written = self.end_visit(visit, &forwarded, now);
+            let size = written.max(forwarded.encoded.len());
+            self.account.spend(size);
             self.shard_budget.balance();
             if let Some(peer) = &mut self.parts.peers[shard] {
                 peer.return_to_pool(forwarded);
             }
-            return;
+            return size;
         }
         let (token, shortage) = (forwarded.connection, forwarded.shortage);
         let mut waits_for_store = false;
@@ -117,6 +119,7 @@ impl Shard {
             Some(Shortage::Replies) => self.starve(token),
             _ => self.queue(token),
         }
+        0
     }
 
     /// Sends back the forwarded batches that were submitted or refused, and keeps the others. Returns true if any of

@@ -16,7 +16,8 @@
 //!    is back it executes nothing on stores.
 //! 4. The holder runs the commands, and gives the stores back. If the commands are more than the work of a turn, it gives
 //!    them back between two commands, and the connections that are left wait for another hold. So a hold lasts as long as
-//!    a turn and one command, which is bounded (`transaction/forecast.rs`).
+//!    a turn and one command, which is bounded (`transaction/forecast.rs`). A command that has begun and is not done takes
+//!    most of the next turns, because others wait for its stores.
 //! 5. A shard without its store, or whose command has begun, serves all that needs no store (`beside_hold.rs`): the
 //!    replies that the server makes itself, such as those to `PING`, `INFO`, `CLIENT KILL` and `SHUTDOWN`.
 //!
@@ -56,8 +57,12 @@ pub(super) struct Holds {
     returned: Option<Box<ShardPart>>,
     /// The store that another shard has just lent.
     arrived: Option<(u16, Box<ShardPart>)>,
-    /// Connections that wait for a hold, and the shards that their next commands involve.
+    /// Connections that wait for a hold, and the shards that their next commands involve. Those that were costly wait
+    /// apart ([`super::ready`]).
     waiting: VecDeque<(Token, ShardSet)>,
+    waiting_costly: VecDeque<(Token, ShardSet)>,
+    /// A costly one is the first one of the next hold.
+    costly_is_first: bool,
     hold: Option<Hold>,
     /// Empty; it keeps its memory.
     spare: VecDeque<Token>,
@@ -125,7 +130,7 @@ impl Holds {
 
     /// Returns true if there is something to do for holds.
     pub(super) fn have_work(&self) -> bool {
-        let may_begin = self.hold.is_none() && !self.waiting.is_empty();
+        let may_begin = self.hold.is_none() && self.has_waiting();
         let goes_on = self.blocked().any(|(_, step)| step == Step::More);
         self.returned.is_some() || self.arrived.is_some() || goes_on || may_begin || self.may_lend()
     }
@@ -174,9 +179,15 @@ impl Holds {
         std::mem::take(&mut self.is_abandoned)
     }
 
-    /// Lets a connection wait for a hold of these shards.
-    pub(super) fn wait(&mut self, token: Token, shards: ShardSet) {
-        self.waiting.push_back((token, shards));
+    /// Lets a connection wait for a hold of these shards, after the others if it `is_costly`.
+    pub(super) fn wait(&mut self, token: Token, shards: ShardSet, is_costly: bool) {
+        let waiting = if is_costly { &mut self.waiting_costly } else { &mut self.waiting };
+        waiting.push_back((token, shards));
+    }
+
+    /// Returns true if connections wait for a hold.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty() || !self.waiting_costly.is_empty()
     }
 
     /// Lets this shard execute nothing but a command that has begun in a turn.
@@ -185,10 +196,16 @@ impl Holds {
         self.own_run = Some((begun, step));
     }
 
-    /// Begins a hold for the connections that wait.
+    /// Begins a hold for the connections that wait. Those that were costly come last, except that one is the first one of
+    /// every other hold, so that none waits forever.
     fn begin(&mut self) {
         let (mut shards, mut connections) = (ShardSet::default(), std::mem::take(&mut self.spare));
-        for (token, needed) in self.waiting.drain(..self.waiting.len().min(HELD_FOR_MAX)) {
+        let Holds { waiting, waiting_costly, costly_is_first, .. } = self;
+        let first = if *costly_is_first { waiting_costly.pop_front() } else { None };
+        *costly_is_first = !*costly_is_first;
+        let (cheap, left) = (waiting.len().min(HELD_FOR_MAX - 1), HELD_FOR_MAX - 1);
+        let costly = waiting_costly.len().min(left - cheap);
+        for (token, needed) in first.into_iter().chain(waiting.drain(..cheap)).chain(waiting_costly.drain(..costly)) {
             shards.extend(needed);
             connections.push_back(token);
         }
@@ -230,7 +247,7 @@ impl Shard {
             worked = true;
         }
         if let Some((mut begun, _)) = self.holds.own_run.take() {
-            let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
+            let mut bounds = Bounds::of_begun(stores, ShardSet::one(self.parts.index));
             let step = match &mut begun {
                 Begun::Connection(token) => self.run_held(*token, &mut bounds, now),
                 Begun::Visit(visitor) => self.run_visit(visitor, &mut bounds, now),
@@ -246,7 +263,7 @@ impl Shard {
                 (Begun::Connection(_), None) => {}
             }
         }
-        if self.holds.hold.is_none() && !self.holds.waiting.is_empty() {
+        if self.holds.hold.is_none() && self.holds.has_waiting() {
             self.holds.begin();
             worked = true;
         }
@@ -287,7 +304,10 @@ impl Shard {
         let hold = self.holds.hold.as_mut().expect("a hold is complete");
         let (held, mut connections) = (hold.shards, std::mem::take(&mut hold.connections));
         stores.swap_log();
-        let mut bounds = Bounds::new(stores, held);
+        let mut bounds = match hold.blocked.take() {
+            Some(_) => Bounds::of_begun(stores, held),
+            None => Bounds::new(stores, held),
+        };
         while let Some(token) = connections.pop_front() {
             if let Some(step) = self.run_held(token, &mut bounds, now) {
                 connections.push_front(token);

@@ -9,7 +9,9 @@
 //! 3. The debt is the work that is expected of the next turn. A turn takes connections until the work that it has done and
 //!    the work that it expects are enough. A connection that was costly long ago is expected to cost nothing.
 //!    When none waits after a turn, all debts are forgotten.
-//! 4. A connection that waits aside while the store is lent comes back to the queue in which it waited before.
+//! 4. Commands on the stores of other shards wait there, or for a hold, behind those of connections whose last turns were not
+//!    costly: they do not run where their connections have turns, so turns do not pay their debts.
+//! 5. A connection that waits aside while the store is lent comes back to the queue in which it waited before.
 
 use std::collections::VecDeque;
 

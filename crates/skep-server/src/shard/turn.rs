@@ -109,9 +109,11 @@ impl Shard {
                 operations += self.take_on(token, now);
             }
         }
+        let spent_before = self.account.spent();
         for is_costly in [false, true] {
             let first = self.batch.len();
-            while (self.batch.len() == first || operations < operations_max && self.may_take_more())
+            while (self.batch.len() == first
+                || operations < operations_max && self.may_take_more(is_costly, spent_before))
                 && let Some(token) = self.ready.pop_of(is_costly)
             {
                 operations += self.take_on(token, now);
@@ -121,7 +123,7 @@ impl Shard {
             self.ready.push_back(token, 0);
         }
         self.metrics().held_back.add(self.ready.len() as u64);
-        if self.ready.is_empty() {
+        if self.ready.is_empty() && !self.has_commands_away() {
             // None waits for what another owes.
             self.ready.idle_turn = self.turns;
         }
@@ -136,9 +138,11 @@ impl Shard {
         }
     }
 
-    /// Returns true if the turn may take another connection: the work of those that it has taken is not enough.
-    fn may_take_more(&self) -> bool {
-        self.account.spent() + self.expected_work < TURN_INTAKE_WORK
+    /// Returns true if the turn may take another connection: the work of those that it has taken is not enough. Costly ones
+    /// leave their part to what the turn has done before, which has spent `before`.
+    fn may_take_more(&self, is_costly: bool, before: usize) -> bool {
+        let before = if is_costly { 0 } else { before };
+        self.account.spent() - before + self.expected_work < TURN_INTAKE_WORK
     }
 
     /// Takes a connection that has waited for a slot, if there are more slots than such connections were taken in this
@@ -432,7 +436,10 @@ impl Shard {
             list_held(&mut self.awaiting, (token, &endpoint.connection), release);
             self.encoded.clear();
             let spent = touched + context.account.spent() - spent_before;
-            endpoint.record_cost(spent, self.turns, self.ready.idle_turn, self.ready.len());
+            // A turn in which its next command only began to wait for stores says nothing of what that costs.
+            if replied > 0 || !matches!(isolation, Isolation::Needs(_)) {
+                endpoint.record_cost(spent, self.turns, self.ready.idle_turn, self.ready.len());
+            }
             let Endpoint { connection, transport, is_queued, waits_since, .. } = endpoint;
             written += output_size - connection.output_size();
             let is_postponed = context.is_postponed && next == Next::Work;

@@ -9,7 +9,8 @@
 //!    and executes nothing until they are back.
 //! 2. The owner runs the next commands of the batch in one of its turns, as it does with those of its own connections:
 //!    if a command takes several turns, nothing else is executed meanwhile. The visits of a turn have bounds of their
-//!    own, and come before the connections in every other turn. So neither keep the others waiting.
+//!    own, and come before the connections in every other turn. So neither keep the others waiting. Those of costly
+//!    connections wait apart, as these do.
 //! 3. The owner sends them back with the replies, which the home shard writes. A command that is run in parts comes
 //!    back after each, so its client has to take the replies of a part before the next one.
 //!
@@ -19,6 +20,7 @@
 //! its owner is held, it is in the queue there, and the hold ends without it. A connection that ends meanwhile is closed
 //! at once. Its commands are dropped when they come back.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -54,6 +56,8 @@ pub(crate) struct Visit {
     commands: usize,
     /// Operations that were executed.
     executed: usize,
+    /// The last turn of its connection was costly.
+    is_costly: bool,
     /// The number of the last command, and one more; 0: none is done.
     last_command: usize,
     /// The connection ends after the replies.
@@ -72,6 +76,39 @@ pub(super) struct Visitor {
     loan: Loan,
 }
 
+/// The visits that wait for a turn. Those of connections that were costly wait apart, as the connections do ([`super::ready`]).
+#[derive(Default)]
+pub(super) struct Visitors {
+    cheap: VecDeque<Visitor>,
+    costly: VecDeque<Visitor>,
+    /// Those that are done in this turn.
+    done: Vec<Visitor>,
+}
+
+impl Visitors {
+    pub(super) fn is_empty(&self) -> bool {
+        self.cheap.is_empty() && self.costly.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.cheap.len() + self.costly.len()
+    }
+
+    /// Adds a visit that has arrived.
+    pub(super) fn push(&mut self, visitor: Visitor) {
+        self.of(visitor.is_costly()).push_back(visitor);
+    }
+
+    /// Takes the first one, of the costly ones if `is_costly` and there is one.
+    fn pop(&mut self, is_costly: bool) -> Option<Visitor> {
+        self.of(is_costly).pop_front().or_else(|| self.of(!is_costly).pop_front())
+    }
+
+    fn of(&mut self, is_costly: bool) -> &mut VecDeque<Visitor> {
+        if is_costly { &mut self.costly } else { &mut self.cheap }
+    }
+}
+
 impl Visit {
     /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
@@ -88,6 +125,11 @@ impl Visitor {
     /// Returns the time of the shard that has sent it.
     pub(super) fn time(&self) -> UnixTime {
         self.forwarded.visit.as_ref().expect("it is a visit").time
+    }
+
+    /// Returns true if it waits after those of connections whose last turns were not costly.
+    fn is_costly(&self) -> bool {
+        self.forwarded.visit.as_ref().is_some_and(|visit| visit.is_costly)
     }
 
     /// Takes the permit into the account of this shard that its connection has waited for.
@@ -117,7 +159,11 @@ impl Shard {
     pub(super) fn leave_for(&mut self, token: Token, shards: ShardSet) {
         match shards.single() {
             Some(owner) if owner != self.parts.index => self.send_visit(token, usize::from(owner)),
-            _ => self.holds.wait(token, shards),
+            _ => {
+                let endpoint = self.connections.get(token);
+                let is_costly = endpoint.is_some_and(|endpoint| endpoint.was_costly(self.ready.idle_turn));
+                self.holds.wait(token, shards, is_costly);
+            }
         }
     }
 
@@ -125,6 +171,7 @@ impl Shard {
         // Monitors get the commands of a connection in their order.
         self.feed_monitors();
         let Some(endpoint) = self.connections.get_mut(token) else { return };
+        let is_costly = endpoint.was_costly(self.ready.idle_turn);
         let Some(peer) = &mut self.parts.peers[owner] else { return };
         let Some(mut forwarded) = peer.forwarded_batch(false) else {
             self.waiting_visits[owner].push_back(token);
@@ -146,6 +193,7 @@ impl Shard {
             time: self.time,
             commands: 0,
             executed: 0,
+            is_costly,
             last_command: 0,
             is_closing: false,
             permitted,
@@ -160,6 +208,14 @@ impl Shard {
         connection.end_visit_permit(&mut self.shard_budget);
         self.window.submitted(forwarded.len());
         peer.send_requests(forwarded);
+        self.visits_away += 1;
+    }
+
+    /// Returns true if a connection waits for the stores of other shards.
+    pub(super) fn has_commands_away(&self) -> bool {
+        self.visits_away > 0
+            || self.holds.has_waiting()
+            || self.waiting_visits.iter().any(|waiting| !waiting.is_empty())
     }
 
     /// Sends visits that have waited for a slot, for half of the slots: requests of other connections get the others.
@@ -174,14 +230,16 @@ impl Shard {
         }
     }
 
-    /// Gives a connection its commands back, and writes the replies, unless it has ended.
-    pub(super) fn end_visit(&mut self, visit: Visit, forwarded: &ForwardedBatch, now: Instant) {
+    /// Gives a connection its commands back, and writes the replies, unless it has ended. Returns the bytes that were
+    /// written.
+    pub(super) fn end_visit(&mut self, visit: Visit, forwarded: &ForwardedBatch, now: Instant) -> usize {
         let token = forwarded.connection;
+        self.visits_away -= 1;
         self.time = self.time.max(visit.time);
         let shared = self.parts.shared.clone();
         let metrics = shared.metrics(usize::from(self.parts.index));
         metrics.operations_forwarded.add(visit.executed as u64);
-        let Some(endpoint) = self.connections.get_mut(token) else { return };
+        let Some(endpoint) = self.connections.get_mut(token) else { return 0 };
         endpoint.is_queued = false;
         endpoint.add_cost(forwarded.work, self.turns + 1, self.ready.idle_turn, self.ready.len());
         let at = now.saturating_duration_since(shared.started).as_millis() as u64;
@@ -200,7 +258,9 @@ impl Shard {
         let release =
             |log: &Arc<Log>| endpoint.connection.with_doubt(|doubt| log.release(doubt, version, known_failure));
         let release = shared.log.as_ref().map_or(Release::Now, release);
+        let output_size = endpoint.connection.output_size() + forwarded.encoded.len();
         let next = endpoint.write((&forwarded.encoded, release), true, metrics, now, &mut self.shard_budget);
+        let written = output_size.saturating_sub(endpoint.connection.output_size());
         list_held(&mut self.awaiting, (token, &endpoint.connection), release);
         match next {
             Next::Work => self.queue(token),
@@ -210,6 +270,7 @@ impl Shard {
             Next::Drain => self.draining.push(token),
             Next::Close => self.close(token),
         }
+        written
     }
 
     /// Runs visits as far as the operations and bytes of a turn permit.
@@ -218,25 +279,26 @@ impl Shard {
             return;
         }
         let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
-        let (mut done, mut size) = (0, 0);
-        // Those that are done are at the tail, and leave together.
-        for _ in 0..self.visitors.len() {
+        let mut size = 0;
+        // In every other turn a costly one comes first, so that none waits forever.
+        let costly_is_first = (self.turns / 2).is_multiple_of(2);
+        for index in 0..self.visitors.len() {
             // A command that begins with nothing left would hold the shard for nothing.
             if bounds.left <= 1 || size >= TURN_SIZE_MAX {
                 break;
             }
-            let Some(mut visitor) = self.visitors.pop_front() else { break };
+            let Some(mut visitor) = self.visitors.pop(costly_is_first && index == 0) else { break };
             bounds.left -= 1;
             match self.run_visit(&mut visitor, &mut bounds, now) {
                 None => {
                     seal(bounds.stores);
                     size += visitor.forwarded.encoded.len();
-                    self.visitors.push_back(visitor);
-                    done += 1;
+                    self.visitors.done.push(visitor);
                 }
                 #[cfg(test)]
                 Some(_) if bounds.stores.is_broken => {
-                    self.visitors.push_front(visitor);
+                    let is_costly = visitor.is_costly();
+                    self.visitors.of(is_costly).push_front(visitor);
                     break;
                 }
                 Some(step) => {
@@ -247,11 +309,9 @@ impl Shard {
         }
         // A client that has its reply finds the metrics of its commands.
         bounds.stores.publish(&self.parts.shared);
-        for _ in 0..done {
-            if let Some(visitor) = self.visitors.pop_back() {
-                self.send_back(visitor);
-            }
-        }
+        let mut done = std::mem::take(&mut self.visitors.done);
+        done.drain(..).for_each(|visitor| self.send_back(visitor));
+        self.visitors.done = done;
     }
 
     /// Continues the commands of a visit, as far as they are isolated, this shard has their keys, and the turn permits.

@@ -1,6 +1,6 @@
 //! The stores and the bounds of a run of isolated commands.
 
-use crate::limits::{ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX};
+use crate::limits::{BEGUN_PARTS, ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX};
 use crate::spaces::Stores;
 use crate::vocabulary::ShardSet;
 
@@ -9,8 +9,10 @@ pub(crate) struct Bounds<'b, 's> {
     pub(crate) stores: &'b mut Stores<'s>,
     /// The shards that are held.
     pub(crate) held: ShardSet,
-    /// Operations that may still be executed in this turn.
+    /// Work that may still be done in this turn: see [`ISOLATED_IN_TURN_MAX`].
     pub(crate) left: usize,
+    /// The part of it that an operation takes, beside the bytes that it touches.
+    pub(crate) operation_work: usize,
     /// Operations that were executed.
     pub(crate) executed: usize,
     /// Commands that may be entered in the slow log in this turn.
@@ -23,6 +25,13 @@ impl<'b, 's> Bounds<'b, 's> {
     /// Begins a turn on the stores, of which these shards are held.
     pub(crate) fn new(stores: &'b mut Stores<'s>, held: ShardSet) -> Bounds<'b, 's> {
         let (left, slow_room) = (ISOLATED_IN_TURN_MAX, SLOW_ENTRIES_IN_TURN_MAX);
-        Bounds { stores, held, left, executed: 0, slow_room, is_over: false }
+        Bounds { stores, held, left, operation_work: 1, executed: 0, slow_room, is_over: false }
+    }
+
+    /// Begins another turn of a command that has begun. Others wait for the stores that it has, so it touches more bytes in
+    /// the turn.
+    pub(crate) fn of_begun(stores: &'b mut Stores<'s>, held: ShardSet) -> Bounds<'b, 's> {
+        let bounds = Bounds::new(stores, held);
+        Bounds { left: BEGUN_PARTS * bounds.left, operation_work: BEGUN_PARTS, ..bounds }
     }
 }

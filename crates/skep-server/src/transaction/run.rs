@@ -45,6 +45,8 @@ pub(crate) struct Environment<'e, 's, 'c> {
     pub(crate) now: Instant,
     /// Operations that may still be executed in this turn.
     pub(crate) left: usize,
+    /// The part of it that an operation takes.
+    pub(crate) operation_work: usize,
     /// Operations that were executed.
     pub(crate) executed: usize,
     /// Work of the operations, in bytes touched.
@@ -141,7 +143,7 @@ impl Environment<'_, '_, '_> {
 
     /// Spends the work of operations that have touched this many bytes.
     pub(super) fn spend(&mut self, operations: usize, bytes: usize) {
-        self.left = self.left.saturating_sub(operations + bytes / ISOLATED_WORK_SIZE);
+        self.left = self.left.saturating_sub(operations * self.operation_work + bytes / ISOLATED_WORK_SIZE);
         self.executed += operations;
         self.context.account.spend_operations(operations, bytes);
         self.touched += operations_work(operations, bytes);

@@ -85,6 +85,54 @@ fn a_fold_that_is_interrupted_within_a_value_begins_anew() {
     }
 }
 
+/// Returns the most turns that a client waits for this reply to a short command, beside a hundred connections that pipeline a
+/// costly one. All of them are of the first shard.
+fn turns_beside(bench: &mut Bench, costly: &[&[u8]], short: &[&[u8]], reply: &[u8]) -> usize {
+    let mut hogs: Vec<Client> = (0..100).map(|_| bench.resp(0)).collect();
+    hogs.iter_mut().for_each(|hog| bench.send(hog, &command(costly).repeat(30)));
+    // All have had their first turn.
+    while hogs.iter_mut().any(|hog| hog.receive() == 0) {
+        (0..bench.shards.len()).for_each(|shard| _ = bench.turn(shard));
+    }
+    let replies: Vec<usize> = hogs.iter_mut().map(Client::receive).collect();
+    let mut client = bench.resp(0);
+    let mut most = 0;
+    for _ in 0..20 {
+        bench.send(&mut client, &command(short));
+        most = most.max(bench.turns_until(&mut client, reply.len(), 100_000));
+        assert_eq!(std::mem::take(&mut client.received), reply);
+    }
+    // The short ones do not stop the others.
+    for _ in 0..4000 {
+        bench.send(&mut client, &command(short));
+        (0..bench.shards.len()).for_each(|shard| _ = bench.turn(shard));
+        client.receive();
+        client.received.clear();
+    }
+    for (hog, before) in hogs.iter_mut().zip(replies) {
+        assert!(hog.receive() > before || hog.received.len() >= 30 * 4, "{before} bytes of replies");
+    }
+    most
+}
+
+#[test]
+fn a_short_command_of_several_shards_does_not_wait_for_all_long_ones() {
+    let (mut bench, _, [one, other, new], _) = bench(2);
+    let costly: [&[u8]; 5] = [b"BITOP", b"XOR", &new, &one, &other];
+    let [first, second] = [bench.key(0, 5), bench.key(1, 5)];
+    let turns = turns_beside(&mut bench, &costly, &[b"MSET", &first, b"1", &second, b"2"], b"+OK\r\n");
+    assert!(turns <= 20, "{turns} turns");
+}
+
+#[test]
+fn a_short_command_that_visits_a_shard_does_not_wait_for_all_long_ones() {
+    let (mut bench, _, [_, other, _], _) = bench(2);
+    let [copy, first, second] = [bench.key(1, 4), bench.key(1, 5), bench.key(1, 6)];
+    let costly: [&[u8]; 4] = [b"COPY", &other, &copy, b"REPLACE"];
+    let turns = turns_beside(&mut bench, &costly, &[b"MSET", &first, b"1", &second, b"2"], b"+OK\r\n");
+    assert!(turns <= 20, "{turns} turns");
+}
+
 #[test]
 fn a_small_request_does_not_wait_for_all_large_ones() {
     let (mut bench, _, [one, ..], _) = bench(1);
