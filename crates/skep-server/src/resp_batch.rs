@@ -8,10 +8,10 @@
 //! batch. Its arguments are found and its numbers converted in parts, one for each call of [`RespBatch::decode`].
 
 mod isolated;
+mod memory;
 mod submit;
 
-use skep_core::operation::VALUE_SIZE_MAX;
-use skep_wire::resp::{Argument, Arriving, Parsed, ReplyWriter, RequestParser};
+use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser};
 
 use self::isolated::queue;
 use crate::limits::{
@@ -24,7 +24,7 @@ use crate::resp_command::{Action, Arguments, Context, KeyCommand, Operands, Prog
 use crate::spaces::SpaceReplies;
 use crate::transaction::{Isolated, Multi, Run};
 use crate::unix_time::UnixTime;
-use crate::vocabulary::{Decoded, Need, ShardSet, Space, Spaces, make_room};
+use crate::vocabulary::{Decoded, ShardSet, Space, Spaces, make_room};
 use crate::watches::Watched;
 
 /// The decoded commands, and the state of the one that is arriving.
@@ -196,25 +196,6 @@ impl RespBatch {
         }
     }
 
-    /// Returns the memory that the command needs which begins with these bytes and is incomplete.
-    pub(crate) fn arriving(&self, input: &[u8]) -> Need {
-        let Arriving { size_min, is_size_known, argument_count } = self.parser.arriving();
-        let mut need = Need::of_size(is_size_known.then_some(size_min));
-        need.size_min = size_min;
-        if argument_count > FREE_ARGUMENTS_MAX {
-            need.besides = argument_count * size_of::<Argument>();
-            need.perhaps += argument_count * ELEMENT_SIZE_MAX;
-        }
-        if is_restore(input) {
-            need.perhaps += VALUE_SIZE_MAX;
-        }
-        if self.multi.is_open() {
-            // It is copied to the transaction.
-            need.besides += self.multi.growth(size_min, argument_count);
-        }
-        need
-    }
-
     /// Returns true if a transaction is being queued.
     pub(crate) fn is_in_transaction(&self) -> bool {
         self.multi.is_open()
@@ -340,20 +321,6 @@ impl RespBatch {
         if is_end { After::End } else { After::Command }
     }
 
-    /// Makes room for `count` more arguments, and for twice as many as there are if `memory_max` allows that. If it
-    /// does not even allow `count` more, returns the bytes that these need; a few of a first command are always allowed.
-    fn make_room_for_arguments(&mut self, count: usize, memory_max: usize) -> Result<(), usize> {
-        let held = self.capacity() - self.arguments.capacity() * size_of::<Argument>();
-        let allowed = memory_max.saturating_sub(held) / size_of::<Argument>();
-        let needed = self.arguments.len() + count;
-        if needed > allowed && (count > FREE_ARGUMENTS_MAX || !self.commands.is_empty()) {
-            return Err(count * size_of::<Argument>());
-        }
-        let wanted = needed.max((2 * self.arguments.len()).min(allowed));
-        self.arguments.reserve_exact(wanted - self.arguments.len());
-        Ok(())
-    }
-
     /// Converts the next part of the last command's operands. An operand that is not a number refuses the command.
     /// Returns the work of the part.
     fn decode_operands(&mut self, input: &[u8]) -> usize {
@@ -370,27 +337,6 @@ impl RespBatch {
         };
         self.is_decoding = !self.operands.is_complete();
         work
-    }
-
-    /// Returns the bytes of memory held.
-    pub(crate) fn capacity(&self) -> usize {
-        self.commands.capacity() * size_of::<Command>()
-            + self.arguments.capacity() * size_of::<Argument>()
-            + self.operands.capacity()
-            + self.queued_bytes
-            + self.multi.capacity()
-            + self.watched.as_ref().map_or(0, |watched| watched.capacity())
-            + self.reply_memory()
-    }
-
-    /// Returns the part of [`RespBatch::capacity`] that is memory of replies, and of those that are being made.
-    pub(crate) fn reply_memory(&self) -> usize {
-        self.message_bytes + self.progress.capacity() + self.run.as_ref().map_or(0, |run| run.capacity())
-    }
-
-    /// Returns the memory of a finished parsed batch.
-    pub(crate) fn release(&mut self) {
-        (self.commands, self.arguments, self.operands) = (Vec::new(), Vec::new(), Operands::default());
     }
 
     /// Returns the bytes of the input that the commands take.
@@ -580,12 +526,6 @@ impl RespBatch {
         self.command += 1;
         true
     }
-}
-
-/// Returns true if these bytes begin a `RESTORE`, whose value may be longer than its payload.
-fn is_restore(input: &[u8]) -> bool {
-    let name = input.splitn(4, |&byte| byte == b'\n').nth(2);
-    name.is_some_and(|name| name.trim_ascii_end().eq_ignore_ascii_case(b"RESTORE"))
 }
 
 impl Command {

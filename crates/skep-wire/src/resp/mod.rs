@@ -32,11 +32,14 @@
 mod argument;
 mod reply;
 mod request;
+mod request_error;
 mod whole;
+mod words;
 
 pub use argument::Argument;
 pub use reply::{ReplyWriter, Version, error_text};
-pub use request::{Arriving, Parsed, RequestError, RequestParser};
+pub use request::{Arriving, Parsed, RequestParser};
+pub use request_error::RequestError;
 
 use skep_core::operation::VALUE_SIZE_MAX;
 

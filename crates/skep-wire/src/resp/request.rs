@@ -24,50 +24,13 @@ use std::ops::Range;
 use memchr::memchr;
 
 use super::argument::Argument;
+use super::request_error::RequestError;
 use super::whole::parse_whole;
+use super::words::split_words;
 use super::{
     ARGUMENT_COUNT_MAX, ARGUMENTS_PART, BULK_SIZE_MAX, LINE_SIZE_MAX, LOCKED_ARGUMENT_COUNT_MAX, LOCKED_BULK_SIZE_MAX,
     REQUEST_SIZE_MAX,
 };
-
-/// The reason why bytes are not a request. No later byte can be decoded either. The server replies with `ERR` and the
-/// error message, and closes the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// The line with the number of arguments does not end.
-    #[error("Protocol error: too big mbulk count string")]
-    CountLineTooLong,
-    /// The number of arguments is not a number, or is over [`ARGUMENT_COUNT_MAX`].
-    #[error("Protocol error: invalid multibulk length")]
-    Count,
-    /// The line with the length of an argument does not end.
-    #[error("Protocol error: too big bulk count string")]
-    SizeLineTooLong,
-    /// The length of an argument is not a number, or is over [`BULK_SIZE_MAX`].
-    #[error("Protocol error: invalid bulk length")]
-    Size,
-    /// An argument does not begin with `$`.
-    #[error("Protocol error: expected '$', got '{}'", char::from(*.0).escape_default())]
-    NoBulk(u8),
-    /// An argument is longer than its stated length.
-    #[error("Protocol error: expected CRLF after a bulk string")]
-    BulkEnd,
-    /// An inline request is longer than [`LINE_SIZE_MAX`].
-    #[error("Protocol error: too big inline request")]
-    InlineTooLong,
-    /// A quote of an inline request is not closed, or no blank follows it.
-    #[error("Protocol error: unbalanced quotes in request")]
-    Quotes,
-    /// The request is longer than [`REQUEST_SIZE_MAX`].
-    #[error("Protocol error: too big request")]
-    RequestTooLong,
-    /// A client that has not sent the password sends more than [`LOCKED_ARGUMENT_COUNT_MAX`] arguments.
-    #[error("Protocol error: unauthenticated multibulk length")]
-    LockedCount,
-    /// A client that has not sent the password sends an argument over [`LOCKED_BULK_SIZE_MAX`].
-    #[error("Protocol error: unauthenticated bulk length")]
-    LockedSize,
-}
 
 /// The result of parsing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -366,77 +329,6 @@ fn parse_number(text: &[u8]) -> Option<i64> {
         number = number * 10 + i64::from(digit - b'0');
     }
     Some(if negative { -number } else { number })
-}
-
-/// Splits a line, which begins its request, into words, and removes the quotes in place.
-fn split_words(line: &mut [u8], words: &mut Vec<Argument>) -> Result<(), RequestError> {
-    let mut read = 0;
-    loop {
-        while read < line.len() && is_blank(line[read]) {
-            read += 1;
-        }
-        if read == line.len() {
-            return Ok(());
-        }
-        let start = read;
-        let mut written = start;
-        let mut quote = None;
-        loop {
-            let Some(&byte) = line.get(read) else {
-                if quote.is_some() {
-                    return Err(RequestError::Quotes);
-                }
-                break;
-            };
-            let (meaning, size) = match (quote, byte) {
-                (None, _) if is_blank(byte) => break,
-                (None, b'"' | b'\'') => {
-                    quote = Some(byte);
-                    read += 1;
-                    continue;
-                }
-                (Some(open), _) if byte == open => {
-                    // A closing quote ends the word, and a blank or the end of the line must follow it.
-                    read += 1;
-                    match line.get(read) {
-                        None => break,
-                        Some(&next) if is_blank(next) => break,
-                        Some(_) => return Err(RequestError::Quotes),
-                    }
-                }
-                (Some(b'"'), b'\\') => unescape(&line[read..]),
-                (Some(b'\''), b'\\') if line.get(read + 1) == Some(&b'\'') => (b'\'', 2),
-                _ => (byte, 1),
-            };
-            line[written] = meaning;
-            written += 1;
-            read += size;
-        }
-        words.push(Argument::new(start, written - start));
-    }
-}
-
-/// Decodes a backslash sequence in double quotes. Returns the byte and the length of the sequence. A backslash at the
-/// end of the line is itself; then the closing quote is missing, and the line is refused.
-fn unescape(text: &[u8]) -> (u8, usize) {
-    match *text {
-        [_, b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-            let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
-            (digit(high) << 4 | digit(low), 4)
-        }
-        [_, b'n', ..] => (b'\n', 2),
-        [_, b'r', ..] => (b'\r', 2),
-        [_, b't', ..] => (b'\t', 2),
-        [_, b'b', ..] => (8, 2),
-        [_, b'a', ..] => (7, 2),
-        [_, other, ..] => (other, 2),
-        _ => (b'\\', 1),
-    }
-}
-
-/// Returns true if the byte separates words.
-fn is_blank(byte: u8) -> bool {
-    byte.is_ascii_whitespace() || byte == 11
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::{Bench, Client, long_command, with_bound};
 use crate::exchange::slot_count;
@@ -248,9 +249,13 @@ fn a_visit_that_is_late_is_refused_unless_it_has_begun() {
     turn_all(&mut bench, 4);
     bench.send(&mut long, &long_command(b"MGET", key.as_bytes(), KEYS));
     let short = long_command(b"MGET", key.as_bytes(), 200);
-    // A part of it takes four times the bound, and others wait after each.
-    for _ in 0..20 {
+    // A part of it takes four times the bound, and others wait after each. Sometimes a visit waits for as long on its way.
+    for round in 0..20 {
         others.iter_mut().for_each(|other| bench.send(other, &short));
+        bench.turn(0);
+        if round % 4 == 3 {
+            bench.now += Duration::from_millis(4);
+        }
         bench.turn_or_tick();
     }
     while bench.turn(0) || bench.turn(1) {}
