@@ -51,6 +51,7 @@
 //! - What a command holds that is run is memory of its reply, which its permit covers. Between two parts of a command,
 //!   where it may wait for the next permit, it holds none.
 //! - What a connection is charged and what it asks for are together not more than one connection may hold.
+//!   The queue of a transaction asks for twice its memory, and gets less if one connection may not hold that.
 //!
 //! While a connection waits for memory, the others are to transfer: see `shard/memory.rs`.
 //!

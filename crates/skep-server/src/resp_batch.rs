@@ -16,13 +16,13 @@ use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser};
 use self::isolated::queue;
 use crate::limits::{
     DECODE_WORK, ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERAND_BYTE_WORK, OPERANDS_PART,
-    PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, SHARE, TEXT_WORK,
+    PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, TEXT_WORK,
 };
 use crate::reply_queue::ReplyQueue;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, KeyCommand, Operands, Progress, Session};
 use crate::spaces::SpaceReplies;
-use crate::transaction::{Isolated, Multi, Run};
+use crate::transaction::{Growth, Isolated, Multi, Run};
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Decoded, ShardSet, Space, Spaces, make_room};
 use crate::watches::Watched;
@@ -107,6 +107,8 @@ enum After {
     Part(usize),
     /// Not before there is memory for the next command: the bytes that it needs.
     NeedsMemory(usize),
+    /// The same, for a command of a transaction.
+    NeedsRoom(Growth),
 }
 
 impl RespBatch {
@@ -160,10 +162,13 @@ impl RespBatch {
         while after == After::Command && !self.is_decoding && !self.is_full() {
             after = self.parse(&mut input[self.size..], memory_max, now, is_locked);
         }
-        if let After::NeedsMemory(size) = after
-            && self.commands.is_empty()
-        {
-            return Decoded::NeedsMemory(size);
+        match after {
+            After::NeedsMemory(bytes) if self.commands.is_empty() => return Decoded::NeedsMemory { bytes, perhaps: 0 },
+            After::NeedsRoom(Growth { least, most }) if self.commands.is_empty() => {
+                self.multi.note_asked();
+                return Decoded::NeedsMemory { bytes: least, perhaps: most - least };
+            }
+            _ => {}
         }
         if let After::Part(size) = after {
             return Decoded::Part(size);
@@ -217,9 +222,9 @@ impl RespBatch {
             }
         }
         if let Some(growth) = self.growth_of_inline(input)
-            && self.capacity() + growth > memory_max.max(SHARE)
+            && !self.multi.has_room(growth, self.room_in_transaction(memory_max))
         {
-            return After::NeedsMemory(growth);
+            return After::NeedsRoom(growth);
         }
         let start = self.size;
         let first_argument = self.arguments.len() - self.parser.collected();
@@ -255,13 +260,11 @@ impl RespBatch {
                     self.arguments.truncate(first_argument);
                     return After::NeedsMemory(growth);
                 }
-                if self.multi.is_open()
-                    && may_wait
-                    && !self.has_room_in_transaction(size, arguments.count(), memory_max)
-                {
-                    let needed = self.multi.growth(size, arguments.count());
+                let room = if self.multi.is_open() { self.room_in_transaction(memory_max) } else { 0 };
+                let growth = self.multi.growth(size, arguments.count());
+                if may_wait && !self.multi.has_room(growth, room) {
                     self.arguments.truncate(first_argument);
-                    return After::NeedsMemory(needed);
+                    return After::NeedsRoom(growth);
                 }
                 if may_wait && !self.multi.is_open() {
                     self.operands.reserve(needed);
@@ -273,7 +276,7 @@ impl RespBatch {
                 let operands_before = self.operands.bytes().len();
                 let mut action = match self.multi.is_open() {
                     false => Action::decode(arguments, self.space, self.spaces, &mut self.operands, now, is_locked),
-                    true => queue(&mut self.multi, &input[..size], &self.arguments[first_argument..], is_locked),
+                    true => queue(&mut self.multi, &input[..size], &self.arguments[first_argument..], room, is_locked),
                 };
                 // The numbers of a long command are converted in parts. Most commands have none.
                 let is_ready = is_long || self.operands.is_complete();

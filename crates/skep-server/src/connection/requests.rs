@@ -67,16 +67,17 @@ impl Connection {
                 self.intake.work += size;
                 self.record_growth(shard_budget);
             }
-            Ok(Decoded::NeedsMemory(size)) => {
+            Ok(Decoded::NeedsMemory { bytes, perhaps }) => {
                 // And for the command itself.
-                self.holding.needed = size + SHARE_FOR_REPLIES + SHARE_FOR_INPUT;
+                let bytes = bytes + SHARE_FOR_REPLIES + SHARE_FOR_INPUT;
+                self.holding.needed = bytes + perhaps;
                 // Usually the memory is available, and the next turn decodes the request.
                 if self.room_to_grow(self.holding.needed, PIPELINE_SIZE_MAX, shard_budget) < self.holding.needed {
                     let is_whole = !self.parsed.is_in_transaction();
                     // After the arguments come the operands.
                     let need = self.parsed.arriving(self.input.bytes());
-                    let perhaps = if need.is_size_known { need.perhaps } else { 0 };
-                    let _ = self.ask(self.holding.needed, perhaps, is_whole, metrics, shard_budget);
+                    let perhaps = perhaps + if need.is_size_known { need.perhaps } else { 0 };
+                    let _ = self.ask(bytes, perhaps, is_whole, metrics, shard_budget);
                 }
             }
             Ok(Decoded::NoHello) => self.intake.is_exhausted = true,

@@ -12,7 +12,7 @@ use crate::memory_budget::{Permit, ReplyAccount};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, NOT_IN_TRANSACTION, shards_of_key, wire_error};
 use crate::transaction::Bounds;
-use crate::transaction::{Environment, Isolated, Multi, TooLong};
+use crate::transaction::{Environment, Growth, Isolated, Multi, TooLong};
 use crate::vocabulary::{Refusal, ShardSet, Step};
 
 impl RespBatch {
@@ -114,7 +114,7 @@ impl RespBatch {
 
     /// Returns the bytes of memory that the transaction may take in addition for an inline request, if `input` begins with
     /// one. It cannot be parsed again, so there must be room before.
-    pub(super) fn growth_of_inline(&self, input: &[u8]) -> Option<usize> {
+    pub(super) fn growth_of_inline(&self, input: &[u8]) -> Option<Growth> {
         if !self.multi.is_open() || input.first().is_none_or(|&first| first == b'*') {
             return None;
         }
@@ -122,9 +122,9 @@ impl RespBatch {
         Some(self.multi.growth(size, size / 2))
     }
 
-    /// Returns true if the transaction may take another command.
-    pub(super) fn has_room_in_transaction(&self, size: usize, arguments: usize, memory_max: usize) -> bool {
-        self.capacity() + self.multi.growth(size, arguments) <= memory_max.max(SHARE)
+    /// Returns the bytes by which the transaction may grow.
+    pub(super) fn room_in_transaction(&self, memory_max: usize) -> usize {
+        memory_max.max(SHARE).saturating_sub(self.capacity())
     }
 
     /// Forgets the commands of the transaction that is being queued: its end is not taken any more.
@@ -206,8 +206,8 @@ impl RespBatch {
     }
 }
 
-/// Adds a command to the transaction, unless it ends or refuses it.
-pub(super) fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument], is_locked: bool) -> Action {
+/// Adds a command to the transaction, which has `room` bytes to grow, unless it ends or refuses it.
+pub(super) fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument], room: usize, is_locked: bool) -> Action {
     let arguments = Arguments::new(request, ranges);
     let name = match Action::name(arguments, is_locked) {
         Ok(name) => name,
@@ -236,7 +236,7 @@ pub(super) fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument], is_l
             multi.abort();
             Action::Refuse(format!("ERR {NOT_IN_TRANSACTION}"))
         }
-        _ => match multi.push(name, request, ranges) {
+        _ => match multi.push(name, request, ranges, room) {
             Ok(()) => Action::Queued(name),
             Err(TooLong) => Action::Refuse(format!(
                 "ERR a transaction has at most {ISOLATED_OPERATIONS_MAX} operations and {TRANSACTION_SIZE_MAX} bytes"

@@ -23,7 +23,9 @@ impl RespBatch {
         }
         if self.multi.is_open() {
             // It is copied to the transaction.
-            need.besides += self.multi.growth(size_min, argument_count);
+            let growth = self.multi.growth(size_min, argument_count);
+            need.besides += growth.least;
+            need.perhaps += growth.most - growth.least;
         }
         need
     }

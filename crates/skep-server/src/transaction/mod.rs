@@ -34,6 +34,6 @@ mod window;
 
 pub(crate) use bounds::Bounds;
 pub(crate) use isolated::{BitFunction, Isolated, SetMany};
-pub(crate) use queue::{Multi, Queue, TooLong};
+pub(crate) use queue::{Growth, Multi, Queue, TooLong};
 pub(crate) use run::{Environment, Run};
 pub(crate) use window::Window;

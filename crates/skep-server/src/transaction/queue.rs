@@ -31,6 +31,8 @@ pub(crate) struct Queue {
     operations: usize,
     /// A command was refused.
     is_aborted: bool,
+    /// Memory was asked for, for the next command and for as much again as there is: less may have been granted.
+    has_asked: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,15 @@ struct QueuedCommand {
     start: u32,
     first_argument: u32,
     argument_count: u32,
+}
+
+/// The bytes of memory that a transaction takes in addition for another command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// For the command alone.
+    pub(crate) least: usize,
+    /// If each list doubles that has no room for it, so that its elements are seldom moved.
+    pub(crate) most: usize,
 }
 
 /// The transaction would be too long.
@@ -75,8 +86,15 @@ impl Multi {
         }
     }
 
-    /// Adds a command, whose request is `request`.
-    pub(crate) fn push(&mut self, name: CommandName, request: &[u8], arguments: &[Argument]) -> Result<(), TooLong> {
+    /// Adds a command, whose request is `request`. Its lists double if they have no room for it and `room` bytes allow
+    /// that, and grow less if not.
+    pub(crate) fn push(
+        &mut self,
+        name: CommandName,
+        request: &[u8],
+        arguments: &[Argument],
+        room: usize,
+    ) -> Result<(), TooLong> {
         let queue = self.0.as_mut().expect("a transaction is open");
         // Every argument but the name may be a key.
         queue.operations += arguments.len().saturating_sub(1).max(1);
@@ -84,6 +102,8 @@ impl Multi {
             queue.is_aborted = true;
             return Err(TooLong);
         }
+        queue.reserve(request.len(), arguments.len(), room);
+        queue.has_asked = false;
         queue.commands.push(QueuedCommand {
             name,
             start: queue.bytes.len() as u32,
@@ -95,9 +115,23 @@ impl Multi {
         Ok(())
     }
 
-    /// Returns the bytes of memory that a command of this size and number of arguments may take in addition.
-    pub(crate) fn growth(&self, size: usize, arguments: usize) -> usize {
-        self.capacity() + size + arguments * size_of::<Argument>() + size_of::<QueuedCommand>()
+    /// Returns the bytes of memory that a command of this size and number of arguments takes in addition.
+    pub(crate) fn growth(&self, size: usize, arguments: usize) -> Growth {
+        self.0.as_ref().map_or(Growth { least: 0, most: 0 }, |queue| queue.growth(size, arguments))
+    }
+
+    /// Returns true if a command with this growth may be added when there are `room` bytes. Fewer than the most are enough
+    /// only after [`Multi::note_asked`].
+    pub(crate) fn has_room(&self, growth: Growth, room: usize) -> bool {
+        let has_asked = self.0.as_ref().is_some_and(|queue| queue.has_asked);
+        room >= if has_asked { growth.least } else { growth.most }
+    }
+
+    /// Notes that memory is asked for, for the most that the next command may take.
+    pub(crate) fn note_asked(&mut self) {
+        if let Some(queue) = &mut self.0 {
+            queue.has_asked = true;
+        }
     }
 
     /// Returns the bytes of memory held.
@@ -107,6 +141,22 @@ impl Multi {
 }
 
 impl Queue {
+    fn growth(&self, size: usize, arguments: usize) -> Growth {
+        let lists = [growth_of(&self.bytes, size), growth_of(&self.arguments, arguments), growth_of(&self.commands, 1)];
+        let sum = |part: fn(&Growth) -> usize| lists.iter().map(part).sum();
+        Growth { least: sum(|growth| growth.least), most: sum(|growth| growth.most) }
+    }
+
+    /// Makes room for a command. Lists without room for it double if `room` bytes allow that. If not, half of the bytes
+    /// beside the command are left for the next requests in the input.
+    fn reserve(&mut self, size: usize, arguments: usize, room: usize) {
+        let Growth { least, most } = self.growth(size, arguments);
+        let mut spare = room.saturating_sub(least) / if room < most { 2 } else { 1 };
+        reserve(&mut self.bytes, size, &mut spare);
+        reserve(&mut self.arguments, arguments, &mut spare);
+        reserve(&mut self.commands, 1, &mut spare);
+    }
+
     /// Returns true if a command was refused.
     pub(crate) fn is_aborted(&self) -> bool {
         self.is_aborted
@@ -168,6 +218,25 @@ impl Queue {
     }
 }
 
+/// Returns the bytes that a list takes in addition for `count` more elements.
+fn growth_of<T>(list: &Vec<T>, count: usize) -> Growth {
+    let missing = (list.len() + count).saturating_sub(list.capacity());
+    let most = if missing > 0 { missing.max(list.capacity()) } else { 0 };
+    Growth { least: missing * size_of::<T>(), most: most * size_of::<T>() }
+}
+
+/// Makes room for `count` more elements. A list without room for them doubles, as far as `spare` bytes beside these allow,
+/// which it reduces.
+fn reserve<T>(list: &mut Vec<T>, count: usize, spare: &mut usize) {
+    let Growth { least, most } = growth_of(list, count);
+    if least > 0 {
+        let besides = (most - least).min(*spare);
+        *spare -= besides;
+        let free = list.capacity() - list.len();
+        list.reserve_exact(free + (least + besides) / size_of::<T>());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use skep_wire::resp::RequestParser;
@@ -185,7 +254,7 @@ mod tests {
         let mut arguments = Vec::with_capacity(16);
         RequestParser::default().parse(&mut request, &mut arguments).unwrap();
         let name = CommandName::find(&request[arguments[0].range()]).unwrap();
-        multi.push(name, &request, &arguments)
+        multi.push(name, &request, &arguments, usize::MAX)
     }
 
     #[test]
@@ -202,6 +271,34 @@ mod tests {
         assert_eq!(queue.len(), 3);
         assert_eq!(queue.arguments(0).get(2), b"value");
         assert_eq!(queue.arguments(2).from(1).collect::<Vec<_>>(), [b"a", b"b", b"c"]);
+    }
+
+    #[test]
+    fn a_queue_doubles_as_far_as_there_is_room() {
+        const SIZE: usize = 10_000;
+        let request = [b'v'; SIZE];
+        let mut arguments = Vec::with_capacity(16);
+        RequestParser::default()
+            .parse(&mut b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n".to_vec(), &mut arguments)
+            .unwrap();
+        for (room_beside, doublings_min, doublings_max) in [(usize::MAX, 5, 8), (0, 90, 100), (2 * SIZE, 45, 60)] {
+            let mut multi = Multi::default();
+            multi.open();
+            let mut grown = 0;
+            for _ in 0..100 {
+                let (before, growth) = (multi.capacity(), multi.growth(SIZE, 3));
+                assert!(growth.least <= growth.most && growth.most <= before + SIZE + 1000);
+                let room = growth.least.saturating_add(room_beside);
+                assert_eq!(multi.has_room(growth, growth.least), growth.least == growth.most);
+                multi.note_asked();
+                assert!(multi.has_room(growth, growth.least));
+                multi.push(CommandName::Set, &request, &arguments, room).unwrap();
+                let growth_now = multi.capacity() - before;
+                assert!(growth_now >= growth.least && growth_now <= growth.most.min(room));
+                grown += usize::from(growth_now >= SIZE);
+            }
+            assert!((doublings_min..=doublings_max).contains(&grown), "{grown} times beside {room_beside} bytes");
+        }
     }
 
     #[test]

@@ -21,8 +21,8 @@ pub(crate) enum Decoded {
         /// Work of decoding them, in bytes touched, beside the bytes of the input.
         work: usize,
     },
-    /// A complete request needs this many more bytes of memory.
-    NeedsMemory(usize),
+    /// A complete request needs this many more bytes of memory, and may take more in addition.
+    NeedsMemory { bytes: usize, perhaps: usize },
 }
 
 /// The memory that a request needs which is arriving.

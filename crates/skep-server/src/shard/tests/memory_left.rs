@@ -96,6 +96,20 @@ fn long_transactions_are_queued_one_after_another() {
 }
 
 #[test]
+fn a_transaction_is_queued_whose_queue_fits_although_twice_as_many_bytes_do_not() {
+    for (count, size) in [(10, 84_000), (16, 84_000), (20, 84_000), (10, 168_000)] {
+        let mut bench = Bench::new(1, &settings());
+        assert!(count * size < bench.shards[0].shard.shard_budget.one_max());
+        let reply_size = 5 + 9 * count + format!("*{count}\r\n").len() + 5 * count;
+        let mut senders = [Sender::new(bench.resp(0), transaction(count, size), reply_size)];
+        serve_all(&format!("{count} commands of {size} bytes"), &mut bench, &mut senders, &mut |_| ());
+        assert!(!senders[0].client.received.contains(&b'-'), "{count} commands of {size} bytes");
+        drop(senders);
+        leave(&mut bench, "a transaction");
+    }
+}
+
+#[test]
 fn clients_that_leave_while_they_wait_leave_nothing() {
     for shards in [1, 2] {
         for rounds in [1, 3, 10, 30, 100] {

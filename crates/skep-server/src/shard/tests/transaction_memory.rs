@@ -193,7 +193,8 @@ fn the_queue_of_a_transaction_counts_until_it_is_executed() {
     let (mut other, mut loan) = all;
     // Nothing is free for the replies.
     other.record(&mut loan, COMMON, 0, COMMON);
-    let size = 20_000;
+    // More than a shard keeps in pieces.
+    let size = 200_000;
     let echo = command(&[b"ECHO", &vec![b'e'; size]]).repeat(4);
     bench.send(&mut client, &[command(&[b"MULTI"]), command(&[b"SET", &key, b"v"])].concat());
     bench.turns_until(&mut client, 5 + 9, 100);
