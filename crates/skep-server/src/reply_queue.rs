@@ -169,6 +169,12 @@ impl ReplyQueue {
         self.forwarded_count == 0 && self.ranges().iter().any(ReplyRange::is_pending)
     }
 
+    /// Returns true if many bytes of replies are buffered, of which the first one could be written.
+    pub(crate) fn has_much_to_write(&self) -> bool {
+        let is_first_buffered = || matches!(self.ranges().first(), Some(ReplyRange { slot: Slot::Buffered(_), .. }));
+        self.bytes.len() > IDLE_QUEUE_SIZE_MAX && is_first_buffered()
+    }
+
     /// Returns the number of pending operations that may be submitted. If many buffered bytes already wait for an
     /// earlier reply, this is one.
     pub(crate) fn submission_max(&self) -> usize {

@@ -113,9 +113,16 @@ impl Connection {
         self.append_free(bytes);
     }
 
-    /// Returns true if operations are to be submitted.
+    /// Returns true if operations are to be submitted. Not while a vector is written in parts to a client that takes them:
+    /// more values would arrive than are written.
     pub(crate) fn wants_submission(&self) -> bool {
-        self.life != super::Life::Closed && !self.is_starved() && self.queue.wants_submission()
+        let is_open = self.life != super::Life::Closed && !self.is_starved();
+        is_open && self.queue.wants_submission() && !(self.queue.has_much_to_write() && self.writes_vector())
+    }
+
+    /// Returns true if the next reply is a vector, and there is room for more of it in the output.
+    fn writes_vector(&self) -> bool {
+        self.has_room() && matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_next_vector())
     }
 
     /// Returns true if its next command needs a store.

@@ -17,6 +17,11 @@ struct Part {
 }
 
 impl RespBatch {
+    /// Returns true if the next reply is a vector.
+    pub(crate) fn is_next_vector(&self) -> bool {
+        self.commands.get(self.command).is_some_and(|command| command.action.has_elements())
+    }
+
     /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
     /// output. Operations that have not begun may be refused. A command of several keys is refused as a whole or not at
     /// all, and if it is late only if all of its operations are in the queue. One on all keys is refused only if it
