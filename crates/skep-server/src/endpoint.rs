@@ -93,7 +93,7 @@ impl Endpoint {
         self.cost_turn = turn;
     }
 
-    /// Adds work that another shard has done for the connection to the debt. It counts for the turn that is about to begin.
+    /// Adds the work of a visit to another shard to the debt. It counts for the turn that is about to begin.
     pub(crate) fn add_cost(&mut self, work: usize, turn: u64, idle_turn: u64, waiting: usize) {
         if work > 0 {
             self.cost = self.debt(turn, idle_turn, waiting) + work;

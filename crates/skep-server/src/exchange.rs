@@ -70,7 +70,7 @@ pub(crate) struct ForwardedBatch {
     pub(crate) encoded: Vec<u8>,
     /// Bytes for which it was counted among the memory of connections.
     pub(crate) counted: usize,
-    /// Work of the owner for the connection, in bytes touched, besides that of small operations.
+    /// Work of a visit, in bytes touched.
     pub(crate) work: usize,
     /// The reason why nothing was executed, if nothing was.
     pub(crate) shortage: Option<Shortage>,

@@ -98,9 +98,7 @@ impl Shard {
         }
         let (token, shortage) = (forwarded.connection, forwarded.shortage);
         let mut waits_for_store = false;
-        if let Some(endpoint) = self.connections.get_mut(token) {
-            endpoint.add_cost(forwarded.work, self.turns + 1, self.ready.idle_turn, self.ready.len());
-            let Endpoint { connection, is_queued, .. } = endpoint;
+        if let Some(Endpoint { connection, is_queued, .. }) = self.connections.get_mut(token) {
             connection.receive(shard as u16, &forwarded.replies);
             if shortage == Some(Shortage::Replies) {
                 connection.starve();
@@ -130,7 +128,6 @@ impl Shard {
             let Some(mut arrival) = self.inbox.pop_front() else { break };
             let first = arrival.first;
             let range = 0..std::mem::take(&mut arrival.submitted);
-            arrival.forwarded.work += self.replies.bytes_touched_by(first, range.len());
             if range.clone().any(|index| !self.replies.is_deferred(first.plus(index))) {
                 has_progress = true;
                 let Arrival { shard, mut forwarded, .. } = arrival;

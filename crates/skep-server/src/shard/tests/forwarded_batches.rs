@@ -22,7 +22,7 @@ fn debt(bench: &Bench, shard: usize) -> usize {
 }
 
 #[test]
-fn a_connection_owes_what_other_shards_do_for_it() {
+fn a_connection_owes_its_visits_and_what_it_does_on_all_keys() {
     const LARGE: usize = 1 << 20;
     // What the shard of the connection does itself counts alike.
     for shards in [1_u16, 2] {
@@ -33,8 +33,7 @@ fn a_connection_owes_what_other_shards_do_for_it() {
         let mut client = bench.resp(own);
         bench.ask(&mut client, &command(&[b"SET", &key, &vec![0; LARGE]]), 5);
         for (arguments, least) in [
-            (&[&b"BITCOUNT"[..], &key][..], LARGE),
-            (&[b"BITPOS", &key, b"1"], LARGE),
+            (&[&b"BITOP"[..], b"NOT", &new, &key][..], LARGE),
             (&[b"COPY", &key, &new, b"REPLACE"], LARGE),
             (&[b"DBSIZE"], 200_000),
             (&[b"PING"], 0),
