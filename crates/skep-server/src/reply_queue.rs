@@ -338,14 +338,14 @@ impl ReplyQueue {
         }
     }
 
-    /// Drops the values that are in the output already, if there are any.
+    /// Drops the values that are in the output already, if these are at least half of all: so each value is moved a few
+    /// times at most, however many wait.
     fn forget_encoded(&mut self) {
         let size = |range: &ReplyRange| match range.slot {
             Slot::Buffered(OwnedReply::Value { size, .. }) => size,
             _ => 0,
         };
-        // A long reply may be written in parts: the values that wait for it are not moved in each turn.
-        if self.ranges().iter().map(size).sum::<usize>() == self.bytes.len() {
+        if 2 * self.ranges().iter().map(size).sum::<usize>() > self.bytes.len() {
             return;
         }
         let mut bytes = Vec::new();
@@ -489,6 +489,28 @@ mod tests {
         }
         assert_eq!(sizes, [value.len(); COUNT + 1]);
         assert!(submissions > 1);
+    }
+
+    #[test]
+    fn values_that_wait_are_moved_a_few_times() {
+        const COUNT: usize = 100;
+        let (replies, value) = (SpaceReplies::new(), [7; 64 << 10]);
+        let mut queue = ReplyQueue::default();
+        let mut returned = ReplyBatch::default();
+        (0..COUNT).for_each(|_| returned.push(Reply::Value(&value)));
+        queue.begin(COUNT);
+        queue.record_submission(&[ReplyRange { slot: Slot::Forwarded(1), count: COUNT }], 1, &replies);
+        queue.receive(1, &returned);
+        let (mut moved, mut before) = (0, queue.bytes.as_ptr());
+        for left in (0..COUNT).rev() {
+            assert!(matches!(queue.next(&replies), Some(Ok(Reply::Value(bytes))) if bytes == value));
+            queue.advance();
+            queue.buffer(&replies);
+            moved += if queue.bytes.as_ptr() == before { 0 } else { left };
+            before = queue.bytes.as_ptr();
+            assert!(queue.bytes.len() <= 2 * left * value.len() + BUFFERED_SIZE_MAX);
+        }
+        assert!(moved <= COUNT, "{moved} values were moved");
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl Shard {
         self.expected_work = 0;
         while self.batch.len() < RESUMED_MAX
             && operations < operations_max.div_ceil(RESUMED_PART).max(1)
+            && (self.batch.is_empty() || self.account.spent() + self.expected_work < TURN_INTAKE_WORK / RESUMED_PART)
             && let Some(token) = self.postponed.pop_front()
         {
             operations += self.take_on(token, now);
@@ -109,11 +110,10 @@ impl Shard {
                 operations += self.take_on(token, now);
             }
         }
-        let spent_before = self.account.spent();
+        let before = self.account.spent() + self.expected_work;
         for is_costly in [false, true] {
             let first = self.batch.len();
-            while (self.batch.len() == first
-                || operations < operations_max && self.may_take_more(is_costly, spent_before))
+            while (self.batch.len() == first || operations < operations_max && self.may_take_more(is_costly, before))
                 && let Some(token) = self.ready.pop_of(is_costly)
             {
                 operations += self.take_on(token, now);
@@ -139,10 +139,10 @@ impl Shard {
     }
 
     /// Returns true if the turn may take another connection: the work of those that it has taken is not enough. Costly ones
-    /// leave their part to what the turn has done before, which has spent `before`.
+    /// leave their part to what the turn has taken on before, which was or is expected to be the work `before`.
     fn may_take_more(&self, is_costly: bool, before: usize) -> bool {
-        let before = if is_costly { 0 } else { before };
-        self.account.spent() - before + self.expected_work < TURN_INTAKE_WORK
+        let work = self.account.spent() + self.expected_work;
+        (if is_costly { work } else { work.saturating_sub(before) }) < TURN_INTAKE_WORK
     }
 
     /// Takes a connection that has waited for a slot, if there are more slots than such connections were taken in this
