@@ -20,7 +20,6 @@
 mod held_replies;
 mod life;
 mod memory;
-mod progress;
 mod requests;
 mod submissions;
 

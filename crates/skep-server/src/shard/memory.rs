@@ -15,9 +15,7 @@
 //! 2. A connection that holds memory and waits for its client, to send the rest of a request or to take replies, is
 //!    *slow* unless it transfers [`PROGRESS_SIZE_MIN`](crate::limits::PROGRESS_SIZE_MIN) bytes in
 //!    [`PROGRESS_TIME`](crate::limits::PROGRESS_TIME). The time for which it waits for the server, such as for memory,
-//!    does not count. Replies over TCP are transferred when the client has acknowledged them. Its kernel acknowledges many
-//!    at once, so it has the time that as many bytes take, from the last ones on. For that, connections with replies to
-//!    write are looked at once a second while memory is not scarce.
+//!    does not count. Replies over TCP are transferred when the client has acknowledged them.
 //! 3. Slow connections are closed, the slowest first, until what waits has memory. So a request waits for each of those
 //!    before it for about as long as a slow client has.
 //!
@@ -188,9 +186,8 @@ impl Shard {
                 left.push(token);
             } else if connection.borrows() && (is_scarce || silent >= MEMORY_SCAN_TIME) {
                 connection.release(&mut self.shard_budget);
-                if !is_scarce {
-                    connection.note_acknowledged(now, || endpoint.transport.acknowledged());
-                } else if connection.borrows()
+                if is_scarce
+                    && connection.borrows()
                     && let Some(slowness) = connection.slowness(now, || endpoint.transport.acknowledged())
                 {
                     slow.push((slowness, token));

@@ -40,15 +40,6 @@ use session::SessionEnd;
 use shared_memory::SharedMemory;
 use tcp::Tcp;
 
-/// The bytes that a peer has acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Acknowledged {
-    /// All bytes since the beginning.
-    pub(crate) bytes: u64,
-    /// Bytes that it acknowledges at once, about, when its buffer is full.
-    pub(crate) step: u64,
-}
-
 /// The changes at a transport since the last event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Event {
@@ -209,7 +200,7 @@ impl Transport {
     }
 
     /// Returns the bytes written that the peer has acknowledged, of a transport that takes many more.
-    pub(crate) fn acknowledged(&self) -> Option<Acknowledged> {
+    pub(crate) fn acknowledged(&self) -> Option<u64> {
         match self {
             Transport::Tcp(tcp) => tcp.acknowledged(),
             _ => None,

@@ -11,7 +11,6 @@ use nix::sys::socket::sockopt::GetStruct;
 use rustix::event::epoll::EventFlags;
 use socket2::{SockRef, TcpKeepalive};
 
-use super::Acknowledged;
 use super::poller::{Poller, Source};
 use crate::limits::{KEEPALIVE_INTERVAL_PART, KEEPALIVE_MAX, KEEPALIVE_RETRIES};
 
@@ -50,10 +49,6 @@ struct TcpInfo;
 
 nix::getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, Info, GetStruct<Info>);
 
-/// The kernel of a peer whose buffer is full acknowledges none until there is room for a segment, and this one sends no small
-/// one then. So this many segments are acknowledged at once.
-const SEGMENTS_AT_ONCE: u64 = 2;
-
 /// A TCP socket that does not block.
 #[derive(Debug)]
 pub(crate) struct Tcp(TcpStream);
@@ -87,12 +82,8 @@ impl Tcp {
 
     /// Returns the bytes written that the peer's kernel has acknowledged, which it does as far as there is room for those
     /// that its reader has not taken. A system that is not Linux's own may not count them.
-    pub(super) fn acknowledged(&self) -> Option<Acknowledged> {
-        let info = getsockopt(&self.0, TcpInfo).ok()?;
-        // The third word begins with the size of a segment, in four bytes.
-        let [a, b, c, d, ..] = info[2].to_ne_bytes();
-        let segment = u64::from(u32::from_ne_bytes([a, b, c, d]));
-        Some(Acknowledged { bytes: info[15], step: SEGMENTS_AT_ONCE * segment }).filter(|it| it.bytes > 0)
+    pub(super) fn acknowledged(&self) -> Option<u64> {
+        getsockopt(&self.0, TcpInfo).ok()?.last().copied().filter(|&acknowledged| acknowledged > 0)
     }
 
     /// Tells the peer that no more bytes will leave.

@@ -96,8 +96,8 @@ fn a_transaction_with_large_replies_does_not_wait_for_slow_readers_although_much
             held += usize::from(waits && bench.shards.iter().any(|driven| driven.shard.holds.is_held()));
             let ticks = (bench.now - begun).as_nanos() / TICK.as_nanos();
             assert!(
-                ticks < 10 * PROGRESS_TIME.as_nanos() / TICK.as_nanos(),
-                "{owners:?} of {shards}: it waits for longer than a silent reader may"
+                ticks < 4 * PROGRESS_TIME.as_nanos() / TICK.as_nanos(),
+                "{owners:?} of {shards}: it waits for ever"
             );
         }
         assert!(bench.closed() > 0, "{owners:?} of {shards}: a slow reader was closed");
