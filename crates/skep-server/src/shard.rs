@@ -400,9 +400,9 @@ impl Shard {
         }
         stores.set_time(self.time);
         self.executed = 0;
-        let had_run = self.holds.have_own_run();
+        let was_held = self.holds.is_held();
         let has_served = self.serve_holds(stores, now);
-        if had_run && !self.holds.is_held() {
+        if was_held && !self.holds.is_held() {
             // That was its turn: a shard that has asked for the store comes before the next long command.
             self.lend(stores);
         }

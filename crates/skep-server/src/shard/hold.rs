@@ -262,6 +262,9 @@ impl Shard {
                 }
                 (Begun::Connection(_), None) => {}
             }
+            // A shard that has asked comes before the next hold of this one too: holds and long commands of this shard may
+            // alternate for ever.
+            self.lend(stores);
         }
         if self.holds.hold.is_none() && self.holds.has_waiting() {
             self.holds.begin();

@@ -26,6 +26,8 @@ pub(super) struct ReadyQueue {
     costly: VecDeque<Token>,
     /// The last turn after whose intake no connection waited.
     pub(super) idle_turn: u64,
+    /// The last turn had no time for isolated commands of some connections.
+    pub(super) were_left: bool,
 }
 
 impl ReadyQueue {

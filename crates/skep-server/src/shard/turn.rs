@@ -123,7 +123,8 @@ impl Shard {
             self.ready.push_back(token, 0);
         }
         self.metrics().held_back.add(self.ready.len() as u64);
-        if self.ready.is_empty() && !self.has_commands_away() {
+        let were_left = std::mem::take(&mut self.ready.were_left);
+        if self.ready.is_empty() && !were_left && self.visitors.is_empty() && !self.has_commands_away() {
             // None waits for what another owes.
             self.ready.idle_turn = self.turns;
         }
@@ -420,6 +421,7 @@ impl Shard {
                 connection.starve();
             }
             bounds.slow_room = context.slow_room;
+            self.ready.were_left |= isolation == Isolation::Later;
             let held_until = context.held_until;
             endpoint.activity.record(context.last_command, turn.served_at);
             let is_first_again = index < self.resumed && self.encoded.is_empty();

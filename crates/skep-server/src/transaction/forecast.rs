@@ -16,7 +16,7 @@ use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, StringRead, 
 
 use super::Queue;
 use super::run::{Course, Environment};
-use crate::limits::{ERRORS_SIZE_MAX, ISOLATED_PART_MAX, TRANSACTION_PART_MAX, TRANSACTION_WORK_MAX};
+use crate::limits::{ERRORS_SIZE_MAX, ISOLATED_PART_MAX, OPERATION_WORK, TRANSACTION_PART_MAX, TRANSACTION_WORK_MAX};
 use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, Bound, Lengths, chosen_space};
@@ -165,6 +165,12 @@ impl Forecast {
             environment.work((end - self.next.0).div_ceil(4))?;
             for index in self.next.0..end {
                 let (name, arguments) = commands.get(index);
+                // Each of the keys is at least an operation, so most commands that are too long are refused by their number.
+                let least = name.key_indexes(arguments).count() * OPERATION_WORK;
+                if self.pass == Pass::Rough && self.bound.work + least > TRANSACTION_WORK_MAX {
+                    self.bound.work += least;
+                    return Ok(());
+                }
                 if name.needs_extents() && self.extents.is_none() {
                     let mut extents = environment.extents();
                     let (pairs, key_bytes, value_size) = commands.growth();

@@ -125,6 +125,34 @@ fn a_short_command_of_several_shards_does_not_wait_for_all_long_ones() {
 }
 
 #[test]
+fn short_commands_of_several_shards_take_turns_with_long_ones_of_a_shard_and_with_each_other() {
+    let (mut bench, _, [one, ..], _) = bench(2);
+    let new = bench.key(0, 9);
+    let sources = std::iter::repeat_n(&one[..], 40);
+    let long: Vec<&[u8]> = [&b"BITOP"[..], b"AND", &new].into_iter().chain(sources).collect();
+    let mut hogs: Vec<Client> = (0..6).map(|_| bench.resp(0)).collect();
+    hogs.iter_mut().for_each(|hog| bench.send(hog, &command(&long).repeat(100)));
+    let [first, second] = [bench.key(0, 5), bench.key(1, 5)];
+    let short = command(&[b"MSET", &first, b"1", &second, b"2"]);
+    let mut clients: Vec<Client> = (0..12).map(|number| bench.resp(number % 2)).collect();
+    let mut counts = vec![0; clients.len()];
+    clients.iter_mut().for_each(|client| bench.send(client, &short));
+    for _ in 0..3000 {
+        (0..2).for_each(|shard| _ = bench.turn(shard));
+        for (client, count) in clients.iter_mut().zip(&mut counts) {
+            if client.receive() == 5 {
+                client.received.clear();
+                *count += 1;
+                bench.send(client, &short);
+            }
+        }
+    }
+    let replies: Vec<usize> = hogs.iter_mut().map(|hog| hog.receive() / ":1048576\r\n".len()).collect();
+    assert!(replies.iter().all(|count| (3..100).contains(count)), "{replies:?}");
+    assert!(counts.iter().all(|count| *count >= 20), "{counts:?} beside {replies:?}");
+}
+
+#[test]
 fn a_short_command_that_visits_a_shard_does_not_wait_for_all_long_ones() {
     let (mut bench, _, [_, other, _], _) = bench(2);
     let [copy, first, second] = [bench.key(1, 4), bench.key(1, 5), bench.key(1, 6)];
