@@ -124,6 +124,7 @@ impl Holds {
     }
 
     /// Returns true if a command on this shard's keys has begun and is not done.
+    #[cfg(test)]
     pub(super) fn have_own_run(&self) -> bool {
         self.own_run.is_some()
     }

@@ -182,7 +182,7 @@ fn a_queue_that_is_given_up_is_closed_once_and_returns_its_memory_at_once() {
     let reply_size = 5 + 9 * 10 + 5 + 5 * 10;
     let mut honest = [Sender::new(bench.resp(0), request, reply_size)];
     serve_all("a transaction", &mut bench, &mut honest, &mut |_| {
-        silent.iter_mut().for_each(|sender| _ = sender.go_on())
+        silent.iter_mut().for_each(|sender| _ = sender.go_on());
     });
     silent.iter_mut().for_each(|sender| _ = sender.go_on());
     let told = |sender: &&Sender| sender.client.received.ends_with(b"(--connection-memory)\r\n");

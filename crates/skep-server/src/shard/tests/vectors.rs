@@ -65,7 +65,7 @@ fn the_text_of_a_long_vector_is_paid_for_in_several_turns() {
         let mut arguments: Vec<&[u8]> = vec![b"SKEP.SET", b"k", name];
         // A request has a mebi of arguments.
         let texts = &texts[..texts.len().min((1 << 20) - arguments.len())];
-        arguments.extend(texts.iter().map(|text| text.as_bytes()));
+        arguments.extend(texts.iter().map(String::as_bytes));
         let (sum, most) = ask(&mut bench, &mut client, &command(&arguments), 5);
         assert_eq!(std::mem::take(&mut client.received), b"+OK\r\n");
         let what = format!("SKEP.SET of {}", element.name());
