@@ -400,12 +400,7 @@ impl Shard {
         }
         stores.set_time(self.time);
         self.executed = 0;
-        let was_held = self.holds.is_held();
         let has_served = self.serve_holds(stores, now);
-        if was_held && !self.holds.is_held() {
-            // That was its turn: a shard that has asked for the store comes before the next long command.
-            self.lend(stores);
-        }
         let has_replied = !self.replied.is_empty();
         if self.waits_for_log || self.holds.is_held() {
             let has_replied = has_replied || !self.waits_for_log && self.serve_beside_hold(stores, now);

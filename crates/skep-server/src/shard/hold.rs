@@ -14,6 +14,8 @@
 //!    ([`ShardPart`]).
 //! 3. An owner lends its store at the end of a turn, to those that asked in their order, and once in a turn. Until the store
 //!    is back it executes nothing on stores.
+//!    A store is used in rotation: in a turn of its owner, which may go on with a long command, then by a shard that has
+//!    asked for it, then in a hold of its owner.
 //! 4. The holder runs the commands, and gives the stores back. If the commands are more than the work of a turn, it gives
 //!    them back between two commands, and the connections that are left wait for another hold. So a hold lasts as long as
 //!    a turn and one command, which is bounded (`transaction/forecast.rs`). A command that has begun and is not done takes
@@ -263,8 +265,7 @@ impl Shard {
                 }
                 (Begun::Connection(_), None) => {}
             }
-            // A shard that has asked comes before the next hold of this one too: holds and long commands of this shard may
-            // alternate for ever.
+            // That was its turn: a shard that has asked comes before the next hold of this one.
             self.lend(stores);
         }
         if self.holds.hold.is_none() && self.holds.has_waiting() {

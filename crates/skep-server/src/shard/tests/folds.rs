@@ -134,16 +134,19 @@ fn short_commands_of_several_shards_take_turns_with_long_ones_of_a_shard_and_wit
     hogs.iter_mut().for_each(|hog| bench.send(hog, &command(&long).repeat(100)));
     let [first, second] = [bench.key(0, 5), bench.key(1, 5)];
     let short = command(&[b"MSET", &first, b"1", &second, b"2"]);
-    let mut clients: Vec<Client> = (0..12).map(|number| bench.resp(number % 2)).collect();
+    // Six clients on each shard set keys of both. Two on each read a key of the first one.
+    let mut clients: Vec<Client> = (0..16).map(|number| bench.resp(number % 2)).collect();
     let mut counts = vec![0; clients.len()];
-    clients.iter_mut().for_each(|client| bench.send(client, &short));
+    let get = command(&[b"GET", &bench.key(0, 20)]);
+    let requests: Vec<&[u8]> = (0..16).map(|number| if number < 12 { &short[..] } else { &get[..] }).collect();
+    clients.iter_mut().zip(&requests).for_each(|(client, request)| bench.send(client, request));
     for _ in 0..3000 {
         (0..2).for_each(|shard| _ = bench.turn(shard));
-        for (client, count) in clients.iter_mut().zip(&mut counts) {
+        for ((client, count), request) in clients.iter_mut().zip(&mut counts).zip(&requests) {
             if client.receive() == 5 {
                 client.received.clear();
                 *count += 1;
-                bench.send(client, &short);
+                bench.send(client, request);
             }
         }
     }
