@@ -445,7 +445,8 @@ pub(crate) const RESERVE_ROOM_MAX: usize = 64 << 10;
 /// it decodes what it has read.
 pub(crate) const PIPELINE_INPUT_MAX: usize = 20 << 10;
 pub(crate) const PIPELINE_SIZE_MAX: usize = 48 << 10;
-/// This part of the budget beyond the shares is lent only to requests of at most as many bytes. The rest is the common part. A value of 64 KiB is such a request, with its key and what is granted besides.
+/// This part of the budget beyond the shares is lent only to requests of at most as many bytes. The rest is the common part.
+/// A value of 64 KiB is such a request, with its key and what is granted besides.
 pub(crate) const SMALL_PART: usize = 16;
 pub(crate) const SMALL_REQUEST_MAX: usize = 72 << 10;
 /// This part of the common part is lent only for replies.

@@ -236,9 +236,7 @@ fn a_request_that_never_fits_gets_a_named_error() {
     for (request, closed) in [(command(&bytes), 1), (many, 2)] {
         let mut resp = Resp::connect(&server);
         let _ = resp.0.write_all(&request);
-        resp.expect_bytes(
-            "-ERR the request takes more than half of the memory for connections (--connection-memory)\r\n",
-        );
+        resp.expect_bytes("-ERR the request needs more memory than one connection may hold (--connection-memory)\r\n");
         assert_eq!(info(&mut witness, "skep_connections_closed_for_memory"), closed);
     }
     witness.expect("EXISTS k\r\n", ":0\r\n");

@@ -281,7 +281,7 @@ impl Connection {
         if self.output.waiting() > 0 && self.memory() - self.output.capacity() + bytes <= shard_budget.one_max() {
             self.starve();
         } else {
-            self.end_with_error("the request takes more than half of the memory for connections", metrics);
+            self.end_with_error("the request needs more memory than one connection may hold", metrics);
         }
         Err(Waits)
     }
@@ -310,8 +310,8 @@ impl Connection {
         is_idle
     }
 
-    /// Gives up the input and the transaction that is being queued, and sends a last error unless the connection speaks the native protocol. Counts and logs
-    /// the reason.
+    /// Gives up the input and the transaction that is being queued, and sends a last error unless the connection speaks the
+    /// native protocol. Counts and logs the reason.
     fn end_with_error(&mut self, reason: &str, metrics: &Metrics) {
         metrics.connections_closed_for_memory.add(1);
         tracing::warn!(connection = self.number, bytes = self.held(), "closing a connection: {reason}");

@@ -128,8 +128,8 @@ impl Waiting {
         }
     }
 
-    /// Grants memory of the small part to those that may use it, in the order of the tickets, as far as `take` succeeds. The senior
-    /// gets its memory only from the common part, where it comes first.
+    /// Grants memory of the small part to those that may use it, in the order of the tickets, as far as `take` succeeds. The
+    /// senior gets its memory only from the common part, where it comes first.
     pub(super) fn admit_small(&mut self, mut take: impl FnMut(usize) -> bool) {
         let mut index = 0;
         while self.small_count > 0 && index < self.queue.len() {

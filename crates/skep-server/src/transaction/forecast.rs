@@ -78,6 +78,8 @@ pub(super) struct Forecast {
     /// Commands and arguments that are keys, whose lengths are being read, and their spaces.
     probed: Vec<(u32, u32, Space)>,
     bound: Bound,
+    /// The work of looking up each key, which the commands take at least. Too many keys are refused without a look at them.
+    least: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,6 +130,9 @@ impl Forecast {
     ) -> Result<Verdict, Step> {
         if self.pass == Pass::Rough {
             self.add_up(commands, environment)?;
+            if self.least > TRANSACTION_WORK_MAX {
+                return Ok(Verdict::TooMuchWork(self.least));
+            }
             let is_short = self.bound.work <= TRANSACTION_WORK_MAX && environment.replies.permit(self.bound.reply);
             let is_exact = !commands.all().any(|(name, _)| name.needs_lengths());
             if is_short || is_exact {
@@ -165,11 +170,11 @@ impl Forecast {
             environment.work((end - self.next.0).div_ceil(4))?;
             for index in self.next.0..end {
                 let (name, arguments) = commands.get(index);
-                // Each of the keys is at least an operation, so most commands that are too long are refused by their number.
-                let least = name.key_indexes(arguments).count() * OPERATION_WORK;
-                if self.pass == Pass::Rough && self.bound.work + least > TRANSACTION_WORK_MAX {
-                    self.bound.work += least;
-                    return Ok(());
+                if self.pass == Pass::Rough {
+                    self.least += name.key_indexes(arguments).count() * OPERATION_WORK;
+                    if self.least > TRANSACTION_WORK_MAX {
+                        return Ok(());
+                    }
                 }
                 if name.needs_extents() && self.extents.is_none() {
                     let mut extents = environment.extents();

@@ -11,7 +11,8 @@
 //! The parser allocates nothing. It appends arguments to a vector of the caller as far as its capacity allows. If a
 //! request is incomplete, nothing is appended. When the rest has arrived, the parser reads the lines with the argument
 //! sizes a second time to find the arguments. If the capacity is too small, it does the same when the caller has made
-//! room, and reads an inline request again. A long request is read in parts ([`Parsed::Part`]). So an incomplete request of a million arguments occupies only its bytes.
+//! room, and reads an inline request again. A long request is read in parts ([`Parsed::Part`]). So an incomplete request of
+//! a million arguments occupies only its bytes.
 //! The caller learns how much memory the arguments need before it allocates any.
 //!
 //! Most requests arrive as a whole, and are arrays of a few short arguments. [`parse_whole`] takes those and nothing else;

@@ -31,7 +31,8 @@ pub enum RequestError {
     /// The request is longer than [`REQUEST_SIZE_MAX`](super::REQUEST_SIZE_MAX).
     #[error("Protocol error: too big request")]
     RequestTooLong,
-    /// A client that has not sent the password sends more than [`LOCKED_ARGUMENT_COUNT_MAX`](super::LOCKED_ARGUMENT_COUNT_MAX) arguments.
+    /// A client that has not sent the password sends more than
+    /// [`LOCKED_ARGUMENT_COUNT_MAX`](super::LOCKED_ARGUMENT_COUNT_MAX) arguments.
     #[error("Protocol error: unauthenticated multibulk length")]
     LockedCount,
     /// A client that has not sent the password sends an argument over [`LOCKED_BULK_SIZE_MAX`](super::LOCKED_BULK_SIZE_MAX).

@@ -1,6 +1,7 @@
 //! Transactions, and commands that are executed whole, are admitted whole or refused whole before anything runs.
 
 use super::{Bench, Client, command};
+use crate::limits::{OPERATION_WORK, TRANSACTION_WORK_MAX};
 use crate::settings::ServerSettings;
 
 const MEBIBYTE: usize = 1 << 20;
@@ -125,6 +126,17 @@ fn commands_that_would_hold_a_shard_for_long_are_refused_before_they_run() {
         sources.extend(std::iter::repeat_n(&b"big0"[..], 600));
         let reply = ask(&mut bench, &mut client, &command(&sources));
         assert!(reply.starts_with(b"-ERR 'bitop' may touch"), "{}", text(&reply));
+        // Too many keys are refused by their number: none is looked up.
+        let operations = |bench: &Bench| -> u64 {
+            (0..usize::from(shards)).map(|shard| bench.shared.metrics(shard).operations.get()).sum()
+        };
+        let before = operations(&bench);
+        let keys: Vec<String> = (0..TRANSACTION_WORK_MAX / OPERATION_WORK).map(|number| number.to_string()).collect();
+        let mut sources = vec![&b"BITOP"[..], b"OR", b"new"];
+        sources.extend(keys.iter().map(String::as_bytes));
+        let reply = ask(&mut bench, &mut client, &command(&sources));
+        assert!(reply.starts_with(b"-ERR 'bitop' may touch"), "{}", text(&reply));
+        assert_eq!(operations(&bench) - before, 0);
         assert_eq!(ask(&mut bench, &mut client, b"EXISTS new grown\r\n"), b":0\r\n");
         // As many short ones take little.
         lines.remove(0);

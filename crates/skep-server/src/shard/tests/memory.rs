@@ -325,7 +325,7 @@ fn a_request_that_waits_for_memory_may_follow_empty_lines() {
             bench.turn_or_tick();
             size = client.stream.read(&mut reply).unwrap_or(0);
         }
-        assert!(reply.starts_with(b"-ERR the request takes more than half"));
+        assert!(reply.starts_with(b"-ERR the request needs more memory"));
     }
 }
 
