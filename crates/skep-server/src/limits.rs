@@ -412,8 +412,11 @@ pub(crate) const BLOCK_BOUND: usize = 64 << 20;
 pub(crate) const UNFLUSHED_MAX: u64 = 64 << 20;
 /// Bytes up to which a command goes on that has begun, while the disk makes no progress.
 pub(crate) const UNFLUSHED_MAX_OF_COMMAND: u64 = 4 * UNFLUSHED_MAX;
-/// Bytes that a shard needs to serve its connections, beside what these hold: the reserve, and the buffers of replies.
-pub(crate) const SHARD_MEMORY: u64 = 2 * SHARD_RESERVE as u64;
+/// Bytes that a forecast needs at most for each key whose length it knows. A shard makes one forecast at a time.
+pub(crate) const FORECAST_KEY_MEMORY: usize = 64;
+/// Bytes that a shard needs to serve its connections, beside what these hold: the reserve, the buffers of replies, and the
+/// lengths of a forecast.
+pub(crate) const SHARD_MEMORY: u64 = (2 * SHARD_RESERVE + ISOLATED_OPERATIONS_MAX * FORECAST_KEY_MEMORY) as u64;
 /// The smallest budget in bytes: half of it holds the largest value twice.
 pub(crate) const BUDGET_MIN: usize = 8 << 20;
 

@@ -41,6 +41,19 @@ impl Bound {
     }
 }
 
+/// The keys of a command that are added up so far. Those of a long command are added up in parts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeySums {
+    pub(crate) count: usize,
+    longest: usize,
+    /// Bytes of values over which the command makes passes.
+    pub(crate) touched: usize,
+    /// Work on parts of values.
+    of_parts: usize,
+    /// Bytes of all values as replies.
+    returned: usize,
+}
+
 /// A column of the table of commands: what the bound of a command depends on.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
@@ -263,11 +276,58 @@ impl CommandName {
         number.and_then(|number| spaces.find(number)).unwrap_or(space)
     }
 
-    /// Returns the bound of the command, and notes how it may change the lengths of values.
+    /// Returns the least work of the keys of the command: each is looked up.
+    pub(crate) fn least_work(self, arguments: Arguments<'_>) -> usize {
+        let Kind::Keys(operations, ..) = self.kind() else { return 0 };
+        self.key_indexes(arguments).count() * operations * OPERATION_WORK
+    }
+
+    /// Adds up the next keys of the command, at most `most`, and notes how it may change the lengths of their values.
+    /// Returns their number: if it is less, all keys are added up.
+    pub(crate) fn add_up_keys(
+        self,
+        sums: &mut KeySums,
+        most: usize,
+        (arguments, space): (Arguments<'_>, Space),
+        lengths: &mut Lengths,
+        spaces: Spaces,
+    ) -> usize {
+        let Kind::Keys(_, passes, growth, _) = self.kind() else { return 0 };
+        let before = sums.count;
+        for index in self.key_indexes(arguments).skip(before).take(most) {
+            let key = arguments.get(index);
+            let of = self.space_of_key(arguments, index, space, spaces);
+            let before = if passes > 0 { lengths.get(of, key) } else { 0 };
+            let after = match growth.length(arguments, index, before) {
+                Some(length) => lengths.raise(of, key, length),
+                None if matches!(growth, Growth::Moved) && sums.count == 1 => lengths.raise(of, key, sums.longest),
+                None => before,
+            };
+            sums.count += 1;
+            sums.longest = sums.longest.max(before);
+            let mut is_replaced = true;
+            match self.part_touched(growth.length(arguments, 1, 0).unwrap_or(0), arguments, (of, before)) {
+                Some(part) => {
+                    let growth = part.growth + lengths.grow(of, key, part.grows_to);
+                    sums.of_parts += PART_WORK + 2 * before.min(SHORT_SIZE) + stored_size(part.size);
+                    sums.of_parts += GROWTH_PASSES * stored_size(growth);
+                    is_replaced = part.is_replaced;
+                }
+                None => sums.touched += stored_size(before.max(after)) * self.slowness(of, before.max(after)),
+            }
+            if is_replaced && self.writes() {
+                lengths.replace(of, key);
+            }
+            sums.returned += before + ENCODING;
+        }
+        sums.count - before
+    }
+
+    /// Returns the bound of the command, whose keys are added up, and notes how it may change the lengths of values.
     pub(crate) fn bound(
         self,
-        arguments: Arguments<'_>,
-        space: Space,
+        (arguments, space): (Arguments<'_>, Space),
+        sums: KeySums,
         lengths: &mut Lengths,
         extents: &Extents,
     ) -> Bound {
@@ -275,7 +335,7 @@ impl CommandName {
         let size = || arguments.from(1).map(<[u8]>::len).sum::<usize>();
         let bound = match self.kind() {
             Kind::Keys(operations, passes, growth, reply) => {
-                self.bound_of_keys((operations, passes, growth, reply), arguments, space, lengths, extents)
+                self.bound_of_keys((operations, passes, growth, reply), (arguments, space), sums, lengths)
             }
             Kind::Server(operations, reply) => {
                 Bound { work: operations * OPERATION_WORK * usize::from(extents.spaces.shard_count.div_ceil(8)), reply }
@@ -302,39 +362,11 @@ impl CommandName {
     fn bound_of_keys(
         self,
         (operations, passes, growth, reply): (usize, usize, Growth, ReplySize),
-        arguments: Arguments<'_>,
-        space: Space,
+        (arguments, space): (Arguments<'_>, Space),
+        sums: KeySums,
         lengths: &mut Lengths,
-        extents: &Extents,
     ) -> Bound {
-        let (mut key_count, mut longest, mut touched, mut returned) = (0, 0_usize, 0_usize, 0);
-        let mut of_parts = 0;
-        for index in self.key_indexes(arguments) {
-            let key = arguments.get(index);
-            let of = self.space_of_key(arguments, index, space, extents.spaces);
-            let before = if passes > 0 { lengths.get(of, key) } else { 0 };
-            let after = match growth.length(arguments, index, before) {
-                Some(length) => lengths.raise(of, key, length),
-                None if matches!(growth, Growth::Moved) && key_count == 1 => lengths.raise(of, key, longest),
-                None => before,
-            };
-            key_count += 1;
-            longest = longest.max(before);
-            let mut is_replaced = true;
-            match self.part_touched(growth.length(arguments, 1, 0).unwrap_or(0), arguments, (of, before)) {
-                Some(part) => {
-                    let growth = part.growth + lengths.grow(of, key, part.grows_to);
-                    of_parts += PART_WORK + 2 * before.min(SHORT_SIZE) + stored_size(part.size);
-                    of_parts += GROWTH_PASSES * stored_size(growth);
-                    is_replaced = part.is_replaced;
-                }
-                None => touched += stored_size(before.max(after)) * self.slowness(of, before.max(after)),
-            }
-            if is_replaced && self.writes() {
-                lengths.replace(of, key);
-            }
-            returned += before + ENCODING;
-        }
+        let KeySums { count, longest, mut touched, of_parts, returned } = sums;
         if matches!(growth, Growth::Combined) && arguments.count() > 3 {
             // The longest is that of the new key or of another one.
             let length = lengths.raise(space, arguments.get(2), longest);
@@ -354,7 +386,7 @@ impl CommandName {
             ReplySize::Most(size) => size,
         };
         let passes = if reply == SHORT_REPLY_SIZE { passes.min(16) } else { passes };
-        let of_operations = key_count.max(1) * operations * OPERATION_WORK;
+        let of_operations = count.max(1) * operations * OPERATION_WORK;
         let is_sum = matches!(growth, Growth::Fraction) && arguments.count() > 2;
         let of_sum = if is_sum { sum_work(longest, arguments.get(2)) } else { 0 };
         Bound { work: of_operations + passes * touched + of_parts + of_sum + 4 * arguments_size, reply }

@@ -4,7 +4,7 @@ use skep_core::operation::VALUE_SIZE_MAX;
 use skep_wire::resp::{Parsed, RequestParser};
 
 use super::table::CommandName;
-use super::{Arguments, Bound, Lengths};
+use super::{Arguments, Bound, KeySums, Lengths};
 use crate::vocabulary::{Extent, Extents, Space, Spaces};
 
 /// Returns the bound of a command on a value of this length, and on an ordered space of this extent.
@@ -16,10 +16,12 @@ fn bound_in(space: Space, line: &str, length: usize, ordered: Extent) -> Bound {
     let arguments = Arguments::new(&input, &ranges);
     let spaces = Spaces { has_ordered: true, has_cache: true, shard_count: 2 };
     let mut lengths = Lengths::default();
-    lengths.learn();
+    lengths.learn(1);
     lengths.set(space, b"k", length);
     let name = CommandName::find(arguments.get(0)).unwrap();
-    name.bound(arguments, space, &mut lengths, &Extents { ordered, ..Extents::unknown(spaces) })
+    let mut sums = KeySums::default();
+    name.add_up_keys(&mut sums, usize::MAX, (arguments, space), &mut lengths, spaces);
+    name.bound((arguments, space), sums, &mut lengths, &Extents { ordered, ..Extents::unknown(spaces) })
 }
 
 #[test]

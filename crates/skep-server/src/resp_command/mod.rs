@@ -51,7 +51,7 @@ pub(crate) mod table;
 mod vector_command;
 mod work;
 
-pub(crate) use bound::Bound;
+pub(crate) use bound::{Bound, KeySums};
 pub(crate) use context::Context;
 pub(crate) use key_command::KeyCommand;
 pub(crate) use keys::shards_of_key;

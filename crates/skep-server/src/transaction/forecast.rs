@@ -19,11 +19,14 @@ use super::run::{Course, Environment};
 use crate::limits::{ERRORS_SIZE_MAX, ISOLATED_PART_MAX, OPERATION_WORK, TRANSACTION_PART_MAX, TRANSACTION_WORK_MAX};
 use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Arguments, Bound, Lengths, chosen_space};
+use crate::resp_command::{Arguments, Bound, KeySums, Lengths, chosen_space};
 use crate::vocabulary::{Extents, Space, Step};
 
 /// Bytes of an error besides those of a short reply.
 const ERROR_SIZE: usize = 192;
+
+/// So many keys or commands are added up in the time of an operation.
+const FORECAST_PART: usize = 4;
 
 /// The commands of a forecast.
 #[derive(Clone, Copy)]
@@ -51,6 +54,12 @@ impl<'c> Commands<'c> {
         (0..self.count()).map(move |index| self.get(index))
     }
 
+    /// Returns the number of keys on whose lengths the bounds depend.
+    fn keys_with_lengths(self) -> usize {
+        let named = self.all().filter(|(name, _)| name.needs_lengths());
+        named.map(|(name, arguments)| name.key_indexes(arguments).count()).sum()
+    }
+
     /// Returns the pairs that the commands may add to a space, the bytes of their keys, and the length that their values may
     /// have.
     fn growth(self) -> (usize, usize, usize) {
@@ -69,8 +78,10 @@ impl<'c> Commands<'c> {
 #[derive(Debug, Default)]
 pub(super) struct Forecast {
     pass: Pass,
-    /// The next command, and the next of its keys.
+    /// The next command, and the next of its keys that is read.
     next: (usize, usize),
+    /// The keys of that command that are added up.
+    sums: KeySums,
     /// The space of that command.
     space: Space,
     lengths: Lengths,
@@ -134,20 +145,24 @@ impl Forecast {
                 return Ok(Verdict::TooMuchWork(self.least));
             }
             let is_short = self.bound.work <= TRANSACTION_WORK_MAX && environment.replies.permit(self.bound.reply);
-            let is_exact = !commands.all().any(|(name, _)| name.needs_lengths());
-            if is_short || is_exact {
+            let keys = if is_short { 0 } else { commands.keys_with_lengths() };
+            if keys == 0 {
                 return self.verdict(&mut environment.replies);
             }
-            self.lengths.learn();
-            (self.pass, self.next, self.space) = (Pass::Probe, (0, 0), space);
+            self.lengths.learn(keys);
+            self.begin(Pass::Probe, space);
         }
         if self.pass == Pass::Probe {
             self.probe(commands, course, environment)?;
-            (self.pass, self.next, self.space) = (Pass::Exact, (0, 0), space);
-            self.bound = Bound::default();
+            self.begin(Pass::Exact, space);
         }
         self.add_up(commands, environment)?;
         self.verdict(&mut environment.replies)
+    }
+
+    fn begin(&mut self, pass: Pass, space: Space) {
+        (self.pass, self.next, self.space) = (pass, (0, 0), space);
+        (self.sums, self.bound) = (KeySums::default(), Bound::default());
     }
 
     fn verdict(&self, replies: &mut ReplyAccount<'_>) -> Result<Verdict, Step> {
@@ -160,38 +175,53 @@ impl Forecast {
         }
     }
 
-    /// Adds up the bounds of all commands. The first pass ends early if they are too much.
+    /// Adds up the bounds of all commands, some commands or some keys of one at a time. The first pass ends early if they are
+    /// too much.
     fn add_up(&mut self, commands: Commands<'_>, environment: &mut Environment<'_, '_, '_>) -> Result<(), Step> {
-        if self.next.0 == 0 {
+        if self.next.0 == 0 && self.sums.count == 0 {
             self.bound.reply = (commands.count() * ERROR_SIZE).min(ERRORS_SIZE_MAX) + ERROR_SIZE;
         }
-        while self.next.0 < commands.count() {
-            let end = commands.count().min(self.next.0 + TRANSACTION_PART_MAX);
-            environment.work((end - self.next.0).div_ceil(4))?;
-            for index in self.next.0..end {
-                let (name, arguments) = commands.get(index);
-                if self.pass == Pass::Rough {
-                    self.least += name.key_indexes(arguments).count() * OPERATION_WORK;
-                    if self.least > TRANSACTION_WORK_MAX {
-                        return Ok(());
-                    }
-                }
-                if name.needs_extents() && self.extents.is_none() {
-                    let mut extents = environment.extents();
-                    let (pairs, key_bytes, value_size) = commands.growth();
-                    extents.grow(pairs, key_bytes, value_size.min(VALUE_SIZE_MAX));
-                    self.extents = Some(extents);
-                }
-                let extents = self.extents.unwrap_or(Extents::unknown(environment.spaces));
-                self.bound.add(name.bound(arguments, self.space, &mut self.lengths, &extents));
-                self.choose_space(name, arguments, environment);
-            }
-            self.next.0 = end;
-            if self.pass == Pass::Rough && self.bound.work > TRANSACTION_WORK_MAX {
-                return Ok(());
+        let is_too_much = |forecast: &Forecast| {
+            forecast.pass == Pass::Rough && forecast.bound.work.max(forecast.least) > TRANSACTION_WORK_MAX
+        };
+        while self.next.0 < commands.count() && !is_too_much(self) {
+            environment.work(TRANSACTION_PART_MAX / FORECAST_PART)?;
+            let mut left = TRANSACTION_PART_MAX;
+            while left > 0 && self.next.0 < commands.count() && !is_too_much(self) {
+                left -= self.add_up_some(commands, left, environment);
             }
         }
         Ok(())
+    }
+
+    /// Adds up the next keys of a command, or its bound. Returns for how many of `most` keys that counts.
+    fn add_up_some(&mut self, commands: Commands<'_>, most: usize, environment: &mut Environment<'_, '_, '_>) -> usize {
+        let (name, arguments) = commands.get(self.next.0);
+        if self.pass == Pass::Rough && self.sums.count == 0 {
+            self.least += name.least_work(arguments);
+            if self.least > TRANSACTION_WORK_MAX {
+                return most;
+            }
+        }
+        let (parts, spaces) = ((arguments, self.space), environment.spaces);
+        if name.add_up_keys(&mut self.sums, most, parts, &mut self.lengths, spaces) == most {
+            if self.pass == Pass::Rough && self.sums.touched > TRANSACTION_WORK_MAX {
+                self.bound.work = self.sums.touched;
+            }
+            return most;
+        }
+        if name.needs_extents() && self.extents.is_none() {
+            let mut extents = environment.extents();
+            let (pairs, key_bytes, value_size) = commands.growth();
+            extents.grow(pairs, key_bytes, value_size.min(VALUE_SIZE_MAX));
+            self.extents = Some(extents);
+        }
+        let extents = self.extents.unwrap_or(Extents::unknown(spaces));
+        let sums = std::mem::take(&mut self.sums);
+        self.bound.add(name.bound(parts, sums, &mut self.lengths, &extents));
+        self.choose_space(name, arguments, environment);
+        self.next.0 += 1;
+        sums.count.clamp(1, most)
     }
 
     fn choose_space(&mut self, name: CommandName, arguments: Arguments<'_>, environment: &Environment<'_, '_, '_>) {

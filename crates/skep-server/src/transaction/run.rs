@@ -112,12 +112,14 @@ impl Environment<'_, '_, '_> {
         Extents { spaces: self.spaces, hash, ordered, clients: self.context.shared.clients().len() }
     }
 
-    /// Counts work of a command besides its operations. Fails if there is no time for it in this turn.
+    /// Counts work of a command besides its operations, as that of this number of them. Fails if there is no time for it in
+    /// this turn.
     pub(super) fn work(&mut self, count: usize) -> Result<(), Step> {
         if self.left == 0 {
             return Err(Step::More);
         }
-        self.left = self.left.saturating_sub(count);
+        self.left = self.left.saturating_sub(count * self.operation_work);
+        self.context.account.spend_operations(count, 0);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Transactions, and commands that are executed whole, are admitted whole or refused whole before anything runs.
 
 use super::{Bench, Client, command};
-use crate::limits::{OPERATION_WORK, TRANSACTION_WORK_MAX};
+use crate::limits::{OPERATION_WORK, TRANSACTION_WORK_MAX, TURN_WORK};
 use crate::settings::ServerSettings;
 
 const MEBIBYTE: usize = 1 << 20;
@@ -142,6 +142,39 @@ fn commands_that_would_hold_a_shard_for_long_are_refused_before_they_run() {
         lines.remove(0);
         let reply = exec(&mut bench, &mut client, &lines);
         assert!(reply.starts_with(b"*600\r\n:0\r\n:0\r\n"), "{}", text(&reply));
+    }
+}
+
+#[test]
+fn a_forecast_of_many_keys_takes_many_turns() {
+    const COUNT: usize = 150_000;
+    let mut bench = Bench::new(1, &settings(256 << 20));
+    let mut client = bench.resp(0);
+    let keys: Vec<String> = (0..COUNT).map(|number| number.to_string()).collect();
+    let words = |before: &[&'static [u8]], each: &dyn Fn(&'static [u8]) -> Vec<&'static [u8]>| {
+        [before, &keys.iter().flat_map(|key| each(key.clone().leak().as_bytes())).collect::<Vec<_>>()].concat()
+    };
+    let sets = keys.iter().flat_map(|key| command(&[b"SET", key.as_bytes(), b"v"]));
+    let requests = [
+        ("BITOP", command(&words(&[b"BITOP", b"OR", b"new"], &|key| vec![key]))),
+        ("MSET", command(&words(&[b"MSET"], &|key| vec![key, b"v"]))),
+        ("EXEC", [&b"MULTI\r\n"[..], &sets.collect::<Vec<_>>(), b"EXEC\r\n"].concat()),
+    ];
+    for (name, request) in requests {
+        bench.send(&mut client, &request);
+        bench.send(&mut client, b"ECHO end\r\n");
+        let (mut sum, mut most) = (0, 0);
+        while !client.received.ends_with(END) {
+            bench.turn_or_tick();
+            let spent = bench.shards[0].shard.account.spent();
+            (sum, most) = (sum + spent, most.max(spent));
+            client.receive();
+        }
+        assert!(!client.received.windows(4).any(|part| part == b"EXECABORT"), "{name} was refused");
+        client.received.clear();
+        // Each key is looked up, added up, and used. Other work of a turn is for the reply.
+        assert!(sum >= COUNT * (2 * OPERATION_WORK + OPERATION_WORK / 4), "{name}: {sum} bytes of work");
+        assert!(most <= 2 * TURN_WORK, "{name}: {most} bytes of work in a turn");
     }
 }
 
