@@ -20,9 +20,11 @@ use crate::limits::{
 };
 use crate::reply_queue::ReplyQueue;
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, Context, KeyCommand, Operands, Progress, Session};
+use crate::resp_command::{
+    Action, Arguments, Context, Growth, Isolated, KeyCommand, Multi, Operands, Progress, Session,
+};
 use crate::spaces::SpaceReplies;
-use crate::transaction::{Growth, Isolated, Multi, Run};
+use crate::transaction::Run;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Decoded, ShardSet, Space, Spaces, make_room};
 use crate::watches::Watched;

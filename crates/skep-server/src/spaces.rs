@@ -11,11 +11,13 @@
 //! because all stores keep the order of their batches. There is no order between spaces, as there is none between keys.
 
 mod held;
+mod isolated_window;
 mod keyspace;
 mod replies;
 mod upkeep;
 
 pub(crate) use held::ShardPart;
+pub(crate) use isolated_window::Window;
 pub(crate) use replies::SpaceReplies;
 
 use std::time::Instant;
@@ -33,7 +35,6 @@ use crate::echo::Echo;
 use crate::keyspace::KeyspaceRequest;
 use crate::limits::REPLY_BUDGET;
 use crate::shared::Shared;
-use crate::transaction::Run;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{KeyspaceOperation, List, ReplyIndex, Space};
 use crate::watches::WatchTable;
@@ -179,8 +180,8 @@ pub(crate) struct Stores<'s> {
     echo: Option<Echo>,
     /// Replies to scans of the ordered space for operations on all keys.
     pub(crate) pages: Replies,
-    /// The memory of the last isolated command, for the next one.
-    pub(crate) spare_run: Option<Box<Run>>,
+    /// The windows of the last isolated command, which are empty, for the next one.
+    pub(crate) spare_windows: [Window; 2],
     /// The memory of a value that an isolated command has computed or copied, for the next one.
     pub(crate) spare_value: Vec<u8>,
     /// The replies to the operations of isolated commands.
@@ -232,7 +233,7 @@ impl<'s> Stores<'s> {
             walk: log.map(|log| Walk::new(log, own, store.is_some())),
             echo: shared.and_then(|shared| shared.settings.echo).map(Echo::new),
             pages: Replies::with_budget(REPLY_BUDGET),
-            spare_run: None,
+            spare_windows: Default::default(),
             spare_value: Vec::new(),
             isolated_replies: Replies::with_budget(REPLY_BUDGET),
             routes: Vec::new(),

@@ -10,9 +10,10 @@ use super::RespBatch;
 use crate::limits::{ISOLATED_OPERATIONS_MAX, SHARE, TRANSACTION_SIZE_MAX};
 use crate::memory_budget::{Permit, ReplyAccount};
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, Context, NOT_IN_TRANSACTION, shards_of_key, wire_error};
-use crate::transaction::Bounds;
-use crate::transaction::{Environment, Growth, Isolated, Multi, TooLong};
+use crate::resp_command::{
+    Action, Arguments, Context, Growth, Isolated, Multi, NOT_IN_TRANSACTION, TooLong, shards_of_key, wire_error,
+};
+use crate::transaction::{Bounds, Environment, Run};
 use crate::vocabulary::{Refusal, ShardSet, Step};
 
 impl RespBatch {
@@ -161,7 +162,7 @@ impl RespBatch {
         context.reply_max = permit.reply_max();
         let command = &self.commands[self.command];
         let Action::Isolated(name, isolated) = &command.action else { unreachable!("the command is isolated") };
-        let run = self.run.get_or_insert_with(|| bounds.stores.spare_run.take().unwrap_or_default());
+        let run = self.run.get_or_insert_with(|| Box::new(Run::new(std::mem::take(&mut bounds.stores.spare_windows))));
         let shard = context.shard;
         let mut environment = Environment {
             stores: bounds.stores,
@@ -196,12 +197,10 @@ impl RespBatch {
             // No later command is decoded.
             self.space = space;
         }
-        let run = self.run.take();
+        if let Some(run) = self.run.take() {
+            bounds.stores.spare_windows = run.into_windows();
+        }
         self.end_isolated();
-        bounds.stores.spare_run = run.map(|mut run| {
-            run.reset();
-            run
-        });
         Ok(())
     }
 }

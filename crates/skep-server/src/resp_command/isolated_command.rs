@@ -5,9 +5,8 @@ use skep_core::operation::{ConditionKind, ExpiryChange, Operation, PutCondition,
 use super::expiry::integer;
 use super::set_command::{ExpiryOption, time_option};
 use super::table::CommandName;
-use super::{Arguments, not_for_caches, store_error, wrong_argument_count};
+use super::{Arguments, BitFunction, Isolated, SetMany, not_for_caches, store_error, wrong_argument_count};
 use crate::limits::ISOLATED_OPERATIONS_MAX;
-use crate::transaction::{BitFunction, Isolated, SetMany};
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Space, Spaces};
 

@@ -23,10 +23,12 @@ mod decode_tests;
 #[cfg(test)]
 mod documented;
 mod elements;
+mod error_messages;
 mod expire_command;
 mod expiry;
 mod info;
 mod info_statistics;
+mod isolated;
 mod isolated_command;
 mod key_command;
 mod keys;
@@ -36,6 +38,7 @@ mod monitor_command;
 mod object_command;
 mod operands;
 mod part;
+mod queue;
 mod relative_times;
 mod restore_command;
 mod save_command;
@@ -53,35 +56,34 @@ mod work;
 
 pub(crate) use bound::{Bound, KeySums};
 pub(crate) use context::Context;
+pub(crate) use error_messages::{NOT_IN_TRANSACTION, store_error, wire_error};
+pub(crate) use isolated::{BitFunction, Isolated, SetMany};
 pub(crate) use key_command::KeyCommand;
 pub(crate) use keys::shards_of_key;
 pub(crate) use lengths::Lengths;
 pub(crate) use operands::Operands;
+pub(crate) use queue::{Growth, Multi, Queue, TooLong};
 pub(crate) use session::Session;
 
 use skep_core::operation::{OperationError, Request};
-use skep_wire::native::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE, Response, WireError};
+use skep_wire::native::{CACHE_SPACE, ORDERED_SPACE, Response};
 use skep_wire::rdb::payload;
 use skep_wire::resp::{Argument, ReplyWriter, Version, error_text};
 
 use crate::account::{Account, operations_work};
 use crate::limits::{BIT_FIELD_ARGUMENT_SIZE, ELEMENT_SIZE_MAX, OPERATION_WORK, SERVER_ARGUMENTS_MAX};
-use crate::transaction::Isolated;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::KeyspaceOperation;
 use crate::vocabulary::{Space, Spaces};
+use error_messages::{
+    DISCARDED, excerpt, is_rejection, not_for_caches, unknown_command, unknown_subcommand, wrong_argument_count,
+};
 use keyspace_command::{KeyspaceCommand, KeyspaceProgress};
 use scan_command::Resume;
 use table::CommandName;
 
 /// The version of Redis whose behaviour clients may expect.
 const REDIS_VERSION: &str = "7.2.4";
-
-/// The error message of a command that must not be queued, after `ERR`.
-pub(crate) const NOT_IN_TRANSACTION: &str = "Command not allowed inside a transaction";
-
-/// The beginning of the error message of a transaction that was discarded.
-const DISCARDED: &str = "EXECABORT Transaction discarded because";
 
 /// The arguments of a request, the name of the command first.
 #[derive(Clone, Copy)]
@@ -536,63 +538,4 @@ fn select(arguments: Arguments<'_>, spaces: Spaces) -> Result<Space, String> {
         }
         _ => "ERR DB index is out of range".to_owned(),
     })
-}
-
-/// Returns the error message of a command that the cache space does not have.
-fn not_for_caches(command: &str) -> String {
-    let name = command.to_ascii_uppercase();
-    format!("ERR {name} is not for the cache space, which may forget keys at any time (SELECT {HASH_SPACE})")
-}
-
-/// Returns true if Redis counts a refusal with this message as rejected, and not as a call that failed.
-fn is_rejection(message: &str) -> bool {
-    let reason = message.strip_prefix(DISCARDED).and_then(|reason| reason.strip_prefix(" of: "));
-    let reason = reason.unwrap_or(message.strip_prefix("ERR ").unwrap_or(message));
-    let beginnings = ["wrong number of arguments for", "unknown subcommand", "NOAUTH", NOT_IN_TRANSACTION];
-    beginnings.iter().any(|beginning| reason.starts_with(beginning))
-}
-
-/// Returns the error message for an error of the store.
-pub(crate) fn store_error(error: OperationError) -> String {
-    match error {
-        error if error.is_out_of_memory() => {
-            format!("OOM command not allowed when used memory > 'maxmemory'. {error}")
-        }
-        OperationError::NotOrdered => format!("ERR {error} (SELECT {ORDERED_SPACE})"),
-        _ => format!("ERR {error}"),
-    }
-}
-
-/// Returns the error message for an operation that never reached a store.
-pub(crate) fn wire_error(error: WireError) -> String {
-    match error {
-        WireError::Busy => "BUSY the server is busy: send the command again later".to_owned(),
-        WireError::NotDurable => format!("MISCONF {error}"),
-        _ => format!("ERR {error}"),
-    }
-}
-
-fn wrong_argument_count(command: &str) -> String {
-    format!("ERR wrong number of arguments for '{command}' command")
-}
-
-fn unknown_subcommand(arguments: Arguments<'_>) -> String {
-    let name = error_text(arguments.get(0)).to_ascii_uppercase();
-    format!("ERR unknown subcommand '{}'. Try {name} HELP.", excerpt(arguments.get(1), 128))
-}
-
-fn unknown_command(arguments: Arguments<'_>) -> String {
-    let mut beginning = String::new();
-    for argument in arguments.from(1) {
-        if beginning.len() >= 128 {
-            break;
-        }
-        beginning += &format!("'{}' ", excerpt(argument, 128 - beginning.len()));
-    }
-    format!("ERR unknown command '{}', with args beginning with: {beginning}", excerpt(arguments.get(0), 128))
-}
-
-/// Returns the first bytes of an argument, for an error message.
-fn excerpt(argument: &[u8], size_max: usize) -> std::borrow::Cow<'_, str> {
-    error_text(&argument[..argument.len().min(size_max)])
 }

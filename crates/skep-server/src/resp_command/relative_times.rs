@@ -2,8 +2,8 @@
 //! pause, for memory, or for other shards. Then its times are moved.
 
 use super::expiry::later;
+use super::isolated::Isolated;
 use super::{Action, KeyCommand};
-use crate::transaction::Isolated;
 
 impl Action {
     /// Returns true if times of the command count from its execution: until then, [`Action::postpone`] moves them.

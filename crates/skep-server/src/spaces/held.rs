@@ -9,11 +9,10 @@ use skep_store::ordered::{OwnerRun, Session};
 use skep_store::processor::{Processor, Replies, Statistics};
 use skep_wire::partition::Partition;
 
-use super::{Executed, SpaceRequests, Stores, recycle};
+use super::{Executed, SpaceRequests, Stores, Window, recycle};
 use crate::cache_flushes::CachePart;
 use crate::keyspace::{KeyspaceReplies, KeyspaceRequest};
 use crate::shared::Shared;
-use crate::transaction::Window;
 use crate::vocabulary::{Extent, List, Space};
 use crate::watches::WatchTable;
 

@@ -7,9 +7,8 @@
 use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::resp::ReplyWriter;
 
-use super::BitFunction;
 use super::run::{Course, Environment};
-use crate::resp_command::{Arguments, store_error};
+use crate::resp_command::{Arguments, BitFunction, store_error};
 use crate::vocabulary::{Space, Step};
 
 impl BitFunction {

@@ -6,7 +6,6 @@
 use skep_core::operation::Reply;
 use skep_wire::native::Response;
 
-use super::Queue;
 use super::run::{Course, Environment, count_error, keys, step};
 use crate::keyspace::KeyspaceRequest;
 use crate::limits::{
@@ -14,7 +13,7 @@ use crate::limits::{
     TEXT_WORK, TRANSACTION_PART_MAX,
 };
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, CommandRequest, Operands, Progress, Session};
+use crate::resp_command::{Action, Arguments, CommandRequest, Operands, Progress, Queue, Session};
 use crate::vocabulary::{Space, Step};
 
 /// The run of a transaction.

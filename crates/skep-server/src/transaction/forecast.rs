@@ -14,18 +14,17 @@
 
 use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, StringRead, VALUE_SIZE_MAX};
 
-use super::Queue;
 use super::run::{Course, Environment};
-use crate::limits::{ERRORS_SIZE_MAX, ISOLATED_PART_MAX, OPERATION_WORK, TRANSACTION_PART_MAX, TRANSACTION_WORK_MAX};
+use crate::limits::{ERRORS_SIZE_MAX, ISOLATED_PART_MAX, TRANSACTION_PART_MAX, TRANSACTION_WORK_MAX};
 use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Arguments, Bound, KeySums, Lengths, chosen_space};
+use crate::resp_command::{Arguments, Bound, KeySums, Lengths, Queue, chosen_space};
 use crate::vocabulary::{Extents, Space, Step};
 
 /// Bytes of an error besides those of a short reply.
 const ERROR_SIZE: usize = 192;
 
-/// So many keys or commands are added up in the time of an operation.
+/// Keys or commands that are added up in the time of an operation.
 const FORECAST_PART: usize = 4;
 
 /// The commands of a forecast.

@@ -18,7 +18,7 @@
 //!    shards share, involves all of them.
 //! 5. A command that is not run in parts begins with a *forecast* (`forecast.rs`): it is refused before anything of it is
 //!    executed if it might take too long, or have larger replies than its connection may hold.
-//! 6. Commands between `MULTI` and `EXEC` are copied to a queue (`queue.rs`), which is complete before anything is held.
+//! 6. Commands between `MULTI` and `EXEC` are copied to a queue (`resp_command/queue.rs`), which is complete before anything is held.
 //! 7. `WATCH` registers a connection in the tables of the stores (`watches.rs`). Every write that changes a watched key
 //!    sets the connection's flag.
 
@@ -26,14 +26,8 @@ mod bounds;
 mod combine;
 mod exec;
 mod forecast;
-mod isolated;
-mod queue;
 mod run;
 mod several;
-mod window;
 
 pub(crate) use bounds::Bounds;
-pub(crate) use isolated::{BitFunction, Isolated, SetMany};
-pub(crate) use queue::{Growth, Multi, Queue, TooLong};
 pub(crate) use run::{Environment, Run};
-pub(crate) use window::Window;

@@ -18,7 +18,7 @@ use skep_wire::resp::{ReplyWriter, Version};
 
 use super::exec::Transaction;
 use super::forecast::{Commands, Forecast, Verdict};
-use super::{Isolated, Window, several};
+use super::several;
 use crate::account::operations_work;
 use crate::limits::{
     ISOLATED_PART_MAX, ISOLATED_READ_SIZE, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, TEXT_WORK,
@@ -26,8 +26,8 @@ use crate::limits::{
 };
 use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Arguments, Bound, Context, KeyCommand, Progress, Session, store_error};
-use crate::spaces::Stores;
+use crate::resp_command::{Arguments, Bound, Context, Isolated, KeyCommand, Progress, Session, store_error};
+use crate::spaces::{Stores, Window};
 use crate::vocabulary::{Extents, Space, Spaces, Step};
 use crate::watches::Watched;
 
@@ -214,10 +214,15 @@ impl Environment<'_, '_, '_> {
 }
 
 impl Run {
-    /// Forgets the command, and keeps some memory for another one.
-    pub(crate) fn reset(&mut self) {
+    /// Begins a run with the memory of empty windows.
+    pub(crate) fn new([window, writes]: [Window; 2]) -> Run {
+        Run { course: Course { window, writes, ..Course::default() }, ..Run::default() }
+    }
+
+    /// Ends the run. Returns the windows, which are empty.
+    pub(crate) fn into_windows(mut self) -> [Window; 2] {
         self.course.reset();
-        (self.transaction, self.forecast, self.admitted, self.taken) = (None, None, None, Bound::default());
+        [self.course.window, self.course.writes]
     }
 
     /// Returns the bytes of memory held.

@@ -17,10 +17,9 @@ use skep_core::operation::{
 use skep_store::hash::Room;
 use skep_wire::resp::ReplyWriter;
 
-use super::SetMany;
 use super::run::{Course, Environment};
 use crate::limits::ISOLATED_PART_MAX;
-use crate::resp_command::{Arguments, store_error};
+use crate::resp_command::{Arguments, SetMany, store_error};
 use crate::vocabulary::{Space, Step};
 
 impl SetMany {

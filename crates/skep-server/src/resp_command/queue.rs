@@ -12,9 +12,9 @@
 use skep_wire::partition::Partition;
 use skep_wire::resp::Argument;
 
+use super::table::CommandName;
+use super::{Arguments, chosen_space};
 use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
-use crate::resp_command::table::CommandName;
-use crate::resp_command::{Arguments, chosen_space};
 use crate::vocabulary::{ShardSet, Space, Spaces};
 
 /// The transaction that a connection is about to queue, if it is.

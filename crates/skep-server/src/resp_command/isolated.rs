@@ -2,8 +2,8 @@
 
 use skep_core::operation::{ConditionKind, ExpiryChange};
 
-use super::Queue;
-use crate::resp_command::KeyCommand;
+use super::KeyCommand;
+use super::queue::Queue;
 use crate::vocabulary::Space;
 
 /// A command that no other operation can observe half done.
