@@ -24,8 +24,8 @@ use crate::vocabulary::{Extents, Space, Step};
 /// Bytes of an error besides those of a short reply.
 const ERROR_SIZE: usize = 192;
 
-/// Keys or commands that are added up in the time of an operation.
-const FORECAST_PART: usize = 4;
+/// Keys or commands that are added up in the time of an operation, while no lengths are known.
+const ROUGH_PART: usize = 4;
 
 /// The commands of a forecast.
 #[derive(Clone, Copy)]
@@ -184,7 +184,8 @@ impl Forecast {
             forecast.pass == Pass::Rough && forecast.bound.work.max(forecast.least) > TRANSACTION_WORK_MAX
         };
         while self.next.0 < commands.count() && !is_too_much(self) {
-            environment.work(TRANSACTION_PART_MAX / FORECAST_PART)?;
+            // A known length is looked up, and noted again.
+            environment.work(TRANSACTION_PART_MAX / if self.pass == Pass::Rough { ROUGH_PART } else { 1 })?;
             let mut left = TRANSACTION_PART_MAX;
             while left > 0 && self.next.0 < commands.count() && !is_too_much(self) {
                 left -= self.add_up_some(commands, left, environment);
