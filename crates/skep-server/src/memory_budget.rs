@@ -18,9 +18,10 @@
 //! queue in the order of their arrival ([`Waiting`]). The shard that releases memory admits the first ones.
 //!
 //! Some connections hold memory although they may need more later: a command of many arguments tells their sizes one
-//! after another, a transaction is queued by many requests, and a read brings the beginning of the next request. They are
-//! *growing*. All of them together hold at most the *pool*. One of them at a time, the *senior*, may hold the most that
-//! one connection may. The pool is what the requests' part of the budget has beyond that, so:
+//! after another, a transaction is queued by many requests, the keys of a `WATCH` are kept until `EXEC`, and a read brings
+//! the beginning of the next request. They are *growing*. All of them together hold at most the *pool*. One of them at a
+//! time, the *senior*, may hold the most that one connection may. The pool is what the requests' part of the budget has
+//! beyond that, so:
 //!
 //! ```text
 //!   requests' part  =  pool  +  the most that one connection may hold  +  pieces that shards keep

@@ -13,7 +13,7 @@ use crate::limits::DECODE_WORK;
 use crate::memcached_batch::MemcachedBatch;
 use crate::native_batch::NativeBatch;
 use crate::reply_queue::{ReplyQueue, ReplyRange};
-use crate::resp_batch::RespBatch;
+use crate::resp_batch::{RespBatch, may_be_watch};
 use crate::resp_command::Context;
 use crate::spaces::SpaceReplies;
 use crate::unix_time::UnixTime;
@@ -95,9 +95,19 @@ impl ParsedBatch {
         }
     }
 
-    /// Returns true if a transaction is being queued: it keeps memory when a request is done.
+    /// Returns true if a transaction is being queued.
     pub(crate) fn is_in_transaction(&self) -> bool {
         matches!(self, ParsedBatch::Resp(parsed) if parsed.is_in_transaction())
+    }
+
+    /// Returns true if it keeps memory when a request is done: a transaction is being queued, or keys are watched.
+    pub(crate) fn keeps_memory(&self) -> bool {
+        matches!(self, ParsedBatch::Resp(parsed) if parsed.is_in_transaction() || parsed.watches())
+    }
+
+    /// Returns true if the request that these bytes begin keeps memory when it is done.
+    pub(crate) fn will_keep_memory(&self, input: &[u8]) -> bool {
+        matches!(self, ParsedBatch::Resp(parsed) if parsed.is_in_transaction() || may_be_watch(input))
     }
 
     /// Returns true if a long request has been decoded in part.

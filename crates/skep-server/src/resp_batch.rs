@@ -11,9 +11,12 @@ mod isolated;
 mod memory;
 mod submit;
 
+pub(crate) use self::memory::may_be_watch;
+
 use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser};
 
 use self::isolated::queue;
+use self::memory::watch_growth;
 use crate::limits::{
     DECODE_WORK, ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERAND_BYTE_WORK, OPERANDS_PART,
     PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, TEXT_WORK,
@@ -73,6 +76,8 @@ pub(crate) struct RespBatch {
     multi: Multi,
     /// The keys that are watched.
     watched: Option<Box<Watched>>,
+    /// Bytes of memory for the keys of a `WATCH` that is decoded and not done.
+    watch_room: usize,
     /// The isolated command that has begun.
     run: Option<Box<Run>>,
     /// The shards of the next command, if that is isolated and they are known.
@@ -140,6 +145,7 @@ impl RespBatch {
             progress: Progress::default(),
             multi: Multi::default(),
             watched: None,
+            watch_room: 0,
             run: None,
             next_shards: None,
             is_blocked: false,
@@ -208,6 +214,11 @@ impl RespBatch {
         self.multi.is_open()
     }
 
+    /// Returns true if keys are watched, or are about to be.
+    pub(crate) fn watches(&self) -> bool {
+        self.watched.is_some() || self.watch_room > 0
+    }
+
     /// Returns true if the parsed batch has enough commands.
     fn is_full(&self) -> bool {
         self.operations_left + self.commands.len() >= 2 * PARSED_OPERATIONS_MAX
@@ -223,10 +234,8 @@ impl RespBatch {
                 return After::End;
             }
         }
-        if let Some(growth) = self.growth_of_inline(input)
-            && !self.multi.has_room(growth, self.room_in_transaction(memory_max))
-        {
-            return After::NeedsRoom(growth);
+        if let Some(after) = self.needed_by_inline(input, memory_max).filter(|_| !is_locked) {
+            return after;
         }
         let start = self.size;
         let first_argument = self.arguments.len() - self.parser.collected();
@@ -280,6 +289,15 @@ impl RespBatch {
                     false => Action::decode(arguments, self.space, self.spaces, &mut self.operands, now, is_locked),
                     true => queue(&mut self.multi, &input[..size], &self.arguments[first_argument..], room, is_locked),
                 };
+                if let Action::Isolated(_, Isolated::Watch) = action {
+                    let growth = watch_growth(arguments);
+                    if may_wait && growth > self.room_in_transaction(memory_max) {
+                        self.size -= size;
+                        self.arguments.truncate(first_argument);
+                        return After::NeedsMemory(growth);
+                    }
+                    self.watch_room = growth;
+                }
                 // The numbers of a long command are converted in parts. Most commands have none.
                 let is_ready = is_long || self.operands.is_complete();
                 let mut convert = || self.operands.convert(arguments, LONG_COMMAND).map(|work| self.work += work);
@@ -386,7 +404,7 @@ impl RespBatch {
         self.arguments.clear();
         self.arguments.shrink_to(8 * PARSED_OPERATIONS_MAX);
         self.operands.clear(PARSED_SIZE_MAX);
-        (self.message_bytes, self.queued_bytes) = (0, 0);
+        (self.message_bytes, self.queued_bytes, self.watch_room) = (0, 0, 0);
         self.command = 0;
         (self.has_isolated, self.counts_from_now) = (false, false);
         std::mem::take(&mut self.size)

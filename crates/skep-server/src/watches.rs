@@ -12,6 +12,9 @@
 //! 4. A connection that watches no more drops its flag. A table forgets the dead flags of a key when the key changes, and all
 //!    of them when as many writes or watches as it has keys have passed.
 //!
+//! The memory of the keys belongs to the connection's requests. It is taken when a `WATCH` is decoded
+//! (`resp_batch/memory.rs`), and returned when the connection watches no more.
+//!
 //! An expiry sets no flag. Instead, `EXEC` finds out that a key is missing that existed when it was watched.
 
 use std::collections::hash_map::IntoIter;
@@ -56,6 +59,11 @@ pub(crate) struct WatchedKey {
     pub(crate) existed: bool,
 }
 
+/// Returns the approximate bytes of memory that `count` watched keys take, which have `size` bytes together.
+pub(crate) fn memory_of(count: usize, size: usize) -> usize {
+    2 * size + count * (2 * size_of::<WatchedKey>() + KEY_OVERHEAD)
+}
+
 impl Watched {
     /// Adds a key, and registers it in the table of its store.
     pub(crate) fn add(&mut self, space: Space, key: &[u8], existed: bool, table: &mut WatchTable) {
@@ -65,7 +73,7 @@ impl Watched {
             return;
         }
         table.add(key, &self.flag);
-        self.size += 2 * key.len() + 2 * size_of::<WatchedKey>() + KEY_OVERHEAD;
+        self.size += memory_of(1, key.len());
         self.keys.push(WatchedKey { space, key: key.into(), existed });
     }
 

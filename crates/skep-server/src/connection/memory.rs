@@ -223,7 +223,7 @@ impl Connection {
             };
         }
         if self.holding.loan.granted_left(self.request_memory()) < growth {
-            let is_whole = !self.parsed.is_in_transaction();
+            let is_whole = !self.parsed.will_keep_memory(self.input.bytes());
             let besides = SHARE_FOR_INPUT + SHARE_FOR_REPLIES;
             self.ask(growth + besides, need.perhaps, is_whole, metrics, shard_budget)?;
         }
@@ -288,15 +288,15 @@ impl Connection {
 
     /// Ends the grant of a request that is done. Returns memory that may not be kept for the next one.
     pub(super) fn end_request(&mut self, shard_budget: &mut ShardBudget) {
-        let is_in_transaction = self.parsed.is_in_transaction();
-        if !is_in_transaction {
+        let keeps_memory = self.parsed.keeps_memory();
+        if !self.parsed.is_in_transaction() {
             self.holding.ticket = None;
         }
         if self.holding.loan.is_granted() || self.holding.loan.class() != Class::Growing {
             if !shard_budget.may_keep(&self.holding.loan, self.request_memory()) {
                 self.release(shard_budget);
             }
-            shard_budget.end_grant(&mut self.holding.loan, self.number, is_in_transaction);
+            shard_budget.end_grant(&mut self.holding.loan, self.number, keeps_memory);
         } else if shard_budget.memory_budget().has_waiting() {
             self.release(shard_budget);
         }

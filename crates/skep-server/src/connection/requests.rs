@@ -73,7 +73,7 @@ impl Connection {
                 self.holding.needed = bytes + perhaps;
                 // Usually the memory is available, and the next turn decodes the request.
                 if self.room_to_grow(self.holding.needed, PIPELINE_SIZE_MAX, shard_budget) < self.holding.needed {
-                    let is_whole = !self.parsed.is_in_transaction();
+                    let is_whole = !self.parsed.will_keep_memory(self.input.bytes());
                     // After the arguments come the operands.
                     let need = self.parsed.arriving(self.input.bytes());
                     let perhaps = perhaps + if need.is_size_known { need.perhaps } else { 0 };

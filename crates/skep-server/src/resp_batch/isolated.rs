@@ -6,12 +6,13 @@ use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 use skep_wire::resp::{Argument, ReplyWriter};
 
-use super::RespBatch;
+use super::memory::inline_watch_growth;
+use super::{After, RespBatch, may_be_watch};
 use crate::limits::{ISOLATED_OPERATIONS_MAX, SHARE, TRANSACTION_SIZE_MAX};
 use crate::memory_budget::{Permit, ReplyAccount};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{
-    Action, Arguments, Context, Growth, Isolated, Multi, NOT_IN_TRANSACTION, TooLong, shards_of_key, wire_error,
+    Action, Arguments, Context, Isolated, Multi, NOT_IN_TRANSACTION, TooLong, shards_of_key, wire_error,
 };
 use crate::transaction::{Bounds, Environment, Run};
 use crate::vocabulary::{Refusal, ShardSet, Step};
@@ -113,29 +114,42 @@ impl RespBatch {
         self.end_isolated();
     }
 
-    /// Returns the bytes of memory that the transaction may take in addition for an inline request, if `input` begins with
-    /// one. It cannot be parsed again, so there must be room before.
-    pub(super) fn growth_of_inline(&self, input: &[u8]) -> Option<Growth> {
-        if !self.multi.is_open() || input.first().is_none_or(|&first| first == b'*') {
+    /// Returns the need of an inline request that `input` begins with, if the transaction or the watched keys might grow by
+    /// more than there is room for. It cannot be parsed again, so there must be room before.
+    pub(super) fn needed_by_inline(&self, input: &[u8], memory_max: usize) -> Option<After> {
+        if input.first().is_none_or(|&first| first == b'*') || !self.multi.is_open() && !may_be_watch(input) {
             return None;
         }
         let size = input.iter().position(|&byte| byte == b'\n')? + 1;
-        Some(self.multi.growth(size, size / 2))
+        let room = self.room_in_transaction(memory_max);
+        if self.multi.is_open() {
+            let growth = self.multi.growth(size, size / 2);
+            return (!self.multi.has_room(growth, room)).then_some(After::NeedsRoom(growth));
+        }
+        let growth = inline_watch_growth(&input[..size]);
+        (growth > room).then_some(After::NeedsMemory(growth))
     }
 
-    /// Returns the bytes by which the transaction may grow.
+    /// Returns the bytes by which the transaction, or the watched keys, may grow.
     pub(super) fn room_in_transaction(&self, memory_max: usize) -> usize {
         memory_max.max(SHARE).saturating_sub(self.capacity())
     }
 
-    /// Forgets the commands of the transaction that is being queued: its end is not taken any more.
+    /// Forgets the commands of the transaction that is being queued, and the watched keys: its end is not taken any more.
     pub(crate) fn end_transaction(&mut self) {
         self.multi.close();
+        if self.is_finished() {
+            self.watched = None;
+        }
     }
 
     fn end_isolated(&mut self) {
         let command = &self.commands[self.command];
         self.isolated_left -= command.argument_count;
+        if let Action::Isolated(_, Isolated::Watch) = command.action {
+            // The watched keys have what they need of it.
+            self.watch_room = 0;
+        }
         (self.run, self.is_blocked, self.next_shards, self.reply_needed) = (None, false, None, 0);
         self.session.replies.end_command();
         self.command += 1;

@@ -4,9 +4,10 @@ use skep_core::operation::VALUE_SIZE_MAX;
 use skep_wire::resp::{Argument, Arriving};
 
 use super::{Command, RespBatch};
-use crate::limits::{ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX};
-use crate::resp_command::Operands;
+use crate::limits::{ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, WATCHED_KEYS_MAX};
+use crate::resp_command::{Arguments, Operands};
 use crate::vocabulary::Need;
+use crate::watches::memory_of;
 
 impl RespBatch {
     /// Returns the memory that the command needs which begins with these bytes and is incomplete.
@@ -20,6 +21,9 @@ impl RespBatch {
         }
         if is_restore(input) {
             need.perhaps += VALUE_SIZE_MAX;
+        }
+        if !self.multi.is_open() && may_be_watch(input) && argument_count <= WATCHED_KEYS_MAX + 1 {
+            need.besides += memory_of(argument_count, size_min);
         }
         if self.multi.is_open() {
             // It is copied to the transaction.
@@ -52,6 +56,7 @@ impl RespBatch {
             + self.queued_bytes
             + self.multi.capacity()
             + self.watched.as_ref().map_or(0, |watched| watched.capacity())
+            + self.watch_room
             + self.reply_memory()
     }
 
@@ -66,8 +71,41 @@ impl RespBatch {
     }
 }
 
+/// Returns the name of the command that these bytes begin, if it is an array and the name has arrived.
+fn name_of(input: &[u8]) -> Option<&[u8]> {
+    input.splitn(4, |&byte| byte == b'\n').nth(2).map(<[u8]>::trim_ascii_end)
+}
+
 /// Returns true if these bytes begin a `RESTORE`, whose value may be longer than its payload.
 fn is_restore(input: &[u8]) -> bool {
-    let name = input.splitn(4, |&byte| byte == b'\n').nth(2);
-    name.is_some_and(|name| name.trim_ascii_end().eq_ignore_ascii_case(b"RESTORE"))
+    name_of(input).is_some_and(|name| name.eq_ignore_ascii_case(b"RESTORE"))
+}
+
+/// Returns true if these bytes may begin a `WATCH`, whose keys are kept. An inline request is one if its name may be that
+/// word, perhaps in quotes.
+pub(crate) fn may_be_watch(input: &[u8]) -> bool {
+    match input.first() {
+        Some(b'*') => name_of(input).is_some_and(|name| name.eq_ignore_ascii_case(b"WATCH")),
+        _ => {
+            let first = input.iter().find(|&&byte| !is_blank(byte));
+            first.is_some_and(|first| b"wW\"'".contains(first))
+        }
+    }
+}
+
+/// Returns the bytes of memory that the keys of a `WATCH` take at most. One of too many keys is refused.
+pub(super) fn watch_growth(arguments: Arguments<'_>) -> usize {
+    let count = arguments.count() - 1;
+    if count > WATCHED_KEYS_MAX { 0 } else { memory_of(count, arguments.from(1).map(<[u8]>::len).sum()) }
+}
+
+/// Returns the same for a line, of whose words the first one is the name. Quotes only join words.
+pub(super) fn inline_watch_growth(line: &[u8]) -> usize {
+    let count = line.split(|&byte| is_blank(byte)).filter(|word| !word.is_empty()).count();
+    memory_of(count.min(WATCHED_KEYS_MAX), line.len())
+}
+
+/// Returns true if the byte separates the words of a line.
+fn is_blank(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == 11
 }

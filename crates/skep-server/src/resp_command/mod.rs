@@ -356,13 +356,14 @@ impl Action {
     }
 
     /// Returns true if the commands after it belong to the next parsed batch, because they must not be decoded or
-    /// executed before its reply is made: it counts the pairs of the stores, or decides if later commands are
-    /// allowed, must wait, or find the connection at its end.
+    /// executed before its reply is made: it counts the pairs of the stores, takes memory for keys that it watches, or
+    /// decides if later commands are allowed, must wait, or find the connection at its end.
     pub(crate) fn ends_batch(&self) -> bool {
         use CommandName::{Auth, Client, Hello, Info, Monitor, Reset, Shutdown};
         match self {
             Action::Server(name) => matches!(name, Info | Auth | Hello | Reset | Client | Monitor | Shutdown),
             Action::Isolated(_, Isolated::Exec(queue)) => queue.ends_batch(),
+            Action::Isolated(_, Isolated::Watch) => true,
             _ => false,
         }
     }

@@ -42,6 +42,7 @@ mod transaction_memory;
 mod turn_work;
 mod vectors;
 mod visits;
+mod watch_memory;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
