@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::activity::Activity;
 use crate::connection::{Connection, Next};
-use crate::limits::{COSTLY_WORK, TURN_WORK};
+use crate::limits::TURN_WORK;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
 use crate::transport::Transport;
@@ -79,12 +79,6 @@ impl Endpoint {
         }
         let turns = turn.saturating_sub(self.cost_turn).min(1 << 20) as usize;
         self.cost.saturating_sub(turns * (TURN_WORK / (1 + waiting)))
-    }
-
-    /// Returns true if its last turn was costly, and others have waited in all turns since `idle_turn`. The next command that
-    /// it waits with is expected to cost as much.
-    pub(crate) fn was_costly(&self, idle_turn: u64) -> bool {
-        self.cost >= COSTLY_WORK && self.cost_turn >= idle_turn
     }
 
     /// Records the work of a turn. The debt of the turns before counts if it is more.

@@ -252,12 +252,20 @@ pub(crate) const TRANSACTION_PART_MAX: usize = 1 << 8;
 pub(crate) const ISOLATED_IN_TURN_MAX: usize = WINDOW_MAX;
 /// A command that has begun, and is not done in a turn, touches as many times the bytes in each of the next ones.
 pub(crate) const BEGUN_PARTS: usize = 8;
+/// Work of an isolated command up to which it is a small effort, and its arguments up to which it may be one.
+pub(crate) const SMALL_EFFORT_WORK: usize = COSTLY_WORK;
+pub(crate) const SMALL_EFFORT_ARGUMENTS: usize = SMALL_EFFORT_WORK / OPERATION_WORK / 2;
+/// The same of a medium effort.
+pub(crate) const MEDIUM_EFFORT_WORK: usize = TURN_INTAKE_WORK;
+pub(crate) const MEDIUM_EFFORT_ARGUMENTS: usize = MEDIUM_EFFORT_WORK / OPERATION_WORK;
+/// Turns after a command that took several ones, in which the work of commands is forecast before they begin.
+pub(crate) const FORECAST_TURNS: u64 = 1 << 12;
 /// Bytes that an isolated command reads for which it is counted as having executed another operation.
 pub(crate) const ISOLATED_WORK_SIZE: usize = 256;
 /// Operations for which a step of a command on all keys is counted in a transaction.
 pub(crate) const KEYSPACE_STEP_WORK: usize = 1 << 9;
-/// Connections for which other shards are held at a time.
-pub(crate) const HELD_FOR_MAX: usize = 64;
+/// Connections for which other shards are held at a time, whose commands are a small, a medium and a large effort.
+pub(crate) const HELD_FOR_MAX: [usize; 3] = [64, 16, 1];
 /// Messages about stores that one shard has sent another, and that are not taken: it asks for a store, lends its own one, and
 /// gives the other's back.
 pub(crate) const MESSAGES_OF_SHARD_MAX: usize = 3;

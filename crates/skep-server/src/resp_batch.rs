@@ -27,7 +27,7 @@ use crate::resp_command::{
     Action, Arguments, Context, Growth, Isolated, KeyCommand, Multi, Operands, Progress, Session,
 };
 use crate::spaces::SpaceReplies;
-use crate::transaction::Run;
+use crate::transaction::{Judgement, Run};
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Decoded, ShardSet, Space, Spaces, make_room};
 use crate::watches::Watched;
@@ -82,6 +82,8 @@ pub(crate) struct RespBatch {
     run: Option<Box<Run>>,
     /// The shards of the next command, if that is isolated and they are known.
     next_shards: Option<ShardSet>,
+    /// What is known of its effort.
+    judgement: Judgement,
     /// It waits, and its shards must be held until it is done.
     is_blocked: bool,
     /// Arguments of isolated commands that are not done.
@@ -148,6 +150,7 @@ impl RespBatch {
             watch_room: 0,
             run: None,
             next_shards: None,
+            judgement: Judgement::default(),
             is_blocked: false,
             isolated_left: 0,
             is_reply_begun: false,

@@ -25,6 +25,7 @@ mod held;
 mod hold;
 mod idle;
 mod intake;
+mod later;
 mod memory;
 mod monitoring;
 mod polled;
@@ -81,6 +82,7 @@ use forwarded::Arrival;
 use held::Held;
 use hold::Holds;
 use idle::IdlePass;
+use later::Later;
 use polled::Polled;
 use ready::ReadyQueue;
 use turn::Submission;
@@ -200,6 +202,8 @@ pub(crate) struct Shard {
     encoded: Vec<u8>,
     /// The loans between shards for isolated commands.
     holds: Holds,
+    /// Isolated commands on the keys of this shard that wait for their turn.
+    later: Later,
     /// Visits from other shards that have not begun.
     visitors: Visitors,
     /// Connections whose commands visit other shards.
@@ -313,6 +317,7 @@ impl Shard {
             next_memory_scan: now,
             encoded: Vec::new(),
             holds: Holds::default(),
+            later: Later::default(),
             visitors: Visitors::default(),
             visits_away: 0,
             idle_pass: IdlePass::new(now),
@@ -412,15 +417,7 @@ impl Shard {
             self.turns += 1;
             self.gather(now);
             self.execute(stores, now);
-            // In every other turn before the connections: a command of theirs may take the rest of the turn.
-            let visits_are_first = self.inbox_is_first();
-            if visits_are_first {
-                self.serve_visits(stores, now);
-            }
-            self.reply(stores, now);
-            if !visits_are_first {
-                self.serve_visits(stores, now);
-            }
+            self.reply_and_run(stores, now);
             // As many keys as were written may expire.
             stores.reclaim(1 + self.executed / OPERATIONS_PER_RECLAIM);
             self.seal(stores);
@@ -439,7 +436,7 @@ impl Shard {
         let has_connections = !self.ready.is_empty()
             || !self.aside.is_empty()
             || [&self.stuck, &self.postponed].iter().any(|list| !list.is_empty());
-        let has_requests = !self.inbox.is_empty() || !self.visitors.is_empty();
+        let has_requests = !self.inbox.is_empty() || !self.visitors.is_empty() || !self.later.is_empty();
         has_connections || has_requests || self.has_more_replies || self.may_forward()
     }
 
@@ -462,7 +459,8 @@ impl Shard {
             return self.holds.wait_for_memory();
         }
         let has_connections = !self.ready.is_empty() || !self.postponed.is_empty();
-        let can_go_on = has_connections || !self.inbox.is_empty() || !self.visitors.is_empty();
+        let has_requests = !self.inbox.is_empty() || !self.visitors.is_empty() || !self.later.is_empty();
+        let can_go_on = has_connections || has_requests;
         !can_go_on && !self.has_more_replies && (!self.stuck.is_empty() || !self.returned.is_empty())
     }
 

@@ -20,7 +20,7 @@ use crate::resp_command::Context;
 use crate::spaces::SpaceReplies;
 use crate::transaction::Bounds;
 use crate::unix_time::UnixTime;
-use crate::vocabulary::{Decoded, Limit, Refusal, ShardSet, Spaces, Step};
+use crate::vocabulary::{Decoded, Effort, Limit, Refusal, ShardSet, Spaces, Step};
 
 impl Connection {
     /// Decodes the next parsed batch if the last one is finished, or the next part of a long request. Returns the hello
@@ -255,6 +255,11 @@ impl Connection {
             self.starve();
         }
         (self.life != super::Life::Closed && !self.is_starved()).then_some(shards)
+    }
+
+    /// Returns the effort of the next command, which is isolated, as far as it is known.
+    pub(crate) fn effort(&mut self) -> Effort {
+        if let ParsedBatch::Resp(parsed) = &mut self.parsed { parsed.effort() } else { Effort::Small }
     }
 
     /// Returns true if the next command, which is isolated, begins with a permit.

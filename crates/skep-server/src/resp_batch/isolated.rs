@@ -14,8 +14,9 @@ use crate::resp_command::table::CommandName;
 use crate::resp_command::{
     Action, Arguments, Context, Isolated, Multi, NOT_IN_TRANSACTION, TooLong, shards_of_key, wire_error,
 };
-use crate::transaction::{Bounds, Environment, Run};
-use crate::vocabulary::{Refusal, ShardSet, Step};
+use crate::spaces::Stores;
+use crate::transaction::{Bounds, Environment, Judgement, Run};
+use crate::vocabulary::{Effort, Refusal, ShardSet, Space, Step};
 
 impl RespBatch {
     /// Returns the shards that the next command involves, if that is an isolated one and its turn has come. If it has begun,
@@ -151,8 +152,18 @@ impl RespBatch {
             self.watch_room = 0;
         }
         (self.run, self.is_blocked, self.next_shards, self.reply_needed) = (None, false, None, 0);
+        self.judgement = Judgement::default();
         self.session.replies.end_command();
         self.command += 1;
+    }
+
+    /// Returns the effort of the next command, as far as it is known. It is isolated.
+    pub(crate) fn effort(&mut self) -> Effort {
+        let command = &self.commands[self.command];
+        if let Action::Isolated(_, isolated) = &command.action {
+            self.judgement.count(isolated, command.argument_count);
+        }
+        self.judgement.effort()
     }
 
     /// Returns the bytes of replies for which the next command, which is a transaction, has found no memory; 0 if it has
@@ -161,7 +172,8 @@ impl RespBatch {
         self.reply_needed
     }
 
-    /// Continues the next command, which is isolated and whose shards are held. Returns the reason why it is not done.
+    /// Continues the next command, which is isolated and whose shards are held. Returns the reason why it is not done. It does
+    /// not begin if it is more effort than may be taken.
     pub(crate) fn run_isolated(
         &mut self,
         input: &[u8],
@@ -174,9 +186,10 @@ impl RespBatch {
         // It may have waited for other shards.
         self.set_time(context.time);
         context.reply_max = permit.reply_max();
+        let effort = self.effort();
+        let excess = if self.is_blocked { 0 } else { Bounds::excess(effort) };
         let command = &self.commands[self.command];
         let Action::Isolated(name, isolated) = &command.action else { unreachable!("the command is isolated") };
-        let run = self.run.get_or_insert_with(|| Box::new(Run::new(std::mem::take(&mut bounds.stores.spare_windows))));
         let shard = context.shard;
         let mut environment = Environment {
             stores: bounds.stores,
@@ -186,23 +199,46 @@ impl RespBatch {
             spaces: self.spaces,
             replies,
             now,
-            left: bounds.left,
+            left: bounds.left + excess,
             operation_work: bounds.operation_work,
             executed: 0,
             touched: 0,
         };
         let arguments = command.arguments(input, &self.arguments);
+        if self.run.is_none() {
+            if bounds.is_careful && effort <= bounds.effort_max && bounds.effort_max < Effort::Large {
+                self.judgement.forecast(*name, isolated, (arguments, command.space), &mut environment);
+                bounds.has_misjudged |= self.judgement.effort() > effort;
+            }
+            if self.judgement.effort() > bounds.effort_max {
+                bounds.left = environment.left.saturating_sub(excess);
+                return Err(Step::Later);
+            }
+        }
         let parts = (arguments, self.operands.bytes(), command.space);
+        let run =
+            self.run.get_or_insert_with(|| Box::new(Run::new(std::mem::take(&mut environment.stores.spare_windows))));
         let done = run.step(*name, isolated, parts, (output, &mut self.session), &mut environment);
         let executed = environment.executed;
-        bounds.left = environment.left;
+        bounds.has_misjudged |= excess > 0 && environment.left < bounds.left;
+        bounds.left = environment.left.saturating_sub(excess);
         bounds.executed += executed;
         let metrics = context.shared.metrics(shard);
         metrics.operations.add(executed as u64);
+        self.end_step(done, bounds.stores)
+    }
+
+    /// Ends a step of the next command, which is isolated.
+    fn end_step(&mut self, done: Result<Space, Step>, stores: &mut Stores<'_>) -> Result<(), Step> {
         self.is_blocked = matches!(done, Err(Step::Wait | Step::More));
-        if done == Err(Step::Room) {
-            self.reply_needed = run.reply_needed();
-            (self.run, self.next_shards) = (None, None);
+        let Action::Isolated(_, isolated) = &self.commands[self.command].action else { unreachable!("it is isolated") };
+        match done {
+            Err(Step::Room) => {
+                self.reply_needed = self.run.as_ref().map_or(0, |run| run.reply_needed());
+                (self.run, self.next_shards) = (None, None);
+            }
+            Err(Step::Pause) => self.judgement.pause(isolated),
+            _ => {}
         }
         let space = done?;
         if let Isolated::Exec(queue) = isolated
@@ -212,7 +248,7 @@ impl RespBatch {
             self.space = space;
         }
         if let Some(run) = self.run.take() {
-            bounds.stores.spare_windows = run.into_windows();
+            stores.spare_windows = run.into_windows();
         }
         self.end_isolated();
         Ok(())

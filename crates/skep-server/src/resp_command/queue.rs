@@ -167,6 +167,11 @@ impl Queue {
         self.commands.len()
     }
 
+    /// Returns the number of arguments of all commands.
+    pub(crate) fn argument_count(&self) -> usize {
+        self.arguments.len()
+    }
+
     /// Returns the name of a command.
     pub(crate) fn name(&self, index: usize) -> CommandName {
         self.commands[index].name

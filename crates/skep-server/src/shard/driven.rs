@@ -115,6 +115,9 @@ impl Driven<'_> {
 
     /// Returns true if the shard has no connections, and holds no memory for any.
     pub(crate) fn is_empty(&self) -> bool {
-        self.shard.connections.is_empty() && self.shard.visitors.is_empty() && self.shard.shard_budget.used() == 0
+        self.shard.connections.is_empty()
+            && self.shard.visitors.is_empty()
+            && self.shard.later.is_empty()
+            && self.shard.shard_budget.used() == 0
     }
 }

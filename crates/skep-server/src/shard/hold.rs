@@ -9,16 +9,16 @@
 //!
 //! 1. A command whose keys are all this shard's is run in the turn in which the replies before it are written. Nothing else
 //!    is stopped. One whose keys all belong to one other shard is run there (`visits.rs`).
-//! 2. Other commands wait for a *hold*. A shard has one hold at a time, for all commands that wait when it begins. It takes
-//!    the shards one after another in ascending order, its own one too: it asks an owner and waits for the store
-//!    ([`ShardPart`]).
+//! 2. Other commands wait for a *hold*. A shard has one hold at a time, for the first commands that wait when it begins: many
+//!    of small effort, some of medium effort, and then one of large effort ([`Effort`]). It takes the shards one after
+//!    another in ascending order, its own one too: it asks an owner and waits for the store ([`ShardPart`]).
 //! 3. An owner lends its store at the end of a turn, to those that asked in their order, and once in a turn. Until the store
 //!    is back it executes nothing on stores.
 //!    A store is used in rotation: in a turn of its owner, which may go on with a long command, then by a shard that has
 //!    asked for it, then in a hold of its owner.
 //! 4. The holder runs the commands, and gives the stores back. If the commands are more than the work of a turn, it gives
-//!    them back between two commands, and the connections that are left wait for another hold. So a hold lasts as long as
-//!    a turn and one command, which is bounded (`transaction/forecast.rs`). A command that has begun and is not done takes
+//!    them back between two commands, and the connections that are left wait for another hold, before others. So a hold
+//!    lasts as long as some turns and one command, which is bounded (`transaction/forecast.rs`). A command that has begun and is not done takes
 //!    most of the next turns, because others wait for its stores.
 //! 5. A shard without its store, or whose command has begun, serves all that needs no store (`beside_hold.rs`): the
 //!    replies that the server makes itself, such as those to `PING`, `INFO`, `CLIENT KILL` and `SHUTDOWN`.
@@ -41,12 +41,12 @@ use skep_wire::partition::Partition;
 use super::replies_held::{list_held, release, seal};
 use super::{Message, Shard, Visitor};
 use crate::connection::{Connection, Next};
-use crate::limits::{ENCODED_MAX, HELD_FOR_MAX};
+use crate::limits::{ENCODED_MAX, HELD_FOR_MAX, ISOLATED_IN_TURN_MAX};
 use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
 use crate::spaces::{ShardPart, SpaceReplies, Stores};
 use crate::transaction::Bounds;
-use crate::vocabulary::{Refusal, ShardSet, Step, Token};
+use crate::vocabulary::{Effort, Refusal, ShardSet, Step, Token};
 
 /// The loans of a shard, and its connections that wait for those of others.
 #[derive(Default)]
@@ -59,26 +59,33 @@ pub(super) struct Holds {
     returned: Option<Box<ShardPart>>,
     /// The store that another shard has just lent.
     arrived: Option<(u16, Box<ShardPart>)>,
-    /// Connections that wait for a hold, and the shards that their next commands involve. Those that were costly wait
-    /// apart ([`super::ready`]).
-    waiting: VecDeque<(Token, ShardSet)>,
-    waiting_costly: VecDeque<(Token, ShardSet)>,
-    /// A costly one is the first one of the next hold.
-    costly_is_first: bool,
+    /// Connections that wait for a hold, by the effort of their next commands, as far as it is known.
+    waiting: [VecDeque<Waiting>; Effort::ALL.len()],
+    /// The last hold ended before its large effort. That of the next one comes first.
+    missed_large: bool,
     hold: Option<Hold>,
     /// Empty; it keeps its memory.
-    spare: VecDeque<Token>,
+    spare: VecDeque<Waiting>,
     /// A command on this shard's keys that has begun, and waits.
-    own_run: Option<(Begun, Step)>,
+    own_run: Option<(Caller, Step)>,
     /// A command that had begun was abandoned.
     is_abandoned: bool,
 }
 
-/// A command on a shard's own keys that has begun.
-pub(super) enum Begun {
-    /// The next one of a connection.
+/// A connection that waits for a hold.
+#[derive(Clone, Copy)]
+struct Waiting {
+    token: Token,
+    /// The shards that its next command involves.
+    shards: ShardSet,
+    effort: Effort,
+}
+
+/// Who has called a command on a shard's own keys.
+pub(super) enum Caller {
+    /// A connection: its next one.
     Connection(Token),
-    /// The one of a visit.
+    /// A visit: its next one.
     Visit(Visitor),
 }
 
@@ -92,7 +99,7 @@ struct Hold {
     /// This shard itself is held: it executes nothing else.
     has_own: bool,
     /// Connections whose commands are run.
-    connections: VecDeque<Token>,
+    connections: VecDeque<Waiting>,
     /// The command of the first of them has begun, and waits.
     blocked: Option<Step>,
 }
@@ -104,8 +111,9 @@ pub(super) enum Isolation {
     Over,
     /// Its next command needs these shards.
     Needs(ShardSet),
-    /// The operations of the turn are used up, or the command is run in parts. It can go on later.
-    Later,
+    /// The operations of the turn are used up, or its next command is run in parts or is too much effort now. It can go on
+    /// later.
+    Later(Effort),
     /// A command has begun and cannot go on: nothing else is executed.
     Blocked(Step),
 }
@@ -146,10 +154,10 @@ impl Holds {
     /// Returns the connections of this shard whose commands have begun and are not done, and what these wait for. Of a
     /// visit, there is no connection.
     fn blocked(&self) -> impl Iterator<Item = (Option<Token>, Step)> {
-        let of_hold = self.hold.as_ref().and_then(|hold| Some((Some(*hold.connections.front()?), hold.blocked?)));
+        let of_hold = self.hold.as_ref().and_then(|hold| Some((Some(hold.connections.front()?.token), hold.blocked?)));
         let own_run = self.own_run.as_ref().map(|(begun, step)| match begun {
-            Begun::Connection(token) => (Some(*token), *step),
-            Begun::Visit(_) => (None, *step),
+            Caller::Connection(token) => (Some(*token), *step),
+            Caller::Visit(_) => (None, *step),
         });
         own_run.into_iter().chain(of_hold)
     }
@@ -182,42 +190,49 @@ impl Holds {
         std::mem::take(&mut self.is_abandoned)
     }
 
-    /// Lets a connection wait for a hold of these shards, after the others if it `is_costly`.
-    pub(super) fn wait(&mut self, token: Token, shards: ShardSet, is_costly: bool) {
-        let waiting = if is_costly { &mut self.waiting_costly } else { &mut self.waiting };
-        waiting.push_back((token, shards));
+    /// Lets a connection, whose next command has this effort, wait for a hold of these shards.
+    pub(super) fn wait(&mut self, token: Token, shards: ShardSet, effort: Effort) {
+        self.waiting[effort as usize].push_back(Waiting { token, shards, effort });
     }
 
     /// Returns true if connections wait for a hold.
     pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty() || !self.waiting_costly.is_empty()
+        self.waiting.iter().any(|waiting| !waiting.is_empty())
     }
 
     /// Lets this shard execute nothing but a command that has begun in a turn.
-    pub(super) fn begin_own(&mut self, begun: Begun, step: Step) {
+    pub(super) fn begin_own(&mut self, begun: Caller, step: Step) {
         assert!(!self.is_held(), "a held shard runs no other command");
         self.own_run = Some((begun, step));
     }
 
-    /// Begins a hold for the connections that wait. Those that were costly come last, except that one is the first one of
-    /// every other hold, so that none waits forever.
+    /// Begins a hold for the connections that have waited longest, some of each effort. Large efforts come last, unless the
+    /// last hold has left one.
     fn begin(&mut self) {
         let (mut shards, mut connections) = (ShardSet::default(), std::mem::take(&mut self.spare));
-        let Holds { waiting, waiting_costly, costly_is_first, .. } = self;
-        let first = if *costly_is_first { waiting_costly.pop_front() } else { None };
-        *costly_is_first = !*costly_is_first;
-        let (cheap, left) = (waiting.len().min(HELD_FOR_MAX - 1), HELD_FOR_MAX - 1);
-        let costly = waiting_costly.len().min(left - cheap);
-        for (token, needed) in first.into_iter().chain(waiting.drain(..cheap)).chain(waiting_costly.drain(..costly)) {
-            shards.extend(needed);
-            connections.push_back(token);
+        let large_is_first = std::mem::take(&mut self.missed_large);
+        for effort in Effort::ALL {
+            let waiting = &mut self.waiting[effort as usize];
+            let count = waiting.len().min(HELD_FOR_MAX[effort as usize]);
+            connections.extend(waiting.drain(..count).inspect(|waiting| shards.extend(waiting.shards)));
+            if effort == Effort::Large && large_is_first {
+                connections.rotate_right(count);
+            }
         }
         self.hold = Some(Hold::new(shards, connections));
+    }
+
+    /// Lets connections of a hold that were not served wait for the next one, before all others.
+    fn put_back(&mut self, connections: &mut VecDeque<Waiting>) {
+        while let Some(waiting) = connections.pop_back() {
+            self.missed_large |= waiting.effort == Effort::Large;
+            self.waiting[waiting.effort as usize].push_front(waiting);
+        }
     }
 }
 
 impl Hold {
-    fn new(shards: ShardSet, connections: VecDeque<Token>) -> Hold {
+    fn new(shards: ShardSet, connections: VecDeque<Waiting>) -> Hold {
         Hold { shards, next: shards.next(0), has_asked: false, has_own: false, connections, blocked: None }
     }
 
@@ -252,18 +267,18 @@ impl Shard {
         if let Some((mut begun, _)) = self.holds.own_run.take() {
             let mut bounds = Bounds::of_begun(stores, ShardSet::one(self.parts.index));
             let step = match &mut begun {
-                Begun::Connection(token) => self.run_held(*token, &mut bounds, now),
-                Begun::Visit(visitor) => self.run_visit(visitor, &mut bounds, now),
+                Caller::Connection(token) => self.run_held(*token, &mut bounds, now),
+                Caller::Visit(visitor) => self.run_visit(visitor, &mut bounds, now),
             };
             worked |= bounds.executed > 0 || step.is_none_or(|step| step == Step::More);
             stores.publish(&self.parts.shared);
             match (begun, step) {
                 (begun, Some(step)) => self.holds.own_run = Some((begun, step)),
-                (Begun::Visit(visitor), None) => {
+                (Caller::Visit(visitor), None) => {
                     seal(stores);
                     self.send_back(visitor);
                 }
-                (Begun::Connection(_), None) => {}
+                (Caller::Connection(_), None) => {}
             }
             // That was its turn: a shard that has asked comes before the next hold of this one.
             self.lend(stores);
@@ -313,9 +328,21 @@ impl Shard {
             Some(_) => Bounds::of_begun(stores, held),
             None => Bounds::new(stores, held),
         };
-        while let Some(token) = connections.pop_front() {
-            if let Some(step) = self.run_held(token, &mut bounds, now) {
-                connections.push_front(token);
+        // A single one keeps no other waiting.
+        bounds.is_careful = self.later.is_careful(self.turns) && connections.len() > 1;
+        let (mut unserved, mut effort) = (VecDeque::new(), Effort::Small);
+        while let Some(waiting) = connections.pop_front() {
+            // Each effort has time of its own.
+            if waiting.effort != effort {
+                bounds.left = bounds.left.max(ISOLATED_IN_TURN_MAX);
+            }
+            (bounds.effort_max, effort) = (waiting.effort, waiting.effort);
+            if bounds.is_over || bounds.left == 0 {
+                unserved.push_back(waiting);
+            } else if let Some(step) = self.run_held(waiting.token, &mut bounds, now) {
+                connections.push_front(waiting);
+                self.holds.put_back(&mut unserved);
+                self.later.note(bounds.has_misjudged, self.turns);
                 let executed = bounds.executed;
                 let hold = self.holds.hold.as_mut().expect("a hold is complete");
                 (hold.connections, hold.blocked) = (connections, Some(step));
@@ -323,6 +350,8 @@ impl Shard {
                 return executed > 0 || step == Step::More;
             }
         }
+        self.holds.put_back(&mut unserved);
+        self.later.note(bounds.has_misjudged, self.turns);
         stores.swap_log();
         stores.publish(&self.parts.shared);
         for (shard, part) in stores.give_back() {
@@ -353,15 +382,20 @@ impl Shard {
         }
     }
 
-    /// Runs isolated commands of a connection, on stores that are held. Returns the reason if one has begun and is not
+    /// Runs isolated commands of a connection, on stores that the shard has. Returns the reason if one has begun and is not
     /// done.
-    fn run_held(&mut self, token: Token, bounds: &mut Bounds<'_, '_>, now: Instant) -> Option<Step> {
+    pub(super) fn run_held(&mut self, token: Token, bounds: &mut Bounds<'_, '_>, now: Instant) -> Option<Step> {
         let shared = self.parts.shared.clone();
         let metrics = shared.metrics(usize::from(self.parts.index));
         let turn = self.command_turn(now);
         let endpoint = self.connections.get_mut(token)?;
         endpoint.connection.retry(&self.shard_budget);
         let connection = (endpoint.connection.number, endpoint.connection.read_at());
+        let left = endpoint.connection.operations_left();
+        let is_late = bounds.refuses_late
+            && self.stop_until.is_none()
+            && self.window.is_late(connection.1, now, left, self.others_wait);
+        let refusal = if is_late { Refusal::Late } else { self.write_refusal };
         let (counters, spent_before) = ((&mut self.calls, &mut self.monitor_lines), self.account.spent());
         let mut context = turn.context(&self.parts, connection, counters, (bounds.slow_room, &mut self.account, true));
         let begun = bounds.executed;
@@ -371,7 +405,7 @@ impl Shard {
             (&self.replies, &mut self.encoded, &mut context, &mut self.shard_budget),
             &self.parts.partition,
             now,
-            self.write_refusal,
+            refusal,
         );
         self.executed += bounds.executed - begun;
         if replied > 0 {
@@ -409,6 +443,7 @@ impl Shard {
                     endpoint.is_queued = true;
                     self.leave_for(token, shards);
                 }
+                Isolation::Later(effort) => self.put_later(token, effort),
                 _ => self.queue(token),
             },
             Next::Wait => {}
@@ -441,14 +476,14 @@ pub(super) fn run(
             return (Isolation::Needs(shards), count);
         }
         if bounds.left == 0 && !connection.is_blocked() || bounds.is_over {
-            return (Isolation::Later, count);
+            return (Isolation::Later(connection.effort()), count);
         }
         let (executed, has_waited) = (bounds.executed, connection.is_blocked());
         if let Some(error) = connection.isolated_refusal(refusal) {
             connection.refuse_isolated(error, output, context);
         } else {
             if output.len() >= ENCODED_MAX && !connection.is_blocked() {
-                return (Isolation::Later, count);
+                return (Isolation::Later(connection.effort()), count);
             }
             let Some(permit) = connection.permit(output.len(), shard_budget) else { return (Isolation::Over, count) };
             let done = connection.run_isolated(output, bounds, context, (partition, permit, shard_budget), now);
@@ -458,10 +493,10 @@ pub(super) fn run(
             }
             match done {
                 // It has had the stores for several turns: others have theirs before the next command.
-                Ok(()) => bounds.is_over |= has_waited,
-                Err(Step::Pause | Step::Room) => return (Isolation::Later, count),
+                Ok(()) => (bounds.is_over, bounds.effort_max) = (bounds.is_over || has_waited, Effort::Small),
+                Err(Step::Pause | Step::Room | Step::Later) => return (Isolation::Later(connection.effort()), count),
                 #[cfg(test)]
-                Err(_) if bounds.stores.is_broken => return (Isolation::Later, count),
+                Err(_) if bounds.stores.is_broken => return (Isolation::Later(Effort::Small), count),
                 Err(step) => return (Isolation::Blocked(step), count),
             }
         }

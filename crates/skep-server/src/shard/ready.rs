@@ -9,8 +9,7 @@
 //! 3. The debt is the work that is expected of the next turn. A turn takes connections until the work that it has done and
 //!    the work that it expects are enough. A connection that was costly long ago is expected to cost nothing.
 //!    When none waits after a turn, all debts are forgotten.
-//! 4. Commands on the stores of other shards wait there, or for a hold, behind those of connections whose last turns were not
-//!    costly: they do not run where their connections have turns, so turns do not pay their debts.
+//! 4. Isolated commands wait elsewhere, by their own effort ([`super::later`]).
 //! 5. A connection that waits aside while the store is lent comes back to the queue in which it waited before.
 
 use std::collections::VecDeque;
@@ -26,8 +25,6 @@ pub(super) struct ReadyQueue {
     costly: VecDeque<Token>,
     /// The last turn after whose intake no connection waited.
     pub(super) idle_turn: u64,
-    /// The last turn had no time for isolated commands of some connections.
-    pub(super) were_left: bool,
 }
 
 impl ReadyQueue {

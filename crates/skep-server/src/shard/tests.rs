@@ -27,6 +27,7 @@ use crate::transport::tcp::Tcp;
 use crate::unix_time::{SharedClock, read_clocks};
 
 mod admission;
+mod efforts;
 mod flushes;
 mod folds;
 mod forwarded_batches;

@@ -23,6 +23,8 @@
 //!   which each turn serves at least one too. Only connections whose operations are to be refused are put at the head: a refusal
 //!   is cheap, and useful only if it is sent soon. Forwarded batches are taken from each of the other shards in
 //!   rotation, and in every other turn after the connections.
+//! - **Isolated commands.** Each connection runs its next ones with its replies, while they are a small effort and there is
+//!   time for them. All others wait, by their effort ([`super::later`]).
 //!
 //! A store may defer operations: because it has copied all bytes that it may for one batch, or because it has no memory
 //! for them at the moment. If all operations of a connection are deferred, the shard continues as follows:
@@ -41,7 +43,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::forwarded::submit_arrivals;
-use super::hold::{Begun, Isolation, run};
+use super::hold::{Caller, Isolation, run};
 use super::replies_held::{list_held, release, seal};
 use super::{Parts, Shard};
 use crate::connection::Next;
@@ -123,8 +125,8 @@ impl Shard {
             self.ready.push_back(token, 0);
         }
         self.metrics().held_back.add(self.ready.len() as u64);
-        let were_left = std::mem::take(&mut self.ready.were_left);
-        if self.ready.is_empty() && !were_left && self.visitors.is_empty() && !self.has_commands_away() {
+        let have_others = !self.later.is_empty() || !self.visitors.is_empty() || self.has_commands_away();
+        if self.ready.is_empty() && !have_others {
             // None waits for what another owes.
             self.ready.idle_turn = self.turns;
         }
@@ -215,6 +217,7 @@ impl Shard {
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
         let slotless: usize = self.slotless.iter().chain(&self.waiting_visits).map(VecDeque::len).sum();
         let aside = self.stuck.len() + self.postponed.len() + self.returned.len() + self.visitors.len() + slotless;
+        let aside = aside + self.later.len();
         self.others_wait = waiting + self.ready.len() + aside + self.inbox.len() > 1;
         // The requests of the turn were read before: one that was sent after the reply to an order finds it in force.
         self.take_orders();
@@ -353,6 +356,7 @@ impl Shard {
         let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
         // A visit may have begun that is not done.
         bounds.is_over = self.holds.is_held();
+        bounds.is_careful = self.later.is_careful(self.turns);
         for index in 0..self.batch.len() {
             if index == self.first_ready {
                 written = written.min(TURN_SIZE_MAX / RESUMED_PART);
@@ -410,7 +414,7 @@ impl Shard {
                 if let Isolation::Blocked(step) = isolation {
                     // Nothing else is executed until it is done.
                     bounds.is_over = true;
-                    self.holds.begin_own(Begun::Connection(token), step);
+                    self.holds.begin_own(Caller::Connection(token), step);
                 }
             }
             if replied > 0 {
@@ -421,7 +425,6 @@ impl Shard {
                 connection.starve();
             }
             bounds.slow_room = context.slow_room;
-            self.ready.were_left |= isolation == Isolation::Later;
             let held_until = context.held_until;
             endpoint.activity.record(context.last_command, turn.served_at);
             let is_first_again = index < self.resumed && self.encoded.is_empty();
@@ -438,8 +441,8 @@ impl Shard {
             list_held(&mut self.awaiting, (token, &endpoint.connection), release);
             self.encoded.clear();
             let spent = touched + context.account.spent() - spent_before;
-            // A turn in which its next command only began to wait for stores says nothing of what that costs.
-            if replied > 0 || !matches!(isolation, Isolation::Needs(_)) {
+            // A turn in which its next command only began to wait says nothing of what that costs.
+            if replied > 0 || !matches!(isolation, Isolation::Needs(_) | Isolation::Later(_)) {
                 endpoint.record_cost(spent, self.turns, self.ready.idle_turn, self.ready.len());
             }
             let Endpoint { connection, transport, is_queued, waits_since, .. } = endpoint;
@@ -465,6 +468,10 @@ impl Shard {
                 Next::Work if !is_postponed && let Isolation::Needs(shards) = isolation => {
                     *is_queued = true;
                     self.leave_for(token, shards);
+                }
+                Next::Work if !is_postponed && let Isolation::Later(effort) = isolation => {
+                    *is_queued = true;
+                    self.later.push(effort, Caller::Connection(token));
                 }
                 Next::Work if is_postponed => {
                     *is_queued = true;
@@ -513,6 +520,7 @@ impl Shard {
         if bounds.executed > 0 {
             bounds.stores.publish(&shared);
         }
+        self.later.note(bounds.has_misjudged, self.turns);
         self.executed += bounds.executed;
         self.batch.clear();
         self.encoded.shrink_to(ENCODE_BUFFER_SIZE_MAX);

@@ -9,8 +9,8 @@
 //!    and executes nothing until they are back.
 //! 2. The owner runs the next commands of the batch in one of its turns, as it does with those of its own connections:
 //!    if a command takes several turns, nothing else is executed meanwhile. The visits of a turn have bounds of their
-//!    own, and come before the connections in every other turn. So neither keep the others waiting. Those of costly
-//!    connections wait apart, as these do.
+//!    own, and come before the connections in every other turn. So neither keep the others waiting. Commands of more than a
+//!    small effort wait together with those of the owner's connections (`later.rs`).
 //! 3. The owner sends them back with the replies, which the home shard writes. A command that is run in parts comes
 //!    back after each, so its client has to take the replies of a part before the next one.
 //!
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Shard;
-use super::hold::Begun;
+use super::hold::Caller;
 use super::replies_held::{list_held, seal, shown_version};
 use crate::buffer::Input;
 use crate::connection::Next;
@@ -37,7 +37,7 @@ use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
 use crate::transaction::Bounds;
 use crate::unix_time::UnixTime;
-use crate::vocabulary::{Refusal, Release, ShardSet, Step, Token};
+use crate::vocabulary::{Effort, Refusal, Release, ShardSet, Step, Token};
 
 /// The commands of a connection that visit another shard.
 #[derive(Debug)]
@@ -56,8 +56,6 @@ pub(crate) struct Visit {
     commands: usize,
     /// Operations that were executed.
     executed: usize,
-    /// The last turn of its connection was costly.
-    is_costly: bool,
     /// The number of the last command, and one more; 0: none is done.
     last_command: usize,
     /// The connection ends after the replies.
@@ -76,36 +74,27 @@ pub(super) struct Visitor {
     loan: Loan,
 }
 
-/// The visits that wait for a turn. Those of connections that were costly wait apart, as the connections do ([`super::ready`]).
+/// The visits that wait for a turn, in the order of arrival. Those that are not a small effort wait elsewhere
+/// ([`super::later`]).
 #[derive(Default)]
 pub(super) struct Visitors {
-    cheap: VecDeque<Visitor>,
-    costly: VecDeque<Visitor>,
+    waiting: VecDeque<Visitor>,
     /// Those that are done in this turn.
     done: Vec<Visitor>,
 }
 
 impl Visitors {
     pub(super) fn is_empty(&self) -> bool {
-        self.cheap.is_empty() && self.costly.is_empty()
+        self.waiting.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.cheap.len() + self.costly.len()
+        self.waiting.len()
     }
 
     /// Adds a visit that has arrived.
     pub(super) fn push(&mut self, visitor: Visitor) {
-        self.of(visitor.is_costly()).push_back(visitor);
-    }
-
-    /// Takes the first one, of the costly ones if `is_costly` and there is one.
-    fn pop(&mut self, is_costly: bool) -> Option<Visitor> {
-        self.of(is_costly).pop_front().or_else(|| self.of(!is_costly).pop_front())
-    }
-
-    fn of(&mut self, is_costly: bool) -> &mut VecDeque<Visitor> {
-        if is_costly { &mut self.costly } else { &mut self.cheap }
+        self.waiting.push_back(visitor);
     }
 }
 
@@ -127,9 +116,9 @@ impl Visitor {
         self.forwarded.visit.as_ref().expect("it is a visit").time
     }
 
-    /// Returns true if it waits after those of connections whose last turns were not costly.
-    fn is_costly(&self) -> bool {
-        self.forwarded.visit.as_ref().is_some_and(|visit| visit.is_costly)
+    /// Returns the effort of its next command, as far as it is known.
+    pub(super) fn effort(&mut self) -> Effort {
+        self.forwarded.visit.as_mut().expect("it is a visit").parsed.effort()
     }
 
     /// Takes the permit into the account of this shard that its connection has waited for.
@@ -160,9 +149,8 @@ impl Shard {
         match shards.single() {
             Some(owner) if owner != self.parts.index => self.send_visit(token, usize::from(owner)),
             _ => {
-                let endpoint = self.connections.get(token);
-                let is_costly = endpoint.is_some_and(|endpoint| endpoint.was_costly(self.ready.idle_turn));
-                self.holds.wait(token, shards, is_costly);
+                let Some(endpoint) = self.connections.get_mut(token) else { return };
+                self.holds.wait(token, shards, endpoint.connection.effort());
             }
         }
     }
@@ -171,7 +159,6 @@ impl Shard {
         // Monitors get the commands of a connection in their order.
         self.feed_monitors();
         let Some(endpoint) = self.connections.get_mut(token) else { return };
-        let is_costly = endpoint.was_costly(self.ready.idle_turn);
         let Some(peer) = &mut self.parts.peers[owner] else { return };
         let Some(mut forwarded) = peer.forwarded_batch(false) else {
             self.waiting_visits[owner].push_back(token);
@@ -193,7 +180,6 @@ impl Shard {
             time: self.time,
             commands: 0,
             executed: 0,
-            is_costly,
             last_command: 0,
             is_closing: false,
             permitted,
@@ -280,15 +266,14 @@ impl Shard {
         }
         let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
         let mut size = 0;
-        // In every other turn a costly one comes first, so that none waits forever.
-        let costly_is_first = (self.turns / 2).is_multiple_of(2);
-        for index in 0..self.visitors.len() {
+        bounds.is_careful = self.later.is_careful(self.turns);
+        for _ in 0..self.visitors.len() {
             // A command that begins with nothing left would hold the shard for nothing.
             if bounds.left <= 1 || size >= TURN_SIZE_MAX {
                 break;
             }
-            let Some(mut visitor) = self.visitors.pop(costly_is_first && index == 0) else { break };
-            bounds.left -= 1;
+            let Some(mut visitor) = self.visitors.waiting.pop_front() else { break };
+            (bounds.left, bounds.effort_max) = (bounds.left - 1, Effort::Small);
             match self.run_visit(&mut visitor, &mut bounds, now) {
                 None => {
                     seal(bounds.stores);
@@ -297,18 +282,19 @@ impl Shard {
                 }
                 #[cfg(test)]
                 Some(_) if bounds.stores.is_broken => {
-                    let is_costly = visitor.is_costly();
-                    self.visitors.of(is_costly).push_front(visitor);
+                    self.visitors.waiting.push_front(visitor);
                     break;
                 }
+                Some(Step::Later) => self.later.push(visitor.effort(), Caller::Visit(visitor)),
                 Some(step) => {
-                    self.holds.begin_own(Begun::Visit(visitor), step);
+                    self.holds.begin_own(Caller::Visit(visitor), step);
                     break;
                 }
             }
         }
         // A client that has its reply finds the metrics of its commands.
         bounds.stores.publish(&self.parts.shared);
+        self.later.note(bounds.has_misjudged, self.turns);
         let mut done = std::mem::take(&mut self.visitors.done);
         done.drain(..).for_each(|visitor| self.send_back(visitor));
         self.visitors.done = done;
@@ -356,6 +342,16 @@ impl Shard {
                 *shortage = Some(Shortage::Replies);
                 break;
             }
+            if done == Err(Step::Later) {
+                if parsed.takes_permit() {
+                    // It waits for its turn, and takes another one then.
+                    self.shard_budget.end_permit(loan);
+                }
+                // The replies before it do not wait for it.
+                step = Some(Step::Later).filter(|_| visit.commands == 0);
+                break;
+            }
+            bounds.effort_max = Effort::Small;
             visit.commands += 1;
             if let Err(why) = done {
                 step = Some(why).filter(|step| *step != Step::Pause);

@@ -15,7 +15,9 @@
 use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, StringRead, VALUE_SIZE_MAX};
 
 use super::run::{Course, Environment};
-use crate::limits::{ERRORS_SIZE_MAX, ISOLATED_PART_MAX, TRANSACTION_PART_MAX, TRANSACTION_WORK_MAX};
+use crate::limits::{
+    ERRORS_SIZE_MAX, ISOLATED_PART_MAX, SMALL_EFFORT_WORK, TRANSACTION_PART_MAX, TRANSACTION_WORK_MAX,
+};
 use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, Bound, KeySums, Lengths, Queue, chosen_space};
@@ -159,6 +161,27 @@ impl Forecast {
         self.verdict(&mut environment.replies)
     }
 
+    /// Returns the work of commands that do not begin yet, with the values as they are. It is exact only if it is more than
+    /// that of a small effort.
+    pub(super) fn work(
+        &mut self,
+        commands: Commands<'_>,
+        space: Space,
+        course: &mut Course,
+        environment: &mut Environment<'_, '_, '_>,
+    ) -> Result<usize, Step> {
+        self.add_up(commands, environment)?;
+        let keys = if self.bound.work > SMALL_EFFORT_WORK { commands.keys_with_lengths() } else { 0 };
+        if keys > 0 {
+            self.lengths.learn(keys);
+            self.begin(Pass::Probe, space);
+            self.probe(commands, course, environment)?;
+            self.begin(Pass::Exact, space);
+            self.add_up(commands, environment)?;
+        }
+        Ok(self.bound.work)
+    }
+
     fn begin(&mut self, pass: Pass, space: Space) {
         (self.pass, self.next, self.space) = (pass, (0, 0), space);
         (self.sums, self.bound) = (KeySums::default(), Bound::default());
@@ -185,11 +208,13 @@ impl Forecast {
         };
         while self.next.0 < commands.count() && !is_too_much(self) {
             // A known length is looked up, and noted again.
-            environment.work(TRANSACTION_PART_MAX / if self.pass == Pass::Rough { ROUGH_PART } else { 1 })?;
+            environment.work(0)?;
             let mut left = TRANSACTION_PART_MAX;
             while left > 0 && self.next.0 < commands.count() && !is_too_much(self) {
                 left -= self.add_up_some(commands, left, environment);
             }
+            let count = TRANSACTION_PART_MAX - left;
+            environment.spend_on(count.div_ceil(if self.pass == Pass::Rough { ROUGH_PART } else { 1 }));
         }
         Ok(())
     }

@@ -24,10 +24,12 @@
 
 mod bounds;
 mod combine;
+mod effort;
 mod exec;
 mod forecast;
 mod run;
 mod several;
 
 pub(crate) use bounds::Bounds;
+pub(crate) use effort::Judgement;
 pub(crate) use run::{Environment, Run};

@@ -118,9 +118,14 @@ impl Environment<'_, '_, '_> {
         if self.left == 0 {
             return Err(Step::More);
         }
+        self.spend_on(count);
+        Ok(())
+    }
+
+    /// Counts work of a command besides its operations, as that of this number of them.
+    pub(super) fn spend_on(&mut self, count: usize) {
         self.left = self.left.saturating_sub(count * self.operation_work);
         self.context.account.spend_operations(count, 0);
-        Ok(())
     }
 
     /// Executes the operations of a window that have no reply. Fails if none can be executed now.
@@ -231,6 +236,20 @@ impl Run {
         let Course { window, writes, kept, .. } = &self.course;
         let of_forecast = self.forecast.as_ref().map_or(0, Forecast::capacity);
         window.capacity() + writes.capacity() + kept.capacity() + of_transaction + of_forecast
+    }
+
+    /// Returns the work of commands that do not begin yet.
+    pub(super) fn forecast(
+        &mut self,
+        commands: Commands<'_>,
+        space: Space,
+        environment: &mut Environment<'_, '_, '_>,
+    ) -> Result<usize, Step> {
+        self.course.reset();
+        let work = Forecast::new(space).work(commands, space, &mut self.course, environment);
+        self.course.reset();
+        environment.touched = 0;
+        work
     }
 
     /// Continues a command. Returns the space that is chosen after it, or the reason why it is not done.

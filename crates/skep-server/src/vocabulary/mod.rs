@@ -3,6 +3,7 @@
 mod address;
 mod decoded;
 mod durability;
+mod effort;
 mod extent;
 mod has_changed;
 mod keyspace_operation;
@@ -17,6 +18,7 @@ mod token;
 pub(crate) use address::Address;
 pub(crate) use decoded::{Decoded, Need, make_room};
 pub use durability::Durability;
+pub(crate) use effort::Effort;
 pub(crate) use extent::{Extent, Extents};
 pub(crate) use has_changed::has_changed;
 pub(crate) use keyspace_operation::{END, KeyspaceOperation, UNKNOWN, WalkStart};

@@ -9,6 +9,8 @@ pub(crate) enum Step {
     More,
     /// The command is run in parts: other operations may be executed before the next one.
     Pause,
+    /// It takes more effort than the commands that may begin now. Nothing was executed.
+    Later,
     /// There is no memory for its replies. Nothing was executed, and it begins anew when they are permitted.
     Room,
 }
