@@ -9,6 +9,10 @@
 //! Most operations of a native client are own ones: the client chooses the shard. [`Dispatch::extend`] adds a run of
 //! them to the batch and records one range for all.
 
+mod memcached;
+mod native;
+mod resp;
+
 use skep_core::operation::{KEY_SIZE_MAX, Request};
 use skep_store::cache::ItemRequest;
 use skep_wire::native::WireError;
@@ -16,9 +20,10 @@ use skep_wire::partition::Partition;
 
 use crate::batch::OwnedReply;
 use crate::exchange::{ForwardedBatch, Peer};
+use crate::parsed_batch::ParsedBatch;
 use crate::reply_queue::{ReplyRange, Slot, push_range};
 use crate::spaces::SpaceRequests;
-use crate::vocabulary::{KeyspaceOperation, Limit, List, Space};
+use crate::vocabulary::{KeyspaceOperation, Limit, List, Refusal, Space};
 
 /// The operations that one connection sends to one other shard.
 pub(crate) enum Outgoing {
@@ -49,6 +54,25 @@ pub(crate) struct Dispatch<'s, 'a> {
 }
 
 impl<'a> Dispatch<'_, 'a> {
+    /// Dispatches pending operations of a parsed batch, in order, until the limit is reached; `ranges` are those of the
+    /// operations whose replies are not in the output. If it is too late for operations that have not begun, they are
+    /// refused.
+    pub(crate) fn submit(
+        &mut self,
+        (parsed, input, ranges): (&'a ParsedBatch, &'a [u8], &[ReplyRange]),
+        refusal: Refusal,
+        limit: &mut Limit,
+    ) {
+        match parsed {
+            ParsedBatch::Handshake | ParsedBatch::Away => {}
+            ParsedBatch::Native(parsed) => self.submit_native(parsed.operations(input), ranges, refusal, limit),
+            ParsedBatch::Resp(parsed) => self.submit_resp(parsed.operations(input), ranges, refusal, limit),
+            ParsedBatch::Memcached(parsed) => {
+                self.submit_memcached(parsed.operations(input), ranges, refusal == Refusal::Late, limit);
+            }
+        }
+    }
+
     /// Dispatches operations of a space until the limit is reached.
     #[inline]
     pub(crate) fn extend(

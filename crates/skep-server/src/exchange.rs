@@ -24,6 +24,10 @@
 //! it: the slot of the replies is reserved before the requests leave. A shard without a free slot keeps the requests, reads
 //! no more from that connection, and continues with everything else. It never waits for a ring.
 
+mod visit;
+
+pub(crate) use self::visit::Visit;
+
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
@@ -32,7 +36,6 @@ use crate::limits::{
     FORWARDED_BATCHES_MAX, FORWARDED_BATCHES_MIN, FORWARDED_BATCHES_OF_SHARD, FORWARDED_POOL_SIZE_MAX,
     FORWARDED_RETRIES_PART, POOLED_SIZE_MAX,
 };
-use crate::shard::Visit;
 use crate::start::Steps;
 use crate::start_error::StartError;
 use crate::vocabulary::{KeyspaceOperation, List, Space, Token};

@@ -8,21 +8,21 @@
 mod command;
 mod reply;
 
+pub(crate) use self::command::Operation;
+
 use std::sync::Arc;
 
 use skep_wire::memcached::{Parsed, RequestParser, Words};
-use skep_wire::native::WireError;
 
-use self::command::{Action, Command, Operation, Span};
+use self::command::{Action, Command, Span};
 use crate::cache_flushes::CacheFlushes;
-use crate::dispatch::Dispatch;
 use crate::limits::{DECODE_WORK, LOCKED_REQUEST_MAX, LOCKED_VALUE_MAX, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
-use crate::reply_queue::{ReplyQueue, ReplyRange};
+use crate::reply_queue::ReplyQueue;
 use crate::resp_command::Context;
 use crate::settings::ServerSettings;
 use crate::spaces::SpaceReplies;
 use crate::unix_time::UnixTime;
-use crate::vocabulary::{Decoded, Limit, Need, Space, make_room};
+use crate::vocabulary::{Decoded, Need, make_room};
 
 /// The decoded commands, and the state of the one that is arriving.
 #[derive(Debug)]
@@ -194,54 +194,9 @@ impl MemcachedBatch {
         std::mem::take(&mut self.size)
     }
 
-    /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
-    /// output. If it is too late for operations that have not begun, they are refused. A retrieval is refused as a whole or
-    /// not at all, and only if all of its operations are in the queue. Some commands are never refused.
-    pub(crate) fn submit<'a>(
-        &'a self,
-        input: &'a [u8],
-        ranges: &[ReplyRange],
-        is_late: bool,
-        dispatch: &mut Dispatch<'_, 'a>,
-        limit: &mut Limit,
-    ) {
-        let mut is_refused = false;
-        let mut operations = Operations::new(self, input);
-        for range in ranges {
-            let mut left = range.count();
-            while left > 0 {
-                if limit.is_reached() {
-                    return;
-                }
-                let Some((index, command, operation)) = operations.next() else { return };
-                let alike = left;
-                left -= 1;
-                if !range.is_pending() {
-                    is_refused = false;
-                    continue;
-                }
-                if index == 0 {
-                    is_refused = is_late && command.operation_count <= alike && command.may_be_refused();
-                }
-                if is_refused {
-                    dispatch.refuse(WireError::Busy, 1);
-                    continue;
-                }
-                let is_read = matches!(&operation, Operation::Item(item) if item.is_read());
-                if limit.holds_writes && !is_read {
-                    limit.is_held = true;
-                    return;
-                }
-                limit.count -= 1;
-                match operation {
-                    Operation::Item(item) => {
-                        limit.size += item.size();
-                        dispatch.push_item(item);
-                    }
-                    Operation::Flush(shard, flush) => dispatch.push_keyspace(Space::Cache, shard, flush),
-                }
-            }
-        }
+    /// Returns the operations whose replies are not in the output, in order.
+    pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> MemcachedOperations<'a> {
+        MemcachedOperations::new(self, input)
     }
 
     /// Returns true if the operation after the first `count` whose replies are not in the output may be refused, when
@@ -296,8 +251,17 @@ impl MemcachedBatch {
     }
 }
 
+/// The position of an operation among those of its command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) index: usize,
+    pub(crate) count: usize,
+    /// The command may be refused.
+    pub(crate) may_be_refused: bool,
+}
+
 /// The operations whose replies are not in the output, from a position on.
-struct Operations<'a> {
+pub(crate) struct MemcachedOperations<'a> {
     parsed: &'a MemcachedBatch,
     input: &'a [u8],
     /// The next command, the index of its next operation, and its words from there on.
@@ -306,17 +270,17 @@ struct Operations<'a> {
     words: Words<'a>,
 }
 
-impl<'a> Operations<'a> {
+impl<'a> MemcachedOperations<'a> {
     fn new(parsed: &'a MemcachedBatch, input: &'a [u8]) -> Self {
         let words = parsed.commands.get(parsed.command).map_or(&[][..], |command| command.words(input));
         let words = Words::new(&words[parsed.words_done..]);
-        Operations { parsed, input, command: parsed.command, index: parsed.operation, words }
+        MemcachedOperations { parsed, input, command: parsed.command, index: parsed.operation, words }
     }
 }
 
-impl<'a> Iterator for Operations<'a> {
-    /// The index of the operation in its command, the command, and the operation.
-    type Item = (usize, &'a Command, Operation<'a>);
+impl<'a> Iterator for MemcachedOperations<'a> {
+    /// The operation, and its part in its command.
+    type Item = (Part, Operation<'a>);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -325,11 +289,9 @@ impl<'a> Iterator for Operations<'a> {
             let index = self.index;
             if index < command.operation_count {
                 self.index += 1;
-                return Some((
-                    index,
-                    command,
-                    command.operation(index, self.words.next(), self.input, self.parsed.time),
-                ));
+                let may_be_refused = command.may_be_refused();
+                let part = Part { index, count: command.operation_count, may_be_refused };
+                return Some((part, command.operation(index, self.words.next(), self.input, self.parsed.time)));
             }
             self.command += 1;
             self.index = 0;

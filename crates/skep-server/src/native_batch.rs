@@ -6,16 +6,12 @@
 
 use std::cell::Cell;
 
-use skep_core::operation::Request;
-use skep_wire::native::{
-    Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame, WireError,
-};
+use skep_wire::native::{Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame};
 
-use crate::dispatch::Dispatch;
 use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
-use crate::reply_queue::{ReplyQueue, ReplyRange};
+use crate::reply_queue::ReplyQueue;
 use crate::spaces::SpaceReplies;
-use crate::vocabulary::{Limit, Need, Refusal, Space, Spaces, make_room};
+use crate::vocabulary::{Need, Space, Spaces, make_room};
 
 /// The decoded frames.
 #[derive(Debug)]
@@ -111,34 +107,8 @@ impl NativeBatch {
         std::mem::take(&mut self.size)
     }
 
-    /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
-    /// output. Some may be refused.
-    pub(crate) fn submit<'a>(
-        &'a self,
-        input: &'a [u8],
-        ranges: &[ReplyRange],
-        refusal: Refusal,
-        dispatch: &mut Dispatch<'_, 'a>,
-        limit: &mut Limit,
-    ) {
-        let mut operations = self.operations(input);
-        for range in ranges {
-            if limit.is_reached() {
-                return;
-            }
-            match range.is_pending() {
-                true if refusal == Refusal::Late => {
-                    dispatch.refuse(WireError::Busy, range.count());
-                    operations.skip(range.count());
-                }
-                true => operations.submit(range.count(), refusal, dispatch, limit),
-                false => operations.skip(range.count()),
-            }
-        }
-    }
-
     /// Returns the operations whose replies are not in the output, in order.
-    fn operations<'a>(&'a self, input: &'a [u8]) -> NativeOperations<'a> {
+    pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> NativeOperations<'a> {
         // The last position that is not after the first operation whose reply is not in the output.
         let mut begin = FramePosition { frame: self.frame, position: Position::default() };
         for end in self.submitted.get() {
@@ -178,7 +148,7 @@ impl NativeBatch {
 }
 
 /// The operations of a parsed batch from a position on. When it is dropped, it stores the position where it ended.
-struct NativeOperations<'a> {
+pub(crate) struct NativeOperations<'a> {
     parsed: &'a NativeBatch,
     input: &'a [u8],
     begin: FramePosition,
@@ -202,7 +172,11 @@ impl<'a> NativeOperations<'a> {
     /// Calls `f` with the operations of one frame after another, and the number of them that it may take, until it has
     /// taken `count` or takes none.
     #[inline]
-    fn for_each_frame(&mut self, mut count: usize, mut f: impl FnMut(Option<Space>, usize, &mut Operations<'a>)) {
+    pub(crate) fn for_each_frame(
+        &mut self,
+        mut count: usize,
+        mut f: impl FnMut(Option<Space>, usize, &mut Operations<'a>),
+    ) {
         while count > 0
             && let Some((_, space, operations)) = &mut self.frame
         {
@@ -222,56 +196,8 @@ impl<'a> NativeOperations<'a> {
     }
 
     /// Skips operations.
-    fn skip(&mut self, count: usize) {
+    pub(crate) fn skip(&mut self, count: usize) {
         self.for_each_frame(count, |_, count, operations| operations.take(count).for_each(drop));
-    }
-
-    /// Dispatches `count` operations, or as many as the limit allows.
-    fn submit(&mut self, count: usize, refusal: Refusal, dispatch: &mut Dispatch<'_, 'a>, limit: &mut Limit) {
-        self.for_each_frame(count, |space, count, operations| {
-            let mut count = count.min(limit.count);
-            if let (Refusal::Writes(_), Some(space)) = (refusal, space) {
-                return submit_or_refuse(space, &mut operations.take(count), refusal, dispatch, limit);
-            }
-            let mut is_held = false;
-            if limit.holds_writes {
-                let is_read = |request: &Result<Request<'_>, _>| {
-                    request.as_ref().map_or(true, |request| !limit.holds(&request.operation))
-                };
-                let reads = operations.clone().take(count).take_while(is_read).count();
-                is_held = reads < count;
-                count = reads;
-            }
-            let Some(space) = space else {
-                operations.take(count).for_each(drop);
-                limit.count -= count;
-                return dispatch.refuse(WireError::UnknownSpace, count);
-            };
-            // A copy, which the compiler can keep in registers.
-            let mut copy = operations.clone();
-            dispatch.extend(space, &mut copy.by_ref().take(count), limit);
-            limit.is_held |= is_held;
-            *operations = copy;
-        });
-    }
-}
-
-/// Dispatches operations one at a time, and refuses some.
-fn submit_or_refuse<'a>(
-    space: Space,
-    operations: &mut impl Iterator<Item = Result<Request<'a>, WireError>>,
-    refusal: Refusal,
-    dispatch: &mut Dispatch<'_, 'a>,
-    limit: &mut Limit,
-) {
-    while !limit.is_reached()
-        && let Some(operation) = operations.next()
-    {
-        limit.count(&operation);
-        match operation.and_then(|request| refusal.of(&request.operation).map_or(Ok(request), Err)) {
-            Ok(request) => dispatch.push(space, request),
-            Err(error) => dispatch.refuse(error, 1),
-        }
     }
 }
 

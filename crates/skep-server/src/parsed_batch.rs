@@ -8,16 +8,15 @@
 
 use skep_wire::native::{Hello, ProtocolError};
 
-use crate::dispatch::Dispatch;
 use crate::limits::DECODE_WORK;
 use crate::memcached_batch::MemcachedBatch;
 use crate::native_batch::NativeBatch;
-use crate::reply_queue::{ReplyQueue, ReplyRange};
+use crate::reply_queue::ReplyQueue;
 use crate::resp_batch::{RespBatch, may_be_watch};
 use crate::resp_command::Context;
 use crate::spaces::SpaceReplies;
 use crate::unix_time::UnixTime;
-use crate::vocabulary::{Decoded, Limit, Need, Refusal};
+use crate::vocabulary::{Decoded, Need};
 
 /// The front end of a connection, and its decoded requests.
 pub(crate) enum ParsedBatch {
@@ -179,24 +178,6 @@ impl ParsedBatch {
             ParsedBatch::Native(parsed) => parsed.finish(),
             ParsedBatch::Resp(parsed) => parsed.finish(),
             ParsedBatch::Memcached(parsed) => parsed.finish(),
-        }
-    }
-
-    /// Dispatches pending operations, in order, until the limit is reached; `ranges` are those of the operations whose
-    /// replies are not in the output. If it is too late for operations that have not begun, they are refused.
-    pub(crate) fn submit<'a>(
-        &'a self,
-        input: &'a [u8],
-        ranges: &[ReplyRange],
-        refusal: Refusal,
-        dispatch: &mut Dispatch<'_, 'a>,
-        limit: &mut Limit,
-    ) {
-        match self {
-            ParsedBatch::Handshake | ParsedBatch::Away => {}
-            ParsedBatch::Native(parsed) => parsed.submit(input, ranges, refusal, dispatch, limit),
-            ParsedBatch::Resp(parsed) => parsed.submit(input, ranges, refusal, dispatch, limit),
-            ParsedBatch::Memcached(parsed) => parsed.submit(input, ranges, refusal == Refusal::Late, dispatch, limit),
         }
     }
 

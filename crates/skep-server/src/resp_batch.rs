@@ -9,7 +9,9 @@
 
 mod isolated;
 mod memory;
-mod submit;
+mod operations;
+
+pub(crate) use self::operations::RespOperations;
 
 pub(crate) use self::memory::may_be_watch;
 

@@ -86,7 +86,6 @@ use later::Later;
 use polled::Polled;
 use ready::ReadyQueue;
 use turn::Submission;
-pub(crate) use visits::Visit;
 use visits::{Visitor, Visitors};
 
 /// Sends a connection or a message to a shard.

@@ -8,7 +8,6 @@ use skep_wire::partition::Partition;
 use super::Connection;
 use crate::batch::ReplyBatch;
 use crate::buffer::Input;
-use crate::dispatch::Dispatch;
 use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, PIPELINE_SIZE_MAX, READ_MAX, SHARE_FOR_INPUT, SHARE_FOR_REPLIES};
 use crate::memory_budget::{Permit, ReplyAccount, ShardBudget, VISIT_COPIES};
 use crate::metrics::Metrics;
@@ -20,7 +19,7 @@ use crate::resp_command::Context;
 use crate::spaces::SpaceReplies;
 use crate::transaction::Bounds;
 use crate::unix_time::UnixTime;
-use crate::vocabulary::{Decoded, Effort, Limit, Refusal, ShardSet, Spaces, Step};
+use crate::vocabulary::{Decoded, Effort, Refusal, ShardSet, Spaces, Step};
 
 impl Connection {
     /// Decodes the next parsed batch if the last one is finished, or the next part of a long request. Returns the hello
@@ -140,10 +139,10 @@ impl Connection {
         std::mem::take(&mut self.intake.work)
     }
 
-    /// Dispatches the operations that are to be submitted, in order, until the limit is reached. The others are
-    /// submitted when these have their replies. If it is too late for operations that have not begun, they are refused.
-    pub(crate) fn submit<'a>(&'a self, refusal: Refusal, dispatch: &mut Dispatch<'_, 'a>, limit: &mut Limit) {
-        self.parsed.submit(self.input.bytes(), self.queue.ranges(), refusal, dispatch, limit);
+    /// Returns the parsed batch, its input, and the ranges of the operations whose replies are not in the output.
+    #[inline]
+    pub(crate) fn submission(&self) -> (&ParsedBatch, &[u8], &[ReplyRange]) {
+        (&self.parsed, self.input.bytes(), self.queue.ranges())
     }
 
     /// Returns true if the first operation that is to be submitted may be refused.
@@ -156,7 +155,7 @@ impl Connection {
         pending.is_some_and(|range| self.parsed.may_be_refused(before, range.count()))
     }
 
-    /// Records where the operations of [`Connection::submit`] went. The connection's part of the window is
+    /// Records where the operations of [`Connection::submission`] went. The connection's part of the window is
     /// `share`; `has_company` says that an earlier operation of the batch was executed. Returns the number of
     /// operations that are done or with other shards.
     pub(crate) fn record_submission(

@@ -129,7 +129,7 @@ pub(super) enum MetaKind {
 }
 
 /// An operation of a command.
-pub(super) enum Operation<'a> {
+pub(crate) enum Operation<'a> {
     Item(ItemRequest<'a>),
     /// One on all keys of a shard.
     Flush(u16, KeyspaceOperation),

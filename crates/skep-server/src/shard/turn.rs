@@ -295,7 +295,7 @@ impl Shard {
                 busy: 0,
             };
             let refusal = if is_late { Refusal::Late } else { *write_refusal };
-            connection.submit(refusal, &mut dispatch, &mut limit);
+            dispatch.submit(connection.submission(), refusal, &mut limit);
             size += limit.size;
             metrics.refused.add(dispatch.busy);
             submission.destinations = start..destinations.len();

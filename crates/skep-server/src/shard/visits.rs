@@ -27,10 +27,9 @@ use std::time::Instant;
 use super::Shard;
 use super::hold::Caller;
 use super::replies_held::{list_held, seal, shown_version};
-use crate::buffer::Input;
 use crate::connection::Next;
 use crate::durability::Log;
-use crate::exchange::{ForwardedBatch, Peer, Shortage};
+use crate::exchange::{ForwardedBatch, Peer, Shortage, Visit};
 use crate::limits::{ENCODED_MAX, TURN_SIZE_MAX};
 use crate::memory_budget::{Loan, Permit, ReplyAccount, ShardBudget, VISIT_COPIES};
 use crate::resp_batch::RespBatch;
@@ -38,33 +37,6 @@ use crate::spaces::Stores;
 use crate::transaction::Bounds;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Effort, Refusal, Release, ShardSet, Step, Token};
-
-/// The commands of a connection that visit another shard.
-#[derive(Debug)]
-pub(crate) struct Visit {
-    /// The number of the connection.
-    number: u64,
-    /// The time from which on the commands have waited.
-    read_at: Instant,
-    /// Operations of the connection without a reply.
-    operations_left: usize,
-    parsed: Box<RespBatch>,
-    input: Input,
-    /// The time of the shard that has sent it, so that no clock is set back on the way.
-    time: UnixTime,
-    /// Commands that were run or refused.
-    commands: usize,
-    /// Operations that were executed.
-    executed: usize,
-    /// The number of the last command, and one more; 0: none is done.
-    last_command: usize,
-    /// The connection ends after the replies.
-    is_closing: bool,
-    /// Bytes of replies of its transaction that are permitted, and counted with the batch.
-    permitted: usize,
-    /// The most bytes that the replies of a transaction may take.
-    reply_max: usize,
-}
 
 /// A visit from another shard.
 pub(super) struct Visitor {
@@ -95,13 +67,6 @@ impl Visitors {
     /// Adds a visit that has arrived.
     pub(super) fn push(&mut self, visitor: Visitor) {
         self.waiting.push_back(visitor);
-    }
-}
-
-impl Visit {
-    /// Returns the bytes of memory held.
-    pub(crate) fn capacity(&self) -> usize {
-        self.parsed.capacity() + self.input.capacity()
     }
 }
 

@@ -1,0 +1,89 @@
+//! Dispatches the operations of native frames.
+
+use skep_core::operation::Request;
+use skep_wire::native::WireError;
+
+use super::Dispatch;
+use crate::native_batch::NativeOperations;
+use crate::reply_queue::ReplyRange;
+use crate::vocabulary::{Limit, Refusal, Space};
+
+impl<'a> Dispatch<'_, 'a> {
+    /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
+    /// output. Some may be refused.
+    pub(super) fn submit_native(
+        &mut self,
+        mut operations: NativeOperations<'a>,
+        ranges: &[ReplyRange],
+        refusal: Refusal,
+        limit: &mut Limit,
+    ) {
+        for range in ranges {
+            if limit.is_reached() {
+                return;
+            }
+            match range.is_pending() {
+                true if refusal == Refusal::Late => {
+                    self.refuse(WireError::Busy, range.count());
+                    operations.skip(range.count());
+                }
+                true => self.submit_frames(&mut operations, range.count(), refusal, limit),
+                false => operations.skip(range.count()),
+            }
+        }
+    }
+
+    /// Dispatches `count` operations, or as many as the limit allows.
+    fn submit_frames(
+        &mut self,
+        operations: &mut NativeOperations<'a>,
+        count: usize,
+        refusal: Refusal,
+        limit: &mut Limit,
+    ) {
+        operations.for_each_frame(count, |space, count, operations| {
+            let mut count = count.min(limit.count);
+            if let (Refusal::Writes(_), Some(space)) = (refusal, space) {
+                return self.submit_or_refuse(space, &mut operations.take(count), refusal, limit);
+            }
+            let mut is_held = false;
+            if limit.holds_writes {
+                let is_read = |request: &Result<Request<'_>, _>| {
+                    request.as_ref().map_or(true, |request| !limit.holds(&request.operation))
+                };
+                let reads = operations.clone().take(count).take_while(is_read).count();
+                is_held = reads < count;
+                count = reads;
+            }
+            let Some(space) = space else {
+                operations.take(count).for_each(drop);
+                limit.count -= count;
+                return self.refuse(WireError::UnknownSpace, count);
+            };
+            // A copy, which the compiler can keep in registers.
+            let mut copy = operations.clone();
+            self.extend(space, &mut copy.by_ref().take(count), limit);
+            limit.is_held |= is_held;
+            *operations = copy;
+        });
+    }
+
+    /// Dispatches operations one at a time, and refuses some.
+    fn submit_or_refuse(
+        &mut self,
+        space: Space,
+        operations: &mut impl Iterator<Item = Result<Request<'a>, WireError>>,
+        refusal: Refusal,
+        limit: &mut Limit,
+    ) {
+        while !limit.is_reached()
+            && let Some(operation) = operations.next()
+        {
+            limit.count(&operation);
+            match operation.and_then(|request| refusal.of(&request.operation).map_or(Ok(request), Err)) {
+                Ok(request) => self.push(space, request),
+                Err(error) => self.refuse(error, 1),
+            }
+        }
+    }
+}
