@@ -37,6 +37,11 @@
 //! 3. Then there is no senior, and no less is free than one connection may hold. So the first one in the queue gets what it
 //!    needs, regardless of what those after it hold of the pool.
 //!
+//! A senior whose client says nothing keeps the others waiting until it is closed. Many such clients may wait, each with a
+//! part of a transaction. So that a request does not wait for all of them, every other senior that is closed as slow is
+//! followed by a *preferred* one: the one whose client has sent the most for requests that are done, or the last one that
+//! waits. Others of them follow as long as none is slow, but only a few, so every connection is the first one at some time.
+//!
 //! A small request that would wait after large ones uses the *small part* instead. That is a part of the budget beside the
 //! common part, lent only to requests of at most [`SMALL_REQUEST_MAX`](crate::limits::SMALL_REQUEST_MAX) bytes that are
 //! admitted as a whole. While it is full, they wait in the queue. They get memory of the common part in their order, or of
@@ -286,31 +291,30 @@ impl MemoryBudget {
     /// admitted.
     pub(crate) fn admit(&self, wake: impl FnMut(u16)) {
         let mut waiting = self.waiting();
-        waiting.admit(|waiter, senior| self.attempt(waiter, senior));
+        waiting.admit(|waiter, is_senior| self.attempt(waiter, is_senior));
         waiting.admit_small(|bytes| self.small_part.take(bytes));
         self.publish_waiting(&waiting);
         waiting.admitted_shards().for_each(wake);
     }
 
-    fn attempt(&self, waiter: &mut Waiter, senior: &mut Option<u64>) -> Attempt {
-        if *senior == Some(waiter.connection) {
+    fn attempt(&self, waiter: &mut Waiter, is_senior: bool) -> Attempt {
+        if is_senior {
             waiter.class = Class::Senior;
         }
         let for_pool = if waiter.class == Class::Growing { waiter.bytes } else { 0 };
-        let has_pool = self.take_pool(for_pool, for_pool) == for_pool;
-        if !has_pool {
-            if senior.is_some() {
-                return Attempt::NoPool;
-            }
-            (*senior, waiter.class) = (Some(waiter.connection), Class::Senior);
+        if self.take_pool(for_pool, for_pool) < for_pool {
+            return Attempt::NoPool;
         }
         if self.take_exactly(waiter.bytes, kept(self.common)) {
             return Attempt::Granted;
         }
-        if has_pool {
-            self.give_back_pool(for_pool);
-        }
+        self.give_back_pool(for_pool);
         Attempt::NoMemory
+    }
+
+    /// Records that a connection is closed because its client is slow.
+    pub(crate) fn end_slow(&self, connection: u64) {
+        self.waiting().end_slow(connection);
     }
 
     /// Takes `wanted` bytes from the pool, or those that are left if these are at least `least`. Returns the number of

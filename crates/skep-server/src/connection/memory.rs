@@ -35,6 +35,9 @@ pub(super) struct Holding {
     /// Its client does not take replies, and no more of them may be held.
     pub(super) is_full: bool,
     progress: Progress,
+    /// Bytes that were read, and those of them that were read until it last kept no memory for requests.
+    read: u64,
+    proven: u64,
     /// The permit of the command that has begun.
     permit: Option<Permit>,
 }
@@ -155,6 +158,7 @@ impl Connection {
         if size > 0 {
             self.progress_at = now;
             self.holding.progress.moved += size as u64;
+            self.holding.read += size as u64;
         }
     }
 
@@ -289,6 +293,9 @@ impl Connection {
     /// Ends the grant of a request that is done. Returns memory that may not be kept for the next one.
     pub(super) fn end_request(&mut self, shard_budget: &mut ShardBudget) {
         let keeps_memory = self.parsed.keeps_memory();
+        if !keeps_memory {
+            self.holding.proven = self.holding.read.saturating_sub(self.input.bytes().len() as u64);
+        }
         if !self.parsed.is_in_transaction() {
             self.holding.ticket = None;
         }
@@ -412,7 +419,8 @@ impl Connection {
             Want::Replies { bytes } => (bytes, Class::Whole, false),
             Want::Nothing | Want::Step => return None,
         };
-        Some(Waiter { shard, token, connection: self.number, bytes, class, ticket, is_small, is_in_small_part: false })
+        let (connection, proven) = (self.number, self.holding.proven);
+        Some(Waiter { shard, token, connection, bytes, class, ticket, proven, is_small, is_in_small_part: false })
     }
 
     /// Lets it wait for the memory of a request.

@@ -26,7 +26,7 @@ fn waiter(budget: &MemoryBudget, connection: usize, bytes: usize, class: Class) 
     let ticket = budget.next_ticket();
     let is_small = class == Class::Whole && bytes <= SMALL_REQUEST_MAX;
     let (shard, token, connection) = (0, Token::default(), connection as u64);
-    Waiter { shard, token, connection, bytes, class, ticket, is_small, is_in_small_part: false }
+    Waiter { shard, token, connection, bytes, class, ticket, proven: 0, is_small, is_in_small_part: false }
 }
 
 #[test]

@@ -6,6 +6,9 @@ use std::collections::VecDeque;
 use super::loan::Class;
 use crate::vocabulary::Token;
 
+/// The most seniors in succession that are preferred to the first one that waits.
+const PREFERRED_MAX: usize = 16;
+
 /// A connection that waits for memory for its request.
 #[derive(Debug)]
 pub(crate) struct Waiter {
@@ -18,6 +21,8 @@ pub(crate) struct Waiter {
     pub(crate) class: Class,
     /// The number of its request, in the order in which requests began to wait.
     pub(crate) ticket: u64,
+    /// Bytes that its client has sent for requests that are done.
+    pub(crate) proven: u64,
     /// It may use the small part.
     pub(crate) is_small: bool,
     /// Its bytes were granted from the small part.
@@ -30,7 +35,7 @@ pub(super) enum Attempt {
     Granted,
     /// Fewer bytes are free.
     NoMemory,
-    /// The pool is used up, and another connection is the senior.
+    /// The pool is used up, and the connection is not the senior.
     NoPool,
 }
 
@@ -43,6 +48,10 @@ pub(super) struct Waiting {
     small_count: usize,
     /// The one that may grow beyond the pool.
     pub(super) senior: Option<u64>,
+    /// The number of seniors that were closed because their clients were slow.
+    slow_seniors: usize,
+    /// How many of the next seniors are preferred to the first one that waits.
+    preferred_left: usize,
     /// Those whose memory was granted, and whose shards do not know it.
     admitted: Vec<Waiter>,
 }
@@ -109,9 +118,33 @@ impl Waiting {
         self.small_count = self.queue.iter().filter(|waiter| waiter.is_small).count();
     }
 
-    /// Grants memory of the common part as far as `attempt` succeeds: first to the senior, then in the order of the tickets
-    /// until one lacks free bytes. Those that only lack room in the pool keep no other one waiting.
-    pub(super) fn admit(&mut self, mut attempt: impl FnMut(&mut Waiter, &mut Option<u64>) -> Attempt) {
+    /// Records that the senior is closed because its client is slow. Those that wait next may be as slow, and each of them
+    /// would keep all others waiting for as long. So the senior after every other slow one is a preferred one.
+    pub(super) fn end_slow(&mut self, connection: u64) {
+        if self.senior == Some(connection) {
+            self.slow_seniors += 1;
+            self.preferred_left = if self.slow_seniors % 2 == 1 { PREFERRED_MAX } else { 0 };
+        }
+    }
+
+    /// Returns the next senior, if the one at `first` is the first one that lacks room in the pool. Those are preferred whose
+    /// clients have sent the most bytes of requests that are done: a client that is closed as slow begins anew. If there are
+    /// none, every other time the last one is.
+    fn next_senior(&mut self, first: usize) -> usize {
+        if self.preferred_left == 0 {
+            return first;
+        }
+        self.preferred_left -= 1;
+        let growing = || self.queue.iter().enumerate().filter(|(_, waiter)| waiter.class == Class::Growing);
+        let proven = growing().filter(|(_, waiter)| waiter.proven > 0).rev().max_by_key(|(_, waiter)| waiter.proven);
+        let last = growing().next_back().filter(|_| self.slow_seniors % 4 == 1);
+        proven.or(last).map_or(first, |(index, _)| index)
+    }
+
+    /// Grants memory of the common part as far as `attempt` succeeds, which is told if the connection is the senior: first
+    /// to the senior, then in the order of the tickets until one lacks free bytes. Those that only lack room in the pool keep
+    /// no other one waiting. If there is no senior then, one of them becomes it.
+    pub(super) fn admit(&mut self, mut attempt: impl FnMut(&mut Waiter, bool) -> Attempt) {
         let senior = self.senior;
         if let Some(index) = self.queue.iter().position(|waiter| senior == Some(waiter.connection))
             && self.admit_at(index, &mut attempt) != Attempt::Granted
@@ -123,7 +156,14 @@ impl Waiting {
             match self.admit_at(index, &mut attempt) {
                 Attempt::Granted => {}
                 Attempt::NoMemory => return,
-                Attempt::NoPool => index += 1,
+                Attempt::NoPool if self.senior.is_some() => index += 1,
+                Attempt::NoPool => {
+                    let senior = self.next_senior(index);
+                    self.senior = Some(self.queue[senior].connection);
+                    if self.admit_at(senior, &mut attempt) != Attempt::Granted {
+                        return;
+                    }
+                }
             }
         }
     }
@@ -146,12 +186,10 @@ impl Waiting {
         }
     }
 
-    fn admit_at(
-        &mut self,
-        index: usize,
-        attempt: &mut impl FnMut(&mut Waiter, &mut Option<u64>) -> Attempt,
-    ) -> Attempt {
-        let outcome = attempt(&mut self.queue[index], &mut self.senior);
+    fn admit_at(&mut self, index: usize, attempt: &mut impl FnMut(&mut Waiter, bool) -> Attempt) -> Attempt {
+        let waiter = &mut self.queue[index];
+        let is_senior = self.senior == Some(waiter.connection);
+        let outcome = attempt(waiter, is_senior);
         if outcome == Attempt::Granted {
             self.grant(index);
         }

@@ -207,6 +207,7 @@ impl Shard {
             }
             let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
             let Some(endpoint) = self.connections.get_mut(token) else { continue };
+            self.shard_budget.memory_budget().end_slow(endpoint.connection.number);
             let next = endpoint.close_slow(metrics, now, &mut self.shard_budget);
             self.list_session(token);
             match next {

@@ -172,6 +172,7 @@ fn a_pipeline_beside_a_request_that_waits_takes_few_turns() {
                 class: Class::Whole,
                 ticket: 0,
                 is_small: false,
+                proven: 0,
                 is_in_small_part: false,
             };
             bench.shared.memory_budget.wait(waiter);

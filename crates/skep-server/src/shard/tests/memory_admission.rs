@@ -288,3 +288,94 @@ fn replies_that_are_not_taken_stay_within_the_budget_and_the_reserves() {
         }
     }
 }
+
+/// Returns a client that queues commands of a transaction and then says nothing.
+fn silent_queue(bench: &mut Bench, number: usize) -> Sender {
+    let queued = [command(&[b"MULTI"]), command(&[b"SET", b"silent", &vec![b'v'; 60_000]]).repeat(16)].concat();
+    Sender::new(resp(bench, number), queued, usize::MAX)
+}
+
+/// Lets silent clients send. Those that are closed connect again if they `return`.
+fn go_on_silent(bench: &mut Bench, silent: &mut [Sender], returns: bool) {
+    for (number, sender) in silent.iter_mut().enumerate() {
+        sender.go_on();
+        if returns && sender.is_ended {
+            *sender = silent_queue(bench, number);
+        }
+    }
+}
+
+/// Returns the ticks for which requests of each kind wait beside silent clients, at several moments. Their clients are
+/// `proven` if they have sent such a request before.
+fn ticks_beside_silent(count: usize, returns: bool, proven: bool) -> usize {
+    let settings = ServerSettings { connection_memory: 32 << 20, connections_max: 512, ..settings() };
+    let kinds: [(&str, Kind); 4] =
+        [("SET", set), ("transaction", transaction), ("MSET", set_many), ("RESTORE", restore)];
+    let mut worst = 0;
+    for (name, kind) in kinds {
+        let mut bench = Bench::new(1, &settings);
+        let mut honest: Vec<Sender> = (0..8).map(|number| kind(&mut bench, number)).collect();
+        if proven {
+            serve_all(name, &mut bench, &mut honest, &mut |_| ());
+            honest.iter_mut().for_each(|sender| (sender.sent, sender.client.received) = (0, Vec::new()));
+        }
+        let mut silent: Vec<Sender> = (0..count).map(|number| silent_queue(&mut bench, number)).collect();
+        for (sender, turns) in honest.iter_mut().zip([100, 5, 12, 19, 27, 33, 50, 3]) {
+            // The server reads as many as it may hold.
+            for _ in 0..turns {
+                go_on_silent(&mut bench, &mut silent, returns);
+                bench.turn_or_tick();
+            }
+            let others = &mut |bench: &mut Bench| go_on_silent(bench, &mut silent, returns);
+            worst = worst.max(serve_all(name, &mut bench, std::slice::from_mut(sender), others));
+        }
+        let closed = bench.shared.metrics(0).connections_closed_for_memory.get();
+        assert!(closed > 0, "{name} beside {count}: no silent one was closed");
+    }
+    worst
+}
+
+#[test]
+fn silent_transactions_keep_a_request_waiting_for_a_time_that_does_not_grow_with_their_number() {
+    let period = 1 + PROGRESS_TIME.as_millis().div_ceil(TICK.as_millis()) as usize;
+    for (returns, proven, periods) in [(false, false, 4), (false, true, 2), (true, true, 2)] {
+        for count in [20, 80] {
+            let ticks = ticks_beside_silent(count, returns, proven);
+            assert!(ticks <= periods * period, "{ticks} ticks beside {count} that return: {returns}, {proven}");
+        }
+    }
+}
+
+#[test]
+fn a_transaction_that_is_queued_at_the_stated_rate_is_executed_beside_silent_ones() {
+    const COMMANDS: usize = 200;
+    let settings = ServerSettings { connection_memory: 32 << 20, connections_max: 512, ..settings() };
+    let mut bench = Bench::new(1, &settings);
+    let mut slow = bench.resp(0);
+    bench.send(&mut slow, &command(&[b"MULTI"]));
+    let mut silent: Vec<Sender> = (0..40).map(|number| silent_queue(&mut bench, number)).collect();
+    for _ in 0..100 {
+        go_on_silent(&mut bench, &mut silent, true);
+        bench.turn(0);
+    }
+    // 24 KB/s.
+    let set = command(&[b"SET", b"slow", &[b'v'; 1200]]);
+    for _ in 0..COMMANDS {
+        bench.send(&mut slow, &set);
+        go_on_silent(&mut bench, &mut silent, true);
+        while bench.turn(0) {}
+        bench.now += TICK;
+        bench.shards[0].tick(bench.now);
+    }
+    bench.send(&mut slow, &command(&[b"EXEC"]));
+    let head = format!("*{COMMANDS}\r\n");
+    for _ in 0..100_000 {
+        if slow.receive() == 5 + 9 * COMMANDS + head.len() + 5 * COMMANDS {
+            break;
+        }
+        go_on_silent(&mut bench, &mut silent, true);
+        bench.turn_or_tick();
+    }
+    assert!(slow.received.ends_with(b"+OK\r\n") && !slow.received.contains(&b'-'), "{} bytes", slow.received.len());
+    assert!(bench.shared.metrics(0).connections_closed_for_memory.get() > 0);
+}
