@@ -167,7 +167,8 @@ fn collected(program: &Path, case: Case, batches: usize) -> Result<u64, String> 
         .output()
         .map_err(|error| format!("cannot start valgrind: {error}; install it: apt-get install valgrind"))?;
     let text = String::from_utf8_lossy(&output.stderr);
-    instructions_of(&text).ok_or_else(|| format!("valgrind counted nothing ({}):\n{text}", output.status))
+    let instructions = instructions_of(&text).filter(|_| output.status.success());
+    instructions.ok_or_else(|| format!("valgrind counted nothing ({}):\n{text}", output.status))
 }
 
 /// Returns the number after `Collected :` in what callgrind prints.
