@@ -124,6 +124,11 @@ impl Connection {
         }
     }
 
+    /// Returns true if its transport has ended: its requests matter to none.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.life == Life::Closed
+    }
+
     /// Returns true if its client has not yet sent an acceptable hello.
     pub(crate) fn waits_for_hello(&self) -> bool {
         matches!(self.parsed, ParsedBatch::Handshake)

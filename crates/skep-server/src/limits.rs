@@ -260,6 +260,8 @@ pub(crate) const MEDIUM_EFFORT_WORK: usize = TURN_INTAKE_WORK;
 pub(crate) const MEDIUM_EFFORT_ARGUMENTS: usize = MEDIUM_EFFORT_WORK / OPERATION_WORK;
 /// Turns after a command that took several ones, in which the work of commands is forecast before they begin.
 pub(crate) const FORECAST_TURNS: u64 = 1 << 12;
+/// Turns, and holds, in succession in which no command of large effort begins while small ones wait.
+pub(crate) const TURNS_OF_SMALL_MAX: usize = 8;
 /// Bytes that an isolated command reads for which it is counted as having executed another operation.
 pub(crate) const ISOLATED_WORK_SIZE: usize = 256;
 /// Operations for which a step of a command on all keys is counted in a transaction.
@@ -362,6 +364,8 @@ pub(crate) const FORWARDED_BATCHES_MAX: usize = 256;
 /// One of this many slots for batches may have one that is sent again after it was returned: the others are left to
 /// connections whose owner has memory.
 pub(crate) const FORWARDED_RETRIES_PART: usize = 2;
+/// Visits whose commands are more than a small effort have one of this many slots.
+pub(crate) const LARGER_VISITS_PART: usize = 4;
 /// Bytes of the empty batches that a shard keeps for another one.
 pub(crate) const FORWARDED_POOL_SIZE_MAX: usize = 2 << 20;
 /// Bytes of memory that an empty batch keeps for requests, and as many for replies.

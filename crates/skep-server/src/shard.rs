@@ -86,7 +86,7 @@ use later::Later;
 use polled::Polled;
 use ready::ReadyQueue;
 use turn::Submission;
-use visits::{Visitor, Visitors};
+use visits::{Visitor, Visitors, WaitingVisits};
 
 /// Sends a connection or a message to a shard.
 #[derive(Clone)]
@@ -172,7 +172,7 @@ pub(crate) struct Shard {
     /// Connections whose next operations belong to another shard, when there was no slot for a batch to it, by that shard.
     slotless: Vec<VecDeque<Token>>,
     /// Connections whose commands are to visit another shard, and that wait for a slot, by shard.
-    waiting_visits: Vec<VecDeque<Token>>,
+    waiting_visits: Vec<WaitingVisits>,
     /// The number of them that were taken in this turn, by that shard.
     promised: Vec<usize>,
     /// Connections whose next reply the server makes itself (such as that of `CLIENT LIST`), and did not fit the turn
@@ -301,7 +301,7 @@ impl Shard {
             aside: VecDeque::new(),
             stuck: VecDeque::new(),
             slotless: vec![VecDeque::new(); peer_count],
-            waiting_visits: vec![VecDeque::new(); peer_count],
+            waiting_visits: (0..peer_count).map(|_| WaitingVisits::default()).collect(),
             promised: vec![0; peer_count],
             postponed: VecDeque::new(),
             expected_work: 0,
@@ -443,7 +443,8 @@ impl Shard {
     fn may_forward(&self) -> bool {
         let has_slot = |peer: &Option<Peer>| peer.as_ref().is_some_and(|peer| peer.slots() > 0);
         let waiting = std::iter::zip(&self.slotless, &self.waiting_visits);
-        let mut waiting = waiting.map(|(requests, visits)| !requests.is_empty() || !visits.is_empty());
+        let count = self.parts.peers.len();
+        let mut waiting = waiting.map(|(requests, visits)| !requests.is_empty() || visits.may_be_sent(count));
         self.parts.peers.iter().any(|peer| waiting.next() == Some(true) && has_slot(peer))
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct Visit {
     pub(crate) commands: usize,
     /// Operations that were executed.
     pub(crate) executed: usize,
+    /// Its first command is known to be more than a small effort.
+    pub(crate) is_larger: bool,
     /// The number of the last command, and one more; 0: none is done.
     pub(crate) last_command: usize,
     /// The connection ends after the replies.

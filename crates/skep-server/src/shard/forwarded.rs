@@ -87,7 +87,7 @@ impl Shard {
         self.metrics().operations_forwarded.add(forwarded.replies.done_count());
         self.shard_budget.take_over(std::mem::take(&mut forwarded.counted));
         if let Some(visit) = forwarded.visit.take() {
-            let written = self.end_visit(visit, &forwarded, now);
+            let written = self.end_visit(shard, visit, &forwarded, now);
             let size = written.max(forwarded.encoded.len());
             self.account.spend(size);
             self.shard_budget.balance();

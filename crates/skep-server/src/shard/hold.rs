@@ -41,7 +41,7 @@ use skep_wire::partition::Partition;
 use super::replies_held::{list_held, release, seal};
 use super::{Message, Shard, Visitor};
 use crate::connection::{Connection, Next};
-use crate::limits::{ENCODED_MAX, HELD_FOR_MAX, ISOLATED_IN_TURN_MAX};
+use crate::limits::{ENCODED_MAX, HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, TURNS_OF_SMALL_MAX};
 use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
 use crate::spaces::{ShardPart, SpaceReplies, Stores};
@@ -63,6 +63,8 @@ pub(super) struct Holds {
     waiting: [VecDeque<Waiting>; Effort::ALL.len()],
     /// The last hold ended before its large effort. That of the next one comes first.
     missed_large: bool,
+    /// Holds in succession without a large effort, because more small ones have waited than a hold serves.
+    holds_of_small: usize,
     hold: Option<Hold>,
     /// Empty; it keeps its memory.
     spare: VecDeque<Waiting>,
@@ -211,9 +213,13 @@ impl Holds {
     fn begin(&mut self) {
         let (mut shards, mut connections) = (ShardSet::default(), std::mem::take(&mut self.spare));
         let large_is_first = std::mem::take(&mut self.missed_large);
+        let has_many = self.waiting[Effort::Small as usize].len() > HELD_FOR_MAX[Effort::Small as usize];
+        let is_of_small = has_many && !large_is_first && self.holds_of_small < TURNS_OF_SMALL_MAX;
+        self.holds_of_small = if is_of_small { self.holds_of_small + 1 } else { 0 };
         for effort in Effort::ALL {
             let waiting = &mut self.waiting[effort as usize];
-            let count = waiting.len().min(HELD_FOR_MAX[effort as usize]);
+            let most = if is_of_small && effort == Effort::Large { 0 } else { HELD_FOR_MAX[effort as usize] };
+            let count = waiting.len().min(most);
             connections.extend(waiting.drain(..count).inspect(|waiting| shards.extend(waiting.shards)));
             if effort == Effort::Large && large_is_first {
                 connections.rotate_right(count);

@@ -9,9 +9,11 @@
 //! 1. A command waits with those of its [`Effort`], in the order of arrival. Each effort has time of its own in each turn, so
 //!    a small command waits for the small ones before it, and for one large one that has begun. A large one waits for the
 //!    large ones before it, and for some turns of others.
-//! 2. Small and medium commands are not interrupted when their time is over. But they may have to wait for memory, or take
+//! 2. No large one begins in some turns in succession in which there was no time for all small ones: it takes as long as many
+//!    turns, and clients that send large ones for the first time count as small ones until their commands are judged.
+//! 3. Small and medium commands are not interrupted when their time is over. But they may have to wait for memory, or take
 //!    longer than was forecast. Then larger ones could not begin in this turn, so they are the first ones of the next turn.
-//! 3. A command whose effort turns out to be larger moves to the commands of that effort.
+//! 4. A command whose effort turns out to be larger moves to the commands of that effort.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -19,7 +21,7 @@ use std::time::Instant;
 use super::Shard;
 use super::hold::Caller;
 use super::replies_held::seal;
-use crate::limits::FORECAST_TURNS;
+use crate::limits::{FORECAST_TURNS, TURNS_OF_SMALL_MAX};
 use crate::spaces::Stores;
 use crate::transaction::Bounds;
 use crate::vocabulary::{Effort, ShardSet, Step, Token};
@@ -33,6 +35,8 @@ pub(super) struct Later {
     missed: [bool; Effort::ALL.len()],
     /// The turn until which the work of commands is forecast.
     careful_until: u64,
+    /// Turns in succession in which no large one has begun, because not all small ones were served.
+    turns_of_small: usize,
 }
 
 impl Later {
@@ -81,7 +85,13 @@ impl Shard {
             self.serve_visits(stores, now);
         }
         self.run_later(Effort::Medium, stores, now);
-        self.run_later(Effort::Large, stores, now);
+        let has_small = !self.visitors.is_empty() || !self.later.waiting[Effort::Small as usize].is_empty();
+        if has_small && self.later.turns_of_small < TURNS_OF_SMALL_MAX {
+            self.later.turns_of_small += 1;
+        } else {
+            self.later.turns_of_small = 0;
+            self.run_later(Effort::Large, stores, now);
+        }
     }
 
     /// Runs commands of this effort that wait, as far as the time of a turn permits.

@@ -45,6 +45,7 @@ use std::time::{Duration, Instant};
 use super::forwarded::submit_arrivals;
 use super::hold::{Caller, Isolation, run};
 use super::replies_held::{list_held, release, seal};
+use super::visits::WaitingVisits;
 use super::{Parts, Shard};
 use crate::connection::Next;
 use crate::dispatch::{Dispatch, Outgoing};
@@ -215,7 +216,8 @@ impl Shard {
         let inbox_is_first = self.inbox_is_first();
         let operations_max = self.window.limit();
         let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
-        let slotless: usize = self.slotless.iter().chain(&self.waiting_visits).map(VecDeque::len).sum();
+        let slotless: usize =
+            self.slotless.iter().map(VecDeque::len).chain(self.waiting_visits.iter().map(WaitingVisits::len)).sum();
         let aside = self.stuck.len() + self.postponed.len() + self.returned.len() + self.visitors.len() + slotless;
         let aside = aside + self.later.len();
         self.others_wait = waiting + self.ready.len() + aside + self.inbox.len() > 1;

@@ -16,7 +16,8 @@
 //!
 //! A visit has a slot of the rings, and its memory counts as that of a forwarded batch. A command
 //! begins with a permit for its reply. A connection for which there is no slot waits until there is one; those
-//! that wait get half of the slots that come back, requests the other half. A visit never waits for another shard: if
+//! that wait get half of the slots that come back, requests the other half. Visits of more than a small effort have a part of
+//! the slots, because they stay long. A visit never waits for another shard: if
 //! its owner is held, it is in the queue there, and the hold ends without it. A connection that ends meanwhile is closed
 //! at once. Its commands are dropped when they come back.
 
@@ -29,8 +30,8 @@ use super::hold::Caller;
 use super::replies_held::{list_held, seal, shown_version};
 use crate::connection::Next;
 use crate::durability::Log;
-use crate::exchange::{ForwardedBatch, Peer, Shortage, Visit};
-use crate::limits::{ENCODED_MAX, TURN_SIZE_MAX};
+use crate::exchange::{ForwardedBatch, Peer, Shortage, Visit, slot_count};
+use crate::limits::{ENCODED_MAX, LARGER_VISITS_PART, TURN_SIZE_MAX};
 use crate::memory_budget::{Loan, Permit, ReplyAccount, ShardBudget, VISIT_COPIES};
 use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
@@ -44,6 +45,36 @@ pub(super) struct Visitor {
     forwarded: Box<ForwardedBatch>,
     /// The permit of its command, in the account of this shard.
     loan: Loan,
+}
+
+/// The connections whose commands are to visit a shard, and that wait for a slot. Those of more than a small effort have a
+/// part of the slots, so that small ones do not wait for all of them.
+#[derive(Default)]
+pub(super) struct WaitingVisits {
+    small: VecDeque<Token>,
+    larger: VecDeque<Token>,
+    /// Larger ones that are at the other shard.
+    larger_away: usize,
+}
+
+impl WaitingVisits {
+    pub(super) fn len(&self) -> usize {
+        self.small.len() + self.larger.len()
+    }
+
+    /// Returns true if one of them may be sent, when there is a slot.
+    pub(super) fn may_be_sent(&self, shard_count: usize) -> bool {
+        !self.small.is_empty() || !self.larger.is_empty() && self.larger_left(shard_count) > 0
+    }
+
+    /// Returns how many of the larger ones may be sent.
+    fn larger_left(&self, shard_count: usize) -> usize {
+        (slot_count(shard_count) / LARGER_VISITS_PART).saturating_sub(self.larger_away)
+    }
+
+    fn push(&mut self, token: Token, is_larger: bool) {
+        if is_larger { &mut self.larger } else { &mut self.small }.push_back(token);
+    }
 }
 
 /// The visits that wait for a turn, in the order of arrival. Those that are not a small effort wait elsewhere
@@ -124,12 +155,20 @@ impl Shard {
         // Monitors get the commands of a connection in their order.
         self.feed_monitors();
         let Some(endpoint) = self.connections.get_mut(token) else { return };
+        let connection = &mut endpoint.connection;
+        if connection.has_ended() {
+            // It has ended while it waited.
+            return self.close(token);
+        }
+        let (is_larger, shard_count) = (connection.effort() > Effort::Small, self.parts.peers.len());
         let Some(peer) = &mut self.parts.peers[owner] else { return };
-        let Some(mut forwarded) = peer.forwarded_batch(false) else {
-            self.waiting_visits[owner].push_back(token);
+        let waiting = &mut self.waiting_visits[owner];
+        let may_be_sent = !is_larger || waiting.larger_left(shard_count) > 0;
+        let Some(mut forwarded) = may_be_sent.then(|| peer.forwarded_batch(false)).flatten() else {
+            waiting.push(token, is_larger);
             return;
         };
-        let connection = &mut endpoint.connection;
+        waiting.larger_away += usize::from(is_larger);
         let (number, read_at) = (connection.number, connection.read_at());
         let operations_left = connection.operations_left();
         let (permitted, reply_max) =
@@ -145,6 +184,7 @@ impl Shard {
             time: self.time,
             commands: 0,
             executed: 0,
+            is_larger,
             last_command: 0,
             is_closing: false,
             permitted,
@@ -164,28 +204,30 @@ impl Shard {
 
     /// Returns true if a connection waits for the stores of other shards.
     pub(super) fn has_commands_away(&self) -> bool {
-        self.visits_away > 0
-            || self.holds.has_waiting()
-            || self.waiting_visits.iter().any(|waiting| !waiting.is_empty())
+        self.visits_away > 0 || self.holds.has_waiting() || self.waiting_visits.iter().any(|waiting| waiting.len() > 0)
     }
 
     /// Sends visits that have waited for a slot, for half of the slots: requests of other connections get the others.
     pub(super) fn send_waiting_visits(&mut self) {
         for owner in 0..self.parts.peers.len() {
-            let slots = self.parts.peers[owner].as_ref().map_or(0, Peer::slots);
-            for _ in 0..slots.div_ceil(2).min(self.waiting_visits[owner].len()) {
-                if let Some(token) = self.waiting_visits[owner].pop_front() {
-                    self.send_visit(token, owner);
-                }
+            let slots = |shard: &Shard| shard.parts.peers[owner].as_ref().map_or(0, Peer::slots);
+            for _ in 0..self.waiting_visits[owner].larger_left(self.parts.peers.len()).min(slots(self)) {
+                let Some(token) = self.waiting_visits[owner].larger.pop_front() else { break };
+                self.send_visit(token, owner);
+            }
+            for _ in 0..slots(self).div_ceil(2) {
+                let Some(token) = self.waiting_visits[owner].small.pop_front() else { break };
+                self.send_visit(token, owner);
             }
         }
     }
 
-    /// Gives a connection its commands back, and writes the replies, unless it has ended. Returns the bytes that were
-    /// written.
-    pub(super) fn end_visit(&mut self, visit: Visit, forwarded: &ForwardedBatch, now: Instant) -> usize {
+    /// Gives a connection its commands back from their owner, and writes the replies, unless it has ended. Returns the bytes
+    /// that were written.
+    pub(super) fn end_visit(&mut self, owner: usize, visit: Visit, forwarded: &ForwardedBatch, now: Instant) -> usize {
         let token = forwarded.connection;
         self.visits_away -= 1;
+        self.waiting_visits[owner].larger_away -= usize::from(visit.is_larger);
         self.time = self.time.max(visit.time);
         let shared = self.parts.shared.clone();
         let metrics = shared.metrics(usize::from(self.parts.index));
@@ -312,8 +354,9 @@ impl Shard {
                     // It waits for its turn, and takes another one then.
                     self.shard_budget.end_permit(loan);
                 }
-                // The replies before it do not wait for it.
-                step = Some(Step::Later).filter(|_| visit.commands == 0);
+                // The replies before it do not wait for it. A larger effort that its shard does not know goes back: it waits
+                // there until it may take a slot.
+                step = Some(Step::Later).filter(|_| visit.commands == 0 && visit.is_larger);
                 break;
             }
             bounds.effort_max = Effort::Small;

@@ -1,6 +1,7 @@
 //! Small isolated commands beside long ones: the work that is done while they wait does not grow with the number of clients.
 
 use super::{Bench, Client, command};
+use crate::exchange::slot_count;
 use crate::settings::ServerSettings;
 
 const SIZE: usize = 1 << 20;
@@ -117,6 +118,22 @@ fn a_small_command_waits_for_few_long_ones_beside_any_number_of_them() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn a_small_visit_does_not_wait_for_the_slots_of_long_ones() {
+    // Their effort is known from the number of their arguments, or only when their values are looked up.
+    for sources in [2 * SOURCES, SOURCES] {
+        let (mut bench, _) = bench(2, [1, 1]);
+        let key = bench.key(1, 0);
+        let long = command(&[&[&b"BITOP"[..], b"AND", &bench.key(1, 1)], &vec![&key[..]; sources][..]].concat());
+        let mut hogs = Hogs::new(&mut bench, 2 * slot_count(2), long, false);
+        let [one, other] = [2, 3].map(|number| bench.key(1, number));
+        let set = command(&[b"MSET", &one, b"1", &other, b"2"]);
+        let waited = most_work(&mut bench, &mut hogs, 0, &set, b"+OK\r\n");
+        assert!(waited <= 4, "{waited} long commands");
+        assert!(hogs.replies.iter().sum::<usize>() > 0, "the long ones have their turns");
     }
 }
 
