@@ -237,6 +237,8 @@ pub(crate) const SHORT_REPLY_SIZE: usize = 24;
 pub(crate) const ERRORS_SIZE_MAX: usize = 256 << 10;
 /// A transaction may have replies of all memory that one connection may ever hold, except for one in this many parts.
 pub(crate) const ONE_MAX_PART: usize = 4;
+/// The part of what one connection may hold from which on room for more requests is returned before a transaction begins.
+pub(crate) const SPARE_PART: usize = 16;
 /// Bytes of converted operands of a transaction from which on those commands are executed that are decoded.
 pub(crate) const OPERANDS_SIZE_KEPT: usize = 256 << 10;
 /// Bytes of replies after which a command that reads or deletes is continued later. The reserve of a shard covers them.

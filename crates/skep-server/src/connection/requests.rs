@@ -8,8 +8,10 @@ use skep_wire::partition::Partition;
 use super::Connection;
 use crate::batch::ReplyBatch;
 use crate::buffer::Input;
-use crate::limits::{ENCODED_MAX, PARSED_GROWTH_MAX, PIPELINE_SIZE_MAX, READ_MAX, SHARE_FOR_INPUT, SHARE_FOR_REPLIES};
-use crate::memory_budget::{Permit, ReplyAccount, ShardBudget, VISIT_COPIES};
+use crate::limits::{
+    ENCODED_MAX, PARSED_GROWTH_MAX, PIPELINE_SIZE_MAX, READ_MAX, SHARE_FOR_INPUT, SHARE_FOR_REPLIES, SPARE_PART,
+};
+use crate::memory_budget::{Class, Permit, ReplyAccount, ShardBudget, VISIT_COPIES};
 use crate::metrics::Metrics;
 use crate::native_batch::NativeBatch;
 use crate::parsed_batch::ParsedBatch;
@@ -271,6 +273,20 @@ impl Connection {
         matches!(&self.parsed, ParsedBatch::Resp(parsed) if parsed.is_blocked())
     }
 
+    /// Returns the room of the input and of the queue before a transaction begins, if it is a large part of what one
+    /// connection may hold: the replies may have that part instead. What was granted for the queue is not needed any more.
+    pub(crate) fn release_spare(&mut self, shard_budget: &mut ShardBudget) {
+        let ParsedBatch::Resp(parsed) = &mut self.parsed else { return };
+        let Some(spare) = parsed.spare_of_transaction() else { return };
+        let spare = spare + self.input.capacity() - self.input.bytes().len();
+        if self.holding.loan.class() != Class::Whole && spare >= shard_budget.one_max() / SPARE_PART {
+            parsed.fit_transaction();
+            self.input.fit();
+            self.record_memory(shard_budget);
+            shard_budget.end_grant(&mut self.holding.loan, self.number, true);
+        }
+    }
+
     /// Continues the next command, which is isolated. Returns the reason if it is not done.
     pub(crate) fn run_isolated(
         &mut self,
@@ -280,6 +296,7 @@ impl Connection {
         (partition, permit, shard_budget): (&Partition, Permit, &mut ShardBudget),
         now: Instant,
     ) -> Result<(), Step> {
+        self.release_spare(shard_budget);
         let ParsedBatch::Resp(parsed) = &mut self.parsed else { unreachable!("only RESP has isolated commands") };
         let account = ReplyAccount::new(&mut self.holding.loan, output.len(), shard_budget);
         let done = parsed.run_isolated(self.input.bytes(), output, bounds, context, (partition, account, permit), now);

@@ -60,6 +60,23 @@ impl RespBatch {
         self.commands.get(self.command).is_some_and(|command| command.action.is_isolated())
     }
 
+    /// Returns the memory of the queue of the next command that has no commands, if that is a transaction that has not begun.
+    pub(crate) fn spare_of_transaction(&self) -> Option<usize> {
+        match &self.commands.get(self.command)?.action {
+            Action::Isolated(_, Isolated::Exec(queue)) if !self.has_begun_isolated() => Some(queue.spare()),
+            _ => None,
+        }
+    }
+
+    /// Returns that memory to the allocator.
+    pub(crate) fn fit_transaction(&mut self) {
+        if let Action::Isolated(_, Isolated::Exec(queue)) = &mut self.commands[self.command].action {
+            let before = queue.capacity();
+            queue.fit();
+            self.queued_bytes -= before - queue.capacity();
+        }
+    }
+
     /// Returns true if an isolated command has begun, and the shards that it involves must be held until it is done.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked

@@ -215,6 +215,19 @@ impl Queue {
         shards
     }
 
+    /// Returns the bytes of memory that have no commands.
+    pub(crate) fn spare(&self) -> usize {
+        let in_use = self.bytes.len() + size_of_val(&self.arguments[..]) + size_of_val(&self.commands[..]);
+        self.capacity() - in_use
+    }
+
+    /// Returns them to the allocator: no command follows.
+    pub(crate) fn fit(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.arguments.shrink_to_fit();
+        self.commands.shrink_to_fit();
+    }
+
     /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity()

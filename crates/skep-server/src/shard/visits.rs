@@ -169,6 +169,7 @@ impl Shard {
             return;
         };
         waiting.larger_away += usize::from(is_larger);
+        connection.release_spare(&mut self.shard_budget);
         let (number, read_at) = (connection.number, connection.read_at());
         let operations_left = connection.operations_left();
         let (permitted, reply_max) =

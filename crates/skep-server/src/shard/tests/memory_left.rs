@@ -190,3 +190,56 @@ fn a_queue_that_is_given_up_is_closed_once_and_returns_its_memory_at_once() {
         (bench.shared.metrics(0).connections_closed_for_memory.get(), silent.iter().filter(told).count());
     assert!(told > 0 && closed == told as u64, "{closed} closings of {told} connections are counted");
 }
+
+/// Sends the next request of each client when the one before is replied to.
+fn serve_one_by_one(bench: &mut Bench, name: &str, count: usize, steps: &[(Vec<u8>, usize)]) {
+    let mut clients: Vec<Option<Client>> =
+        (0..count).map(|number| Some(bench.resp(number % bench.shards.len()))).collect();
+    for (request, reply_size) in steps {
+        let sender = |client: &mut Option<Client>| Sender::new(client.take().unwrap(), request.clone(), *reply_size);
+        let mut senders: Vec<Sender> = clients.iter_mut().map(sender).collect();
+        serve_all(name, bench, &mut senders, &mut |_| ());
+        for (sender, client) in senders.into_iter().zip(&mut clients) {
+            assert!(!sender.client.received.contains(&b'-'), "{name}: {:?}", sender.client.received);
+            *client = Some(Client { received: Vec::new(), ..sender.client });
+        }
+    }
+    assert_eq!(bench.closed(), 0, "{name}");
+}
+
+#[test]
+fn a_value_of_the_largest_size_is_set_in_a_transaction_at_the_smallest_budget() {
+    let set = command(&[b"SET", b"key", &vec![b'v'; 1 << 20]]);
+    let tail = command(&[b"SET", b"tail", b"v"]);
+    let (multi, exec) = (command(&[b"MULTI"]), command(&[b"EXEC"]));
+    for (connections_max, shards) in [(256, 1), (256, 2), (512, 1), (512, 2)] {
+        for tails in [0, 1, 20] {
+            let name = format!("{connections_max} clients, {shards} shards, {tails} after it");
+            let settings = ServerSettings { connections_max, ..settings() };
+            let reply_size = format!("*{}\r\n", 1 + tails).len() + 5 * (1 + tails);
+            // One client that waits for each reply, and many that do not.
+            let mut bench = Bench::new(shards, &settings);
+            let mut steps = vec![(multi.clone(), 5), (set.clone(), 9)];
+            steps.extend((0..tails).map(|_| (tail.clone(), 9)));
+            steps.push((exec.clone(), reply_size));
+            serve_one_by_one(&mut bench, &name, 1, &steps);
+            let all = [&multi[..], &set, &tail.repeat(tails), &exec].concat();
+            serve_one_by_one(&mut bench, &name, 20, &[(all, 5 + 9 * (1 + tails) + reply_size)]);
+        }
+    }
+}
+
+#[test]
+fn a_value_of_the_largest_size_is_set_and_read_in_a_transaction() {
+    for (shards, owner) in [(1, 0), (2, 0), (2, 1)] {
+        let mut bench = Bench::new(shards, &ServerSettings { connections_max: 256, ..settings() });
+        let key = bench.key(owner, 0);
+        let (set, get) = (command(&[b"SET", &key, &vec![b'v'; 1 << 20]]), command(&[b"GET", &key]));
+        let (multi, exec) = (command(&[b"MULTI"]), command(&[b"EXEC"]));
+        let reply_size = "*2\r\n+OK\r\n$1048576\r\n\r\n".len() + (1 << 20);
+        let all = [&multi[..], &set, &get, &exec].concat();
+        let name = format!("{shards} shards, a key of {owner}");
+        serve_one_by_one(&mut bench, &name, 1, &[(multi, 5), (set, 9), (get, 9), (exec, reply_size)]);
+        serve_one_by_one(&mut bench, &name, 20, &[(all, 5 + 9 + 9 + reply_size)]);
+    }
+}
