@@ -11,6 +11,7 @@ use crate::counter::Counter;
 use crate::delays::Delays;
 use crate::memcached_counts::MemcachedMetrics;
 use crate::memory_budget::ShardBudget;
+use crate::vocabulary::LogPace;
 use crate::window::Window;
 
 /// The counters of one shard since its start.
@@ -79,6 +80,8 @@ pub(crate) struct Metrics {
     pub(crate) connections_closed_idle: Counter,
     /// Connections over shared memory closed because their clients wrote an invalid word.
     pub(crate) shared_memory_invalid: Counter,
+    /// The lines about connections that were closed.
+    pub(crate) closed_lines: LogPace,
     /// Monitors closed because they did not read.
     pub(crate) monitors_closed: Counter,
     /// Operations refused with `BUSY`.

@@ -519,7 +519,13 @@ impl Shard {
                 && let Some(invalid) = shared.end().invalid_word()
             {
                 self.metrics().shared_memory_invalid.add(1);
-                tracing::warn!(connection = endpoint.connection.number, "closing a connection: {invalid}");
+                if let Some(left_out) = self.metrics().closed_lines.line() {
+                    tracing::warn!(
+                        connection = endpoint.connection.number,
+                        left_out,
+                        "closing a connection: {invalid}"
+                    );
+                }
             }
             self.parts.end_session(token, &endpoint.transport);
             self.parts.shared.leave(endpoint.connection.number);

@@ -321,7 +321,10 @@ impl Connection {
     /// native protocol. Counts and logs the reason.
     fn end_with_error(&mut self, reason: &str, metrics: &Metrics) {
         metrics.connections_closed_for_memory.add(1);
-        tracing::warn!(connection = self.number, bytes = self.held(), "closing a connection: {reason}");
+        if let Some(left_out) = metrics.closed_lines.line() {
+            let (connection, bytes) = (self.number, self.held());
+            tracing::warn!(connection, bytes, left_out, "closing a connection: {reason}");
+        }
         if let ParsedBatch::Resp(_) | ParsedBatch::Away = self.parsed {
             self.append_free(format!("-ERR {reason} (--connection-memory)\r\n").as_bytes());
         } else if let ParsedBatch::Memcached(_) = self.parsed {

@@ -27,7 +27,9 @@ impl Shard {
             let feed = self.monitoring[index].clone();
             if feed.is_overrun() {
                 self.metrics().monitors_closed.add(1);
-                tracing::warn!(connection = feed.number, "closing a monitor that does not read");
+                if let Some(left_out) = self.metrics().closed_lines.line() {
+                    tracing::warn!(connection = feed.number, left_out, "closing a monitor that does not read");
+                }
                 self.close(feed.token);
             } else if let Some(connection) = self.connections.connection_mut(feed.token)
                 && takes_lines(connection)
