@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::run::Plan;
+use super::plan::Plan;
 use super::template::Protocol;
 use crate::keys::PairForm;
 use crate::process::{cores, pin_to_some, processor_seconds_of, resident_size_of};

@@ -1,8 +1,9 @@
 //! Commands that only Redis and Skep's RESP port have: puts with an expiry, and transactions of five increments.
 
 use super::child::Setting;
-use super::report::Row;
-use super::run::{Plan, ROUNDS, figures, load, measure};
+use super::measure::{figures, load, measure};
+use super::plan::{Plan, ROUNDS};
+use super::rows::Row;
 use super::template::{INCREMENTS, Protocol, Verb};
 use crate::keys::PairForm;
 

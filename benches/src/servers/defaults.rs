@@ -1,8 +1,9 @@
 //! What a user sees who starts both servers without any setting, and redis-benchmark beside them on the same cores.
 
 use super::child::Setting;
+use super::measure::load;
+use super::plan::{Plan, ROUNDS};
 use super::redis_benchmark::{self, Measured};
-use super::run::{Plan, ROUNDS, load};
 use super::template::Protocol;
 use crate::keys::PairForm;
 

@@ -13,8 +13,9 @@ use skep_measure::Figure;
 
 use super::child::{Server, Setting};
 use super::client::{Client, Source};
-use super::report::{Ratio, Row};
-use super::run::{LOAD_DEPTH, Plan, ROUNDS, figures, load, measure};
+use super::measure::{LOAD_DEPTH, figures, load, measure};
+use super::plan::{Plan, ROUNDS};
+use super::rows::{Ratio, Row};
 use super::template::{Protocol, Template, Verb};
 use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::keys::PairForm;

@@ -2,62 +2,21 @@
 //! redis-benchmark, against newly started servers.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::builder::RangedU64ValueParser;
-use rand::SeedableRng;
-use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_measure::{Figure, Times, Work, median};
-
-use super::child::{Server, Setting};
-use super::client::{Client, Source, Tally};
+use super::child::Setting;
+use super::measure::{Sample, figures, load, measure};
+use super::plan::{Plan, ROUNDS};
 use super::redis_benchmark::{self, BenchmarkRow, Settings};
-use super::report::{DEPTHS, DepthFigures, Report, Row};
-use super::template::{Protocol, Template, Verb};
+use super::report::Report;
+use super::rows::{DEPTHS, Row};
+use super::template::{Protocol, Verb};
 use super::{commands, defaults};
-use crate::keys::{Draw, PairForm};
+use crate::keys::PairForm;
 use crate::process::cores;
 use crate::results::Origin;
 
-/// Rounds for each case.
-pub(crate) const ROUNDS: usize = 9;
-/// Depth of the batches that load the pairs.
-pub(super) const LOAD_DEPTH: usize = 256;
 /// Requests of redis-benchmark for each second of a case: with pipelines, and without.
 const BENCHMARK_REQUESTS: [u64; 2] = [1_000_000, 100_000];
-
-/// The settings of a comparison, as the programs take them.
-#[derive(clap::Args, Clone, Debug)]
-pub struct Plan {
-    /// Pairs in every server.
-    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    pub keys: u64,
-    /// Requests in a batch, for the figures that compare all servers at one depth.
-    #[arg(long, default_value_t = 64, value_parser = up_to_1024())]
-    pub depth: usize,
-    /// Connections of the client.
-    #[arg(long, default_value_t = 16, value_parser = up_to_1024())]
-    pub connections: usize,
-    /// Seconds for a case, all its rounds together: above 0, up to 3600.
-    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
-    pub seconds: f64,
-    /// The program skep.
-    #[arg(long, default_value = "target/release/skep")]
-    pub skep: PathBuf,
-}
-
-/// Returns the parser of a number from 1 to 1024.
-fn up_to_1024() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..=1024)
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|seconds| *seconds > 0.0 && *seconds <= 3600.0)
-        .ok_or("choose above 0, up to 3600".to_owned())
-}
 
 /// A server and the protocol of the client.
 struct Target {
@@ -78,12 +37,6 @@ const TARGETS: [Target; 5] = [
     Target { name: "memcached", server: MEMCACHED, protocol: Protocol::Memcached },
     Target { name: "bare echo", server: ECHO, protocol: Protocol::Echo },
 ];
-
-/// The result of one round of a case.
-pub(crate) struct Sample {
-    pub(crate) tally: Tally,
-    server_cpu: f64,
-}
 
 /// Measures all servers. `progress` gets a line of text for each step.
 pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
@@ -152,52 +105,6 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
         redis_benchmark: benchmark,
         default,
     })
-}
-
-/// Puts all pairs, and waits until the server is idle: memcached goes on to enlarge its table in a thread of its own.
-pub(crate) fn load(server: &Server, plan: &Plan, form: PairForm) -> Result<(), String> {
-    let (protocol, address) = server.front_ends[0];
-    let template = Template::new(protocol, Verb::Set, form, LOAD_DEPTH);
-    let mut client = Client::connect(address, template, plan.connections)?;
-    client.run(&mut Source::Each(0..plan.keys), None).map_err(|error| format!("loading {}: {error}", server.name))?;
-    server.wait_until_idle()
-}
-
-/// Returns the figures of the rounds of a case.
-pub(super) fn figures(samples: &[Sample], depth: usize) -> DepthFigures {
-    let rounds = |of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<_>>();
-    let rates = rounds(|sample| sample.tally.operations as f64 / sample.tally.seconds);
-    DepthFigures {
-        depth,
-        ops_per_s: Figure::of(&rates),
-        rates,
-        server_cpu: median(&rounds(|sample| sample.server_cpu)),
-        client_cpu: median(&rounds(|sample| sample.tally.client_cpu)),
-        client_waiting: median(&rounds(|sample| sample.tally.waiting)),
-    }
-}
-
-/// Measures one round of a case against one target: the form of its pairs, the verb and the depth.
-pub(crate) fn measure(
-    server: &Server,
-    protocol: Protocol,
-    (form, verb, depth): (PairForm, Verb, usize),
-    plan: &Plan,
-    seed: u64,
-) -> Result<Sample, String> {
-    let address = server.address(protocol).ok_or("the server has no port for this protocol")?;
-    let template = Template::new(protocol, verb, form, depth);
-    let mut client = Client::connect(address, template, plan.connections)?;
-    let mut source = Source::Drawn(Draw::uniform(Xoshiro256PlusPlus::seed_from_u64(seed), plan.keys));
-    let mut slice = None;
-    Times::for_slice(Duration::from_secs_f64(plan.seconds / ROUNDS as f64)).measure(|at_least| {
-        let begun = server.processor_seconds();
-        let tally = client.run(&mut source, Some(at_least))?;
-        slice = Some(Sample { tally, server_cpu: (server.processor_seconds() - begun) / tally.seconds });
-        let spent = Duration::from_secs_f64(tally.seconds);
-        Ok::<_, String>(Work { spent, operations: tally.operations as usize })
-    })?;
-    Ok(slice.expect("the slice ends a measurement"))
 }
 
 /// Runs redis-benchmark against Redis and Skep in turn, with and without pipelines.

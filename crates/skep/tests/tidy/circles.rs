@@ -12,12 +12,10 @@ use crate::{Finding, Tree, finding};
 
 /// Folders with circles, and the number of modules in them.
 const CIRCLES: &[(&str, usize)] = &[
-    ("benches/src/servers", 6),
     ("crates/skep-server/src/durability", 2),
     ("crates/skep-server/src/resp_command", 4),
     ("crates/skep-server/src/shard", 2),
     ("crates/skep-server/src/transaction", 4),
-    ("crates/skep/src/paper/herd", 2),
 ];
 
 /// Circles in a folder: the sets of modules that reach each other.

@@ -100,28 +100,10 @@ fn measure(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Found, Failure>
 /// Returns the verdict on a row.
 fn judged(row: Row, of_shards: &[fig07::Rates], core_count: usize) -> Published {
     if row.x == CORES {
-        return of_cores(row, of_shards, core_count);
+        return fig07::of_cores(row, of_shards, core_count);
     }
     let reason = REASONS.iter().find(|(x, _)| *x == row.x).expect("a test looks up all rows").1;
     row.not_measured(reason)
-}
-
-/// Returns the verdict on the statement about cores.
-pub(super) fn of_cores(row: Row, of_shards: &[fig07::Rates], core_count: usize) -> Published {
-    let shards = row.value().unwrap_or_default();
-    match of_shards.iter().find_map(|rates| rates.peak(shards)) {
-        Some(statement) => {
-            let (verdict, ratio) = (statement.verdict(), statement.ratio.text(|ratio| format!("{ratio:.2}")));
-            let reason = format!("{}: {ratio}. The peak here is that of the cores, not of a NIC", statement.text);
-            Published { row, verdict, reason }
-        }
-        None => {
-            let needed = 2.0 * shards;
-            row.not_measured(format!(
-                "{shards} shards and as many clients need {needed} cores, and this machine has {core_count}"
-            ))
-        }
-    }
 }
 
 /// Returns the curves of a transport.

@@ -15,8 +15,8 @@ use skep_nic::paper::Axis;
 use skep_server::EchoSettings;
 
 use super::fig05::VALUE_SIZE;
-use super::published::rows;
-use super::{CLAIMS, Curve, Found, Item, Plan, Statement, claims, millions};
+use super::published::{Published, Row, rows};
+use super::{CLAIMS, Curve, Found, Item, Plan, Statement, millions};
 use crate::failure::Failure;
 use crate::local_server::{Cores, LocalServer, LocalServerSettings};
 
@@ -214,6 +214,24 @@ impl Rates {
     }
 }
 
+/// Returns the verdict on the statement about cores.
+pub(super) fn of_cores(row: Row, of_shards: &[Rates], core_count: usize) -> Published {
+    let shards = row.value().unwrap_or_default();
+    match of_shards.iter().find_map(|rates| rates.peak(shards)) {
+        Some(statement) => {
+            let (verdict, ratio) = (statement.verdict(), statement.ratio.text(|ratio| format!("{ratio:.2}")));
+            let reason = format!("{}: {ratio}. The peak here is that of the cores, not of a NIC", statement.text);
+            Published { row, verdict, reason }
+        }
+        None => {
+            let needed = 2.0 * shards;
+            row.not_measured(format!(
+                "{shards} shards and as many clients need {needed} cores, and this machine has {core_count}"
+            ))
+        }
+    }
+}
+
 fn measure(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Found, Failure> {
     let core_count = Cores::count()?;
     let all = all_rates(plan, core_count, progress)?;
@@ -228,7 +246,7 @@ fn measure(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Found, Failure>
         published: rows(ITEM.paper)
             .into_iter()
             .filter(|row| row.section.contains("Fig 7"))
-            .map(|row| claims::of_cores(row, &all, core_count))
+            .map(|row| of_cores(row, &all, core_count))
             .collect(),
         curves: VARIANTS.iter().enumerate().map(curve).collect(),
         statements: all.iter().flat_map(Rates::statements).collect(),
