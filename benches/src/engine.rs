@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use comfy_table::Table;
 use skep_measure::{EngineReport, Figure};
 
 use crate::figures::{millions, percent, ratio};
@@ -40,8 +41,27 @@ impl Report {
     /// Returns the tables and a note on their settings.
     pub fn tables(&self) -> Tables {
         let engine = &self.engine;
-        let spread = |figure: &Figure| format!("±{}", percent(figure.spread() / 2.0));
-        let rows = engine.cases.iter().map(|case| {
+        let mut tables = vec![self.cases()];
+        if !engine.station.is_empty() {
+            let station = engine.station.iter().map(|cost| {
+                let percent = |time: f64| format!("{:+.0} %", 100.0 * (time - 1.0));
+                vec![cost.case.clone(), cost.time_over_without.text(percent), spread(&cost.time_over_without)]
+            });
+            tables.push(table(&["reservation station", "costs", "spread"], 1, station));
+        }
+        if !engine.limit_with_work.is_empty() {
+            let work = engine.limit_with_work.iter().map(|work| {
+                let nanoseconds = work.nanoseconds.text(|nanoseconds| format!("{nanoseconds:.0} ns"));
+                vec![nanoseconds, ratio(&work.of_limit), spread(&work.of_limit)]
+            });
+            tables.push(table(&["work for each line, in the cache", "of the limit", "spread"], 1, work));
+        }
+        Tables { tables, note: self.note() }
+    }
+
+    /// Returns the table of the cases.
+    fn cases(&self) -> Table {
+        let rows = self.engine.cases.iter().map(|case| {
             vec![
                 case.case.clone(),
                 case.ops_per_s.text(millions),
@@ -67,10 +87,12 @@ impl Report {
             "accesses",
             "lines",
         ];
-        let station = engine.station.iter().map(|cost| {
-            let percent = |time: f64| format!("{:+.0} %", 100.0 * (time - 1.0));
-            vec![cost.case.clone(), cost.time_over_without.text(percent), spread(&cost.time_over_without)]
-        });
+        table(&header, 1, rows)
+    }
+
+    /// Returns the note on the settings of the tables.
+    fn note(&self) -> String {
+        let engine = &self.engine;
         let about = match &engine.tree {
             Some(tree) => format!(
                 "{} pairs in a tree of {} levels, loaded in random order, take {:.3} bytes for each byte of keys and \
@@ -93,7 +115,7 @@ impl Report {
             }
         };
         let per_second = |lines: f64| format!("{} M/s", millions(lines));
-        let note = format!(
+        format!(
             "{} B pairs fill {:.2} of {} MiB, one core, batches of {}, medians of {} rounds; a row with a spread above ±{}% \
              is not measured. Random lines of the bare loop: {} read, {} read and written. Each case has its own bare \
              loop; \"lines each\" is the number of lines that the loop touches for an operation. {about}{about_work}",
@@ -105,18 +127,11 @@ impl Report {
             50.0 * engine.spread_max,
             engine.limit_read.text(per_second),
             engine.limit_rmw.text(per_second),
-        );
-        let mut tables = vec![table(&header, 1, rows)];
-        if !engine.station.is_empty() {
-            tables.push(table(&["reservation station", "costs", "spread"], 1, station));
-        }
-        if !engine.limit_with_work.is_empty() {
-            let work = engine.limit_with_work.iter().map(|work| {
-                let nanoseconds = work.nanoseconds.text(|nanoseconds| format!("{nanoseconds:.0} ns"));
-                vec![nanoseconds, ratio(&work.of_limit), spread(&work.of_limit)]
-            });
-            tables.push(table(&["work for each line, in the cache", "of the limit", "spread"], 1, work));
-        }
-        Tables { tables, note }
+        )
     }
+}
+
+/// Returns half of the spread of a figure, as text.
+fn spread(figure: &Figure) -> String {
+    format!("±{}", percent(figure.spread() / 2.0))
 }

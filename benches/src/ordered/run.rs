@@ -127,75 +127,25 @@ pub struct Threads {
 /// Fills all contenders and measures them.
 pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     let cases = cases(plan.scan);
-    let mut contenders = Vec::new();
-    let mut rows = Vec::new();
-    for kind in &KINDS {
-        let (resident, huge) = (resident_size(), huge_page_size());
-        let mut contender = (kind.new)(plan.pairs)?;
-        let seconds = fill(&mut *contender, plan.pairs);
-        let grown = resident_size().saturating_sub(resident).max(1) as f64;
-        let memory = contender.memory().map_or(grown, |memory| memory as f64);
-        rows.push(Row {
-            name: kind.name.to_owned(),
-            memory_per_raw_byte: memory / (plan.pairs * 2 * 16) as f64,
-            huge_pages: huge_page_size().saturating_sub(huge) as f64 / grown,
-            insert_ns: seconds * 1e9 / plan.pairs as f64,
-            ops_per_s: Vec::new(),
-        });
-        contenders.push(contender);
-    }
+    let (mut contenders, mut rows) = fill_all(plan)?;
     let mut draw = Draw::new(plan.pairs);
-    let mut rates = vec![vec![Vec::new(); cases.len()]; contenders.len()];
     let cores = cores()?;
     let index_of = |name: &&str| cases.iter().position(|case| case.name == *name).expect("the name of a case");
     let on_two: &[&str] = if cores.len() < 2 { &[] } else { &ON_TWO_THREADS };
     let shared: Vec<usize> = on_two.iter().map(index_of).collect();
-    let mut two_threads = vec![vec![[Vec::new(), Vec::new()]; contenders.len()]; shared.len()];
     let work = compare_replies(&mut contenders, &mut draw, &cases, &shared, plan, &cores)?;
-    let times = Times::for_slice(plan.slice);
-    for round in 0..plan.rounds {
-        // All contenders draw the same operations; a faster one uses more of them. The keys that they insert are
-        // removed again.
-        let seed = round as u64 + 2;
-        let order = |turn| (turn + round) % KINDS.len();
-        for (index, case) in cases.iter().enumerate() {
-            for turn in (0..contenders.len()).map(order) {
-                let mut draw = draw.restarted(seed);
-                rates[turn][index].push(rate(&mut *contenders[turn], case, &mut draw, plan.batch, times, &[])?);
-            }
-        }
-        for (index, rates) in shared.iter().zip(&mut two_threads) {
-            for turn in (0..contenders.len()).map(order) {
-                for (threads, rates) in rates[turn].iter_mut().enumerate() {
-                    let mut draw = draw.restarted(seed);
-                    let cores = &cores[..=threads];
-                    let contender = &mut *contenders[turn];
-                    rates.push(rate(contender, &cases[*index], &mut draw, plan.batch, times, cores)?);
-                }
-            }
-        }
-    }
-    let over_best = |rates: &[&Vec<f64>]| {
-        let best_of = |round: usize| rates[1..].iter().map(|rates| rates[round]).fold(0.0, f64::max);
-        Figure::of_ratio(rates[0], &(0..plan.rounds).map(best_of).collect::<Vec<_>>())
-    };
-    let of_case = |case: usize| rates.iter().map(|rates| &rates[case]).collect::<Vec<_>>();
+    let rates = Rates::measure(&mut contenders, &draw, &cases, &shared, plan, &cores)?;
     let threads = |(index, rates): (&usize, &Vec<[Vec<f64>; 2]>)| Threads {
         case: cases[*index].name.to_owned(),
         over_one: rates.iter().map(|[one, two]| Figure::of_ratio(two, one)).collect(),
         over_best: over_best(&rates.iter().map(|[_, two]| two).collect::<Vec<_>>()),
     };
-    let threads = shared.iter().zip(&two_threads).map(threads).collect();
+    let threads = shared.iter().zip(&rates.on_threads).map(threads).collect();
     let best_insert_ns = rows[1..].iter().map(|row| row.insert_ns).fold(f64::INFINITY, f64::min);
     let insert_over_best = best_insert_ns / rows[0].insert_ns;
-    let over_best = (0..cases.len()).map(|case| over_best(&of_case(case))).collect();
-    let best = |case: usize| {
-        let speed = |peer: usize| rates[peer][case].iter().sum::<f64>();
-        let best = (1..rows.len()).max_by(|&a, &b| speed(a).total_cmp(&speed(b))).expect("there are peers");
-        rows[best].name.clone()
-    };
-    let best = (0..cases.len()).map(best).collect();
-    for (row, rates) in rows.iter_mut().zip(rates) {
+    let over_best = (0..cases.len()).map(|case| over_best(&rates.of_case(case))).collect();
+    let best = (0..cases.len()).map(|case| rows[rates.fastest_peer(case)].name.clone()).collect();
+    for (row, rates) in rows.iter_mut().zip(rates.alone) {
         row.ops_per_s = rates.iter().map(|rounds| Figure::of(rounds)).collect();
     }
     Ok(Report {
@@ -216,10 +166,99 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     })
 }
 
+/// A contender with keys of 16 B.
+type Boxed = Box<dyn Contender<16>>;
+
+/// Returns all contenders with their pairs, and their rows, which have no speeds yet.
+fn fill_all(plan: &Plan) -> Result<(Vec<Boxed>, Vec<Row>), String> {
+    let mut contenders = Vec::new();
+    let mut rows = Vec::new();
+    for kind in &KINDS {
+        let (resident, huge) = (resident_size(), huge_page_size());
+        let mut contender = (kind.new)(plan.pairs)?;
+        let seconds = fill(&mut *contender, plan.pairs);
+        let grown = resident_size().saturating_sub(resident).max(1) as f64;
+        let memory = contender.memory().map_or(grown, |memory| memory as f64);
+        rows.push(Row {
+            name: kind.name.to_owned(),
+            memory_per_raw_byte: memory / (plan.pairs * 2 * 16) as f64,
+            huge_pages: huge_page_size().saturating_sub(huge) as f64 / grown,
+            insert_ns: seconds * 1e9 / plan.pairs as f64,
+            ops_per_s: Vec::new(),
+        });
+        contenders.push(contender);
+    }
+    Ok((contenders, rows))
+}
+
+/// The rates of all rounds.
+struct Rates {
+    /// For each contender and case, on the thread of the program.
+    alone: Vec<Vec<Vec<f64>>>,
+    /// For each shared case and contender, on one thread that has a core, and on two.
+    on_threads: Vec<Vec<[Vec<f64>; 2]>>,
+}
+
+impl Rates {
+    /// Measures all contenders by turns.
+    fn measure(
+        contenders: &mut [Boxed],
+        draw: &Draw,
+        cases: &[Case],
+        shared: &[usize],
+        plan: &Plan,
+        cores: &[usize],
+    ) -> Result<Self, String> {
+        let mut alone = vec![vec![Vec::new(); cases.len()]; contenders.len()];
+        let mut on_threads = vec![vec![[Vec::new(), Vec::new()]; contenders.len()]; shared.len()];
+        let times = Times::for_slice(plan.slice);
+        for round in 0..plan.rounds {
+            // All contenders draw the same operations; a faster one uses more of them. The keys that they insert are
+            // removed again.
+            let seed = round as u64 + 2;
+            let order = |turn| (turn + round) % KINDS.len();
+            for (index, case) in cases.iter().enumerate() {
+                for turn in (0..contenders.len()).map(order) {
+                    let mut draw = draw.restarted(seed);
+                    alone[turn][index].push(rate(&mut *contenders[turn], case, &mut draw, plan.batch, times, &[])?);
+                }
+            }
+            for (index, rates) in shared.iter().zip(&mut on_threads) {
+                for turn in (0..contenders.len()).map(order) {
+                    for (threads, rates) in rates[turn].iter_mut().enumerate() {
+                        let mut draw = draw.restarted(seed);
+                        let cores = &cores[..=threads];
+                        let contender = &mut *contenders[turn];
+                        rates.push(rate(contender, &cases[*index], &mut draw, plan.batch, times, cores)?);
+                    }
+                }
+            }
+        }
+        Ok(Rates { alone, on_threads })
+    }
+
+    /// Returns the rates of each contender in a case.
+    fn of_case(&self, case: usize) -> Vec<&Vec<f64>> {
+        self.alone.iter().map(|rates| &rates[case]).collect()
+    }
+
+    /// Returns the index of the peer that was the fastest in all rounds of a case together.
+    fn fastest_peer(&self, case: usize) -> usize {
+        let speed = |peer: usize| self.alone[peer][case].iter().sum::<f64>();
+        (1..self.alone.len()).max_by(|&a, &b| speed(a).total_cmp(&speed(b))).expect("there are peers")
+    }
+}
+
+/// Returns the rate of the first contender, divided in each round by that of the fastest other one.
+fn over_best(rates: &[&Vec<f64>]) -> Figure {
+    let best_of = |round: usize| rates[1..].iter().map(|rates| rates[round]).fold(0.0, f64::max);
+    Figure::of_ratio(rates[0], &(0..rates[0].len()).map(best_of).collect::<Vec<_>>())
+}
+
 /// Runs the same operations of each case on all contenders, those of the shared cases on one thread and on two. Returns
 /// the hash of their replies, which must agree.
 fn compare_replies(
-    contenders: &mut [Box<dyn Contender<16>>],
+    contenders: &mut [Boxed],
     draw: &mut Draw,
     cases: &[Case],
     shared: &[usize],

@@ -208,15 +208,8 @@ mod tests {
 
     const SLICE: Duration = Duration::from_micros(200);
 
-    /// Writes a page from results of several kinds, invented or measured quickly. All their numbers are on the page,
-    /// with pictures.
-    #[test]
-    fn a_page_is_written_from_what_was_saved() {
-        let folder = std::env::temp_dir().join(format!("skep-page-{}", std::process::id()));
-        let (results, documents) = (folder.join("results"), folder.join("docs"));
-        assert_eq!(write(&results, &documents), Ok(Vec::new()), "there is no folder");
-        fs::create_dir_all(&results).unwrap();
-        assert_eq!(write(&results, &documents), Ok(Vec::new()), "there are no results");
+    /// Returns an invented report on an engine.
+    fn invented() -> engine::Report {
         let origin = Origin {
             date: "2001-02-03".to_owned(),
             machine: "abacus, 2 cores".to_owned(),
@@ -259,7 +252,19 @@ mod tests {
                 of_limit: Figure::with_spread(0.46, 0.03),
             }],
         };
-        let report = engine::Report { kind: "engine".to_owned(), origin, engine };
+        engine::Report { kind: "engine".to_owned(), origin, engine }
+    }
+
+    /// Writes a page from results of several kinds, invented or measured quickly. All their numbers are on the page,
+    /// with pictures.
+    #[test]
+    fn a_page_is_written_from_what_was_saved() {
+        let folder = std::env::temp_dir().join(format!("skep-page-{}", std::process::id()));
+        let (results, documents) = (folder.join("results"), folder.join("docs"));
+        assert_eq!(write(&results, &documents), Ok(Vec::new()), "there is no folder");
+        fs::create_dir_all(&results).unwrap();
+        assert_eq!(write(&results, &documents), Ok(Vec::new()), "there are no results");
+        let report = invented();
         let plan = maps::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, utilization: 0.3, slice: SLICE };
         let maps = maps::run(&plan, "the test's").unwrap();
         let save = |name: &str, json: String| fs::write(results.join(name), json).unwrap();

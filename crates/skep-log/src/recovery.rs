@@ -66,6 +66,18 @@ struct Part<'a, F> {
     limit: u64,
 }
 
+/// Where the reading of a segment ends: before a group that is not valid, at the end of a segment that is continued, or
+/// at the first group of the next segment.
+struct Stop {
+    segment: SegmentHeader,
+    offset: u64,
+    group: u64,
+    /// Number of the next block that is read.
+    next_block: u64,
+    /// The segment ends there, and states that there is a next one.
+    is_continued: bool,
+}
+
 /// How the end of the log is judged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Reading {
@@ -119,126 +131,98 @@ impl<D: Disk> Directory<D> {
         let mut found = self.find_segments()?;
         let last_number = found.last().map_or(0, |found| found.number);
         let foreign = remove_foreign(&mut found, self.manifest.as_ref());
-        let mut end = LogEnd {
-            groups: 0,
-            blocks: 0,
-            cut: None,
-            loss: None,
-            missing: None,
-            foreign,
-            position: (0, 0),
-            next_block: 1,
-            floor: 0,
-            next_group: 1,
-            before: 0,
-            used: Vec::new(),
-            segment_bytes: 0,
-            unused: Vec::new(),
-            dead: Vec::new(),
-            last_number,
-        };
+        let mut end = end_of_nothing(foreign, last_number);
         let Some(manifest) = &self.manifest else { return Ok(end) };
         remove_fresh(&mut found, manifest.first_group, &mut end);
         end.next_group = manifest.first_group;
         end.floor = manifest.durable_floor;
-        // Number of the next block that is read.
-        let mut next_block = 1;
         let parts = divide(&found, manifest.first_group, &mut end);
         match check_complete(&found, &parts, manifest.segment) {
             Err(error) if accept_loss => end.missing = Some(error.to_string()),
             result => result?,
         }
-        match parts.first() {
-            Some(first) if first.header.first_group > manifest.first_group => {
-                let what = format!("groups {} to {}", manifest.first_group, first.header.first_group - 1);
-                return Err(LogError::Incomplete { what: format!("{what} of the log are missing") });
-            }
-            None if manifest.durable_group >= manifest.first_group => {
-                return Err(LogError::Incomplete { what: "all segments of the log are missing".into() });
-            }
-            _ => {}
-        }
+        check_first_group(&parts, manifest)?;
         // The segment that the manifest names is in use, unless its header is damaged.
         let named = found.iter().find(|found| found.number == manifest.segment);
         let is_named_lost = manifest.segment != 0 && named.and_then(Found::used).is_none();
         if let (Some(named), []) = (named.filter(|_| is_named_lost), parts.as_slice()) {
             let reader = SegmentReader::new(&*self.disk, named);
-            end.loss = find_later(reader, 0, end.next_group, next_block, [].into_iter(), &*self.disk, true)?;
+            end.loss = find_later(reader, 0, end.next_group, 1, [].into_iter(), &*self.disk, true)?;
             if !accept_loss {
                 return Err(LogError::Damaged(end.loss.expect("it is proven")));
             }
         }
+        // Number of the next block that is read.
+        let mut next_block = 1;
         for (position, part) in parts.iter().enumerate() {
             end.used.push(UsedSegment { number: part.found.number, first_group: part.header.first_group });
             end.segment_bytes += part.found.size;
             let mut reader = SegmentReader::new(&*self.disk, part.found);
-            let mut next = part.header.first_group;
-            let mut offset = PAGE_SIZE as u64;
-            let mut is_continued = false;
-            while next < part.limit {
-                let group = reader.group(offset)?.filter(|group| {
-                    group.uid == part.header.uid
-                        && group.number == next
-                        && (next <= manifest.first_group || group.before == end.before)
-                });
-                let Some(group) = group else { break };
-                if group.is_end {
-                    is_continued = true;
-                    break;
-                }
-                if next >= manifest.first_group {
-                    let after = group.first_block.checked_add(group.block_count.into());
-                    let Some(after) = after.filter(|after| *after < NUMBER_END && group.first_block >= next_block)
-                    else {
-                        break;
-                    };
-                    next_block = after;
-                    end.groups += 1;
-                }
-                visit(manifest, &part.header, offset, &group, &mut end)?;
-                end.before = group.crc;
-                next += 1;
-                offset += group.padded_size();
-            }
-            end.next_group = next.max(end.next_group);
-            end.position = (part.found.number, offset);
-            if next == part.limit {
-                let is_end = |group: &Group<'_>| group.is_end && (group.uid, group.number) == (part.header.uid, next);
-                if let Some(group) = reader.group(offset)?.filter(is_end) {
-                    visit(manifest, &part.header, offset, &group, &mut end)?;
+            let stop = read_part(&mut reader, part, manifest, next_block, &mut end, &mut visit)?;
+            next_block = stop.next_block;
+            end.next_group = stop.group.max(end.next_group);
+            end.position = (part.found.number, stop.offset);
+            if stop.group == part.limit {
+                let is_end =
+                    |group: &Group<'_>| group.is_end && (group.uid, group.number) == (part.header.uid, stop.group);
+                if let Some(group) = reader.group(stop.offset)?.filter(is_end) {
+                    visit(manifest, &part.header, stop.offset, &group, &mut end)?;
                 }
                 continue;
             }
             // The next segment is missing, unless it is a file whose header is not valid.
             let is_damaged = |found: &Found<_>| found.number > part.found.number && found.header.is_none();
-            if is_continued && !accept_loss && !found.iter().any(is_damaged) {
-                if reading == Reading::Live && self.is_valid_now(&part.header, offset, next)? {
-                    break;
-                }
-                let name = segment::name(part.found.number);
-                return Err(LogError::LogIncomplete { what: format!("the segment after {name} is missing") });
+            if stop.is_continued && !accept_loss && !found.iter().any(is_damaged) {
+                self.check_in_flight(reading, &stop)?;
+                break;
             }
-            // Segments that are prepared have no groups yet. Those whose header is not valid may have some.
-            let may_have_groups = |found: &&Found<_>| found.header.is_none() || found.used().is_some();
-            let after = found.iter().filter(|found| found.number > part.found.number).filter(may_have_groups);
             // Then it was proven before the group was read.
-            let was_proven = is_named_lost || next <= manifest.durable_group || position + 1 < parts.len();
-            let is_proven = is_continued || was_proven;
-            if let Some(damage) = find_later(reader, offset, next, next_block, after, &*self.disk, is_proven)? {
-                match reading {
-                    Reading::AcceptLoss => end.loss = Some(damage),
-                    Reading::Live if !was_proven && self.is_valid_now(&part.header, offset, next)? => {}
-                    _ => return Err(LogError::Damaged(damage)),
-                }
-            } else if offset < part.found.size && !reader_is_zero(&*self.disk, part.found, offset)? {
-                end.cut = Some((part.found.number, offset));
-            }
+            let was_proven = is_named_lost || stop.group <= manifest.durable_group || position + 1 < parts.len();
+            self.judge(reading, &found, reader, &stop, was_proven, &mut end)?;
             end.dead.extend(parts[position + 1..].iter().map(|part| part.found.number));
             break;
         }
         // It is one that the snapshot does not contain, even if blocks before it are lost.
         end.next_block = next_block.max(manifest.durable_block + 1);
         Ok(end)
+    }
+
+    /// Refuses a log without the segment after this one, unless a server has begun it since it was searched.
+    fn check_in_flight(&self, reading: Reading, stop: &Stop) -> Result<(), LogError> {
+        if reading == Reading::Live && self.is_valid_now(&stop.segment, stop.offset, stop.group)? {
+            return Ok(());
+        }
+        let name = segment::name(stop.segment.number);
+        Err(LogError::LogIncomplete { what: format!("the segment after {name} is missing") })
+    }
+
+    /// Judges the group at which the log ends, torn or damaged, and notes the loss or the cut. `was_proven` states that
+    /// the group was durable before it was read.
+    fn judge(
+        &self,
+        reading: Reading,
+        found: &[Found<D::File>],
+        reader: SegmentReader<'_, D>,
+        stop: &Stop,
+        was_proven: bool,
+        end: &mut LogEnd,
+    ) -> Result<(), LogError> {
+        let Stop { segment, offset, group, next_block, is_continued } = *stop;
+        let of_stop = reader.found;
+        // Segments that are prepared have no groups yet. Those whose header is not valid may have some.
+        let may_have_groups = |found: &&Found<_>| found.header.is_none() || found.used().is_some();
+        let after = found.iter().filter(|found| found.number > segment.number).filter(may_have_groups);
+        let is_proven = is_continued || was_proven;
+        if let Some(damage) = find_later(reader, offset, group, next_block, after, &*self.disk, is_proven)? {
+            match reading {
+                Reading::AcceptLoss => end.loss = Some(damage),
+                Reading::Live if !was_proven && self.is_valid_now(&segment, offset, group)? => {}
+                _ => return Err(LogError::Damaged(damage)),
+            }
+        } else if offset < of_stop.size && !reader_is_zero(&*self.disk, of_stop, offset)? {
+            end.cut = Some((segment.number, offset));
+        }
+        Ok(())
     }
 
     /// Opens all segments and reads their headers.
@@ -282,6 +266,28 @@ impl<D: Disk> Directory<D> {
         let group = reader.group(offset)?.filter(|group| (group.uid, group.number) == (segment.uid, number));
         let begins_next = |used: SegmentHeader| used.first_group == number && used.number > segment.number;
         Ok(group.is_some_and(|group| !group.is_end || found.iter().filter_map(Found::used).any(begins_next)))
+    }
+}
+
+/// Returns the end of a log that has no groups.
+fn end_of_nothing(foreign: Vec<String>, last_number: u64) -> LogEnd {
+    LogEnd {
+        groups: 0,
+        blocks: 0,
+        cut: None,
+        loss: None,
+        missing: None,
+        foreign,
+        position: (0, 0),
+        next_block: 1,
+        floor: 0,
+        next_group: 1,
+        before: 0,
+        used: Vec::new(),
+        segment_bytes: 0,
+        unused: Vec::new(),
+        dead: Vec::new(),
+        last_number,
     }
 }
 
@@ -342,6 +348,57 @@ fn check_complete<F>(found: &[Found<F>], parts: &[Part<'_, F>], segment: u64) ->
         }),
         None => Ok(()),
     }
+}
+
+/// Refuses a log that does not begin with the manifest's first group.
+fn check_first_group<F>(parts: &[Part<'_, F>], manifest: &Manifest) -> Result<(), LogError> {
+    match parts.first() {
+        Some(first) if first.header.first_group > manifest.first_group => {
+            let what = format!("groups {} to {}", manifest.first_group, first.header.first_group - 1);
+            Err(LogError::Incomplete { what: format!("{what} of the log are missing") })
+        }
+        None if manifest.durable_group >= manifest.first_group => {
+            Err(LogError::Incomplete { what: "all segments of the log are missing".into() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads the groups of a segment up to its limit, or to one that is not valid. Calls `visit` with each.
+fn read_part<D: Disk>(
+    reader: &mut SegmentReader<'_, D>,
+    part: &Part<'_, D::File>,
+    manifest: &Manifest,
+    next_block: u64,
+    end: &mut LogEnd,
+    visit: &mut impl FnMut(&Manifest, &SegmentHeader, u64, &Group<'_>, &mut LogEnd) -> Result<(), LogError>,
+) -> Result<Stop, LogError> {
+    let group = part.header.first_group;
+    let mut stop = Stop { segment: part.header, offset: PAGE_SIZE as u64, group, next_block, is_continued: false };
+    while stop.group < part.limit {
+        let group = reader.group(stop.offset)?.filter(|group| {
+            group.uid == part.header.uid
+                && group.number == stop.group
+                && (stop.group <= manifest.first_group || group.before == end.before)
+        });
+        let Some(group) = group else { break };
+        if group.is_end {
+            stop.is_continued = true;
+            break;
+        }
+        if stop.group >= manifest.first_group {
+            let after = group.first_block.checked_add(group.block_count.into());
+            let after = after.filter(|after| *after < NUMBER_END && group.first_block >= stop.next_block);
+            let Some(after) = after else { break };
+            stop.next_block = after;
+            end.groups += 1;
+        }
+        visit(manifest, &part.header, stop.offset, &group, end)?;
+        end.before = group.crc;
+        stop.group += 1;
+        stop.offset += group.padded_size();
+    }
+    Ok(stop)
 }
 
 /// Searches the groups after one that is not valid. Returns the damage if one of them proves that it was durable, or if

@@ -11,7 +11,7 @@
 //! [`Hazard::InOrder`].
 
 use super::corpus::{Corpus, Workload};
-use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+use super::{Axis, Context, Curve, Findings, Item, Point, Reference, Tolerance};
 use crate::dispatcher::Policy;
 use crate::hardware::Hardware;
 use crate::pipeline::Hazard;
@@ -92,11 +92,16 @@ fn measure(context: &mut Context<'_>) -> Findings {
     let mut corpus = Corpus::load(&board, LINE_BITS, KV_BYTES, seed);
     curves.push(curve(&mut corpus, "the board as it is", Hazard::Waits, keys, RATIO));
     curves.push(curve(&mut corpus, "the board as it is", Hazard::Stalls, KEYS, RATIO));
-    let [drains, in_order, scaled, whole, whole_stalls] = &curves[..] else { unreachable!("these are the five") };
-    let last = |curve: &Curve| curve.points.last().map_or(0.0, |point| point.1);
-    let ours = |index: usize| findings.points[index].ours;
-    let farthest = in_order.points.iter().zip(&references[6..]).map(|(ours, paper)| (ours.1 / paper.y - 1.0).abs());
-    findings.setting = format!(
+    findings.curves = curves;
+    findings.setting = setting(&findings, &hardware, keys, merged);
+    findings.explanation = explanation(&findings, &references, keys);
+    findings
+}
+
+/// Returns the conditions of the run, with the largest share of operations that the station forwarded.
+fn setting(findings: &Findings, hardware: &Hardware, keys: f64, merged: f64) -> String {
+    let [_, _, _, whole, whole_stalls] = &findings.curves[..] else { unreachable!("these are the five") };
+    format!(
         "{keys} pairs of {KV_BYTES} B in 2^{LINE_BITS} lines, with {LINKS} links and {} operations in flight, \
          without NIC DRAM and network. The station forwards up to {:.0} % of the operations (paper: about 15). On the unmodified board, with l = \
          {RATIO}, 100 % PUT is {:.0} million/s with the station, as in Figure 16b. 0 % PUT without it is {:.0}, \
@@ -106,8 +111,15 @@ fn measure(context: &mut Context<'_>) -> Findings {
         100.0 * merged,
         last(whole),
         whole_stalls.points[0].1,
-    );
-    findings.explanation = format!(
+    )
+}
+
+/// Explains the stalling curve by the other rules.
+fn explanation(findings: &Findings, references: &[Reference], keys: f64) -> String {
+    let [drains, in_order, scaled, _, _] = &findings.curves[..] else { unreachable!("these are the five") };
+    let ours = |index: usize| findings.points[index].ours;
+    let farthest = in_order.points.iter().zip(&references[6..]).map(|(ours, paper)| (ours.1 / paper.y - 1.0).abs());
+    format!(
         "The stalling curve does not follow from the text's rule. Ours follows the rule and falls from {:.0} to {:.0} \
          million/s, and the paper's falls from 19.2 to 9.7. At 1 % PUT, the paper's rate cannot result from any rule \
          by which only PUTs stall, unless it is the strictest: if every PUT is alone in the pipeline until its write \
@@ -124,7 +136,10 @@ fn measure(context: &mut Context<'_>) -> Findings {
         100.0 * farthest.fold(0.0, f64::max),
         last(scaled),
         scaled.points[1].1,
-    );
-    findings.curves = curves;
-    findings
+    )
+}
+
+/// Returns the rate of a curve's last point.
+fn last(curve: &Curve) -> f64 {
+    curve.points.last().map_or(0.0, |point| point.1)
 }

@@ -172,6 +172,26 @@ fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
     }
     let points: Vec<Point> = points.into_iter().flatten().collect();
     let text = accesses.join("; ");
+    let unbatched = faster.first().map(|(_, mops)| {
+        format!(" With 200 Gb/s and one operation a packet, GETs of 5 B reach {mops:.0} million/s (section 6.3.1).")
+    });
+    let unbatched = unbatched.unwrap_or_default();
+    Findings {
+        curves: curves(&references, &readings, is_long, faster),
+        explanation: explain(&points, &readings, is_long),
+        points,
+        setting: format!(
+            "2^{LINE_BITS} lines of 64 B instead of 2^30, half full, keys of 4 B, {COUNT} operations a point. Every \
+             request is as long as a PUT's, because the figure has one network bound from 62 B on for every mix. Load \
+             dispatch ratios, each the fastest of the tenths: {}. Before the network: {text}.{unbatched}",
+            ratios.join(", ")
+        ),
+    }
+}
+
+/// Returns the curves beside the points: closed forms, the runs with other assumptions, and for a long tail those with a
+/// faster network.
+fn curves(references: &[Reference], readings: &Readings, is_long: bool, faster: Vec<(f64, f64)>) -> Vec<Curve> {
     let network = |kv: f64| 5e3 / ((kv + 1.0) * 1496.0 / 1408.0);
     let bound = [62.0, 126.0, 254.0].map(|kv| (kv, network(kv))).to_vec();
     let curve = |series: &str, what: &str, points: &[Point]| {
@@ -183,7 +203,6 @@ fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
         curve("100% PUT", "every bucket that is read is written", &readings.twice),
         curve("50% PUT", "a GET's request is its key alone", &readings.keys_alone),
     ];
-    let mut unbatched = String::new();
     if is_long {
         for series in ["50% PUT", "100% PUT"] {
             let inline = |point: &&Reference| point.series == series && point.x() < f64::from(NOT_INLINE);
@@ -194,27 +213,12 @@ fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
         }
         let in_full: Vec<Point> = readings.gains.iter().map(|gain| gain.in_full.clone()).collect();
         curves.push(curve("100% PUT", "every bucket that is read is written, popular as among 64 GiB", &in_full));
-        unbatched = format!(
-            " With 200 Gb/s and one operation a packet, GETs of 5 B reach {:.0} million/s (section 6.3.1).",
-            faster[0].1
-        );
         curves.push(Curve::beside("100% GET", "200 Gb/s, one operation a packet", faster));
     } else {
         curves.push(curve("100% PUT", "the same, and every line over PCIe", &readings.pcie_only));
         curves.push(curve("50% PUT", "every line over PCIe", &readings.pcie_only));
     }
-    let explanation = explain(&points, &readings, is_long);
-    Findings {
-        points,
-        curves,
-        setting: format!(
-            "2^{LINE_BITS} lines of 64 B instead of 2^30, half full, keys of 4 B, {COUNT} operations a point. Every \
-             request is as long as a PUT's, because the figure has one network bound from 62 B on for every mix. Load \
-             dispatch ratios, each the fastest of the tenths: {}. Before the network: {text}.{unbatched}",
-            ratios.join(", ")
-        ),
-        explanation,
-    }
+    curves
 }
 
 /// Describes the effect of each assumption on the points of one series, as the range of deviations.

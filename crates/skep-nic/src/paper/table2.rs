@@ -121,10 +121,18 @@ fn measure(context: &mut Context<'_>) -> Findings {
         "closed form: 5 GB/s × 1408/1496 × size / (size + 4.9 B)",
         sizes.map(|bytes| (bytes as f64, paper_network(bytes as f64))).to_vec(),
     ));
-    let latency = |point: &Point| point.x / point.ours / 1e3;
-    let fetches: Vec<&Point> = findings.points.iter().filter(|point| point.series == "fetch to client").collect();
-    let at = |number: usize, index: usize| findings.curves[number].points[index].1;
-    let setting = format!(
+    Findings { setting: setting(&findings, &hardware), explanation: explanation(&findings, &hardware), ..findings }
+}
+
+/// Returns the rate of a point of a curve.
+fn rate_at(findings: &Findings, curve: usize, point: usize) -> f64 {
+    findings.curves[curve].points[point].1
+}
+
+/// Returns the conditions of the runs.
+fn setting(findings: &Findings, hardware: &Hardware) -> String {
+    let at = |curve: usize, point: usize| rate_at(findings, curve, point);
+    format!(
         "One vector, which the NIC's DRAM holds, elements of {ELEMENT_BYTES} B with keys of {ELEMENT_KEY_BYTES} B, \
          {COUNT} operations a point. Vectors of 512 and 1024 B are divided into pieces of {PIECE_BYTES_MAX} B with \
          one operation each, because no slab holds them with a key. Further runs: one vector of 64 B in the host's \
@@ -136,8 +144,15 @@ fn measure(context: &mut Context<'_>) -> Findings {
         at(0, 0),
         at(0, 2),
         at(1, 0),
-    );
-    let explanation = format!(
+    )
+}
+
+/// Explains the rows of the table.
+fn explanation(findings: &Findings, hardware: &Hardware) -> String {
+    let at = |curve: usize, point: usize| rate_at(findings, curve, point);
+    let latency = |point: &Point| point.x / point.ours / 1e3;
+    let fetches: Vec<&Point> = findings.points.iter().filter(|point| point.series == "fetch to client").collect();
+    format!(
         "The labels of the first two rows are swapped in print: 11.52 GB/s is a line in each cycle of 180 MHz, and \
          vectors at that rate could not return through a network of 5 GB/s. Ours without return has that rate, and \
          ours with return has the network's rate. One key per element is bound by the network, as the text says. Its \
@@ -153,8 +168,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
         hardware.processor.latency_ns / 1e3,
         64.0 / at(4, 0) / 1e3,
         at(2, 0),
-    );
-    Findings { setting, explanation, ..findings }
+    )
 }
 
 const UPDATE: &str = "vector update, reply short (printed: with return)";
