@@ -210,6 +210,34 @@ fn pieces(value_size: usize) -> (u64, u64) {
     (data, index)
 }
 
+/// Adds to all bytes of a value.
+fn add<'a>(shape: Shape, operand: &'a [u8], initial: Option<&'a [u8]>) -> Operation<'a> {
+    let (function, element) = (UpdateFunction::Add, Element::U8);
+    Operation::Update(Update { function, element, shape, operand, initial, return_old: false })
+}
+
+fn expire(expiry: ExpiryChange) -> Operation<'static> {
+    let condition = ExpiryCondition::Always;
+    Operation::StringWrite(StringWrite::Expire { expiry, condition, return_value: false })
+}
+
+/// Executes an operation on the first pair. Its reply and its accesses, reads and writes, are these; the reply to
+/// `reduce` is any number.
+fn assert_accesses(
+    corpus: &mut Corpus,
+    (name, operation, expected, accesses): (&str, Operation<'_>, Reply<'_>, (u64, u64)),
+) {
+    let value_size = corpus.value_size;
+    let key = corpus.key(0);
+    let before = corpus.processor.memory().counts();
+    corpus.processor.execute(&[Request { key: &key, operation }], &mut corpus.replies);
+    let counts = corpus.processor.memory().counts() - before;
+    let reply = corpus.replies.get(0);
+    let is_sum = name == "reduce" && matches!(reply, Reply::Value([_]));
+    assert!(is_sum || reply == expected, "{name} of {value_size} B: {reply:?}");
+    assert_eq!((counts.read_accesses, counts.write_accesses), accesses, "{name} of {value_size} B");
+}
+
 /// A large value is read once, its index too, and neither if the root of the value is enough.
 #[test]
 fn a_large_value_and_its_index_are_read_once_and_only_if_needed() {
@@ -225,19 +253,11 @@ fn a_large_value_and_its_index_are_read_once_and_only_if_needed() {
         let sum = Reduce { fold: Fold::Sum, element: Element::U8, initial: &[0], constants: &[] };
         let wide = Reduce { fold: Fold::Dot, element: Element::U64, initial: &[0; 8], constants: &[0; 8] };
         let none = Filter { predicate: skep_core::function::Predicate::Greater, element: Element::U8, operand: &[255] };
-        let add = |shape, operand, initial| {
-            let (function, element) = (UpdateFunction::Add, Element::U8);
-            Operation::Update(Update { function, element, shape, operand, initial, return_old: false })
-        };
         let operand_length = Reply::Failed(OperationError::OperandLength);
         let reads_all = (2 + index + data, 0);
         let (size, time) = ((value_size as i64).to_le_bytes(), 20i64.to_le_bytes());
         let last_bytes = StringRead::Slice { start: -10, end: -1 };
         let expiry = |time| ExpiryChange::set(Expiry::at(time).unwrap());
-        let expire = |expiry| {
-            let condition = ExpiryCondition::Always;
-            Operation::StringWrite(StringWrite::Expire { expiry, condition, return_value: false })
-        };
         // Header, key, and up to eight pointers.
         let root_size = 8 + 8 + 4 * if index == 0 { data } else { data.div_ceil(128) };
         let first_expiry = if root_size.next_power_of_two() < root_size + 8 { 2 } else { 1 };
@@ -283,18 +303,8 @@ fn a_large_value_and_its_index_are_read_once_and_only_if_needed() {
                 (1, data + index + 2),
             ),
         ];
-        for (name, operation, expected, (reads, writes)) in cases {
-            let before = corpus.processor.memory().counts();
-            corpus.processor.execute(&[Request { key: &key, operation }], &mut corpus.replies);
-            let counts = corpus.processor.memory().counts() - before;
-            let is_sum = name == "reduce" && matches!(corpus.replies.get(0), Reply::Value([_]));
-            assert!(
-                is_sum || corpus.replies.get(0) == expected,
-                "{name} of {value_size} B: {:?}",
-                corpus.replies.get(0)
-            );
-            let accesses = (counts.read_accesses, counts.write_accesses);
-            assert_eq!(accesses, (reads, writes), "{name} of {value_size} B");
+        for case in cases {
+            assert_accesses(&mut corpus, case);
         }
         let updated: Vec<u8> = value.iter().map(|byte| byte.wrapping_add(1)).collect();
         corpus.processor.execute(&[Request { key: &key, operation: Operation::Get }], &mut corpus.replies);

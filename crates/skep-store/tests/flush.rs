@@ -40,6 +40,39 @@ fn keys<M: Memory>(store: &mut Processor<M>) -> BTreeSet<Vec<u8>> {
     keys
 }
 
+/// Draws operations on different keys: for each a key, the size of a value and a choice.
+fn draw_batch(random: &mut Xoshiro256PlusPlus) -> Vec<(Vec<u8>, usize, u32)> {
+    let numbers: BTreeSet<u16> = (0..random.random_range(1..40)).map(|_| random.random_range(0..300)).collect();
+    numbers
+        .into_iter()
+        .map(|number| {
+            let mut key = vec![b'k'; [2, 10, 40][usize::from(number) % 3]];
+            key[..2].copy_from_slice(&number.to_le_bytes());
+            (key, [0, 5, 60, 200, 900, 2500][random.random_range(0..6)], random.random_range(0..10))
+        })
+        .collect()
+}
+
+/// Compares a reply with that of a map, which is changed as the store was.
+fn assert_reply(request: &Request<'_>, reply: Reply<'_>, expected: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
+    match (request.operation, reply) {
+        (_, Reply::Deferred | Reply::Failed(_)) => {}
+        (Operation::Get, Reply::Value(value)) => {
+            assert_eq!(Some(value), expected.get(request.key).map(|v| &v[..]));
+        }
+        (Operation::Get, reply) => {
+            assert_eq!((reply, expected.get(request.key)), (Reply::NotFound, None), "{:?}", request.key);
+        }
+        (Operation::Delete, reply) => {
+            assert_eq!(reply == Reply::Done, expected.remove(request.key).is_some());
+        }
+        (Operation::Put { value, .. } | Operation::StringWrite(StringWrite::Set { value, .. }), _) => {
+            expected.insert(request.key.to_vec(), value.to_vec());
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Compares a store with a map while random operations, flushes and steps of flushes run.
 fn compare<M: Memory>(mut store: Processor<M>, seed: u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -48,16 +81,8 @@ fn compare<M: Memory>(mut store: Processor<M>, seed: u64) {
     let mut flushes_in_flush = 0;
     store.set_now(1000);
     for round in 0..3000 {
-        // A batch on different keys, with an invalid request now and then.
-        let numbers: BTreeSet<u16> = (0..random.random_range(1..40)).map(|_| random.random_range(0..300)).collect();
-        let batch: Vec<(Vec<u8>, usize, u32)> = numbers
-            .into_iter()
-            .map(|number| {
-                let mut key = vec![b'k'; [2, 10, 40][usize::from(number) % 3]];
-                key[..2].copy_from_slice(&number.to_le_bytes());
-                (key, [0, 5, 60, 200, 900, 2500][random.random_range(0..6)], random.random_range(0..10))
-            })
-            .collect();
+        // With an invalid request now and then.
+        let batch = draw_batch(&mut random);
         let value = vec![round as u8; 2500];
         let expiry = ExpiryChange::set(Expiry::at(1 << 40).unwrap());
         let mut requests: Vec<Request<'_>> = batch
@@ -81,22 +106,7 @@ fn compare<M: Memory>(mut store: Processor<M>, seed: u64) {
         while !requests.is_empty() {
             store.execute(&requests, &mut replies);
             for (request, reply) in requests.iter().zip(replies.iter()) {
-                match (request.operation, reply) {
-                    (_, Reply::Deferred | Reply::Failed(_)) => {}
-                    (Operation::Get, Reply::Value(value)) => {
-                        assert_eq!(Some(value), expected.get(request.key).map(|v| &v[..]));
-                    }
-                    (Operation::Get, reply) => {
-                        assert_eq!((reply, expected.get(request.key)), (Reply::NotFound, None), "{:?}", request.key);
-                    }
-                    (Operation::Delete, reply) => {
-                        assert_eq!(reply == Reply::Done, expected.remove(request.key).is_some());
-                    }
-                    (Operation::Put { value, .. } | Operation::StringWrite(StringWrite::Set { value, .. }), _) => {
-                        expected.insert(request.key.to_vec(), value.to_vec());
-                    }
-                    other => panic!("{other:?}"),
-                }
+                assert_reply(request, reply, &mut expected);
             }
             let mut index = 0;
             requests.retain(|_| {

@@ -231,76 +231,85 @@ fn keys_that_expire_one_by_one_are_not_looked_for_all_the_time() {
     assert_eq!(session.check().pairs, 0);
 }
 
+/// Threads that write keys of their own, and the operations of each.
+const THREADS: u64 = 3;
+const OPERATIONS: u64 = 40_000;
+
+/// The pairs of a thread, with their expiries.
+type Pairs = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
+
+/// Writes keys that no other thread writes, and reclaims those that have expired. Returns the pairs that it left, and the
+/// number of keys that it reclaimed.
+fn write_own_keys(store: &OrderedStore, time: &AtomicU64, seed: u64, writer: u64) -> (Pairs, usize) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed + writer);
+    let mut session = store.session().unwrap();
+    let mut replies = Replies::with_budget(1 << 20);
+    let mut map = Pairs::new();
+    let mut reclaimed = 0;
+    for operation in 0..OPERATIONS {
+        let key = (random.random_range(0..3000) * THREADS + writer).to_be_bytes().to_vec();
+        // The time of the store is this or later: a key that expires until then may be there or not.
+        let now = time.load(Ordering::Relaxed);
+        let size = if random.random_range(0..100) == 0 { random.random_range(400..2000) } else { operation % 20 };
+        let value = vec![operation as u8; size as usize];
+        match random.random_range(0..10) {
+            0..5 => {
+                let expiry = now + random.random_range(0..40);
+                assert_eq!(execute(&mut session, &mut replies, &key, set(&value, at(expiry))), Reply::Done);
+                map.insert(key, (value, Some(expiry)));
+            }
+            5..7 => {
+                let reply = execute(&mut session, &mut replies, &key, set(&value, ExpiryChange::CLEAR));
+                assert_eq!(reply, Reply::Done);
+                map.insert(key, (value, None));
+            }
+            7 => match execute(&mut session, &mut replies, &key, persist()) {
+                Reply::Done => map.get_mut(&key).expect("the key exists").1 = None,
+                reply => {
+                    assert_eq!(reply, Reply::NotFound);
+                    let before = map.remove(&key);
+                    assert!(before.is_none_or(|(_, expiry)| expiry.is_some()), "seed {seed}");
+                }
+            },
+            8 => {
+                execute(&mut session, &mut replies, &key, Operation::Delete);
+                map.remove(&key);
+            }
+            _ => {
+                let mut found = Vec::new();
+                let exists = session.get(&key, &mut found);
+                match map.get(&key) {
+                    Some((value, None)) => assert!(exists && found == *value, "seed {seed}"),
+                    Some((value, Some(expiry))) => {
+                        assert!(!exists || found == *value && *expiry > now, "seed {seed}");
+                    }
+                    None => assert!(!exists, "seed {seed}"),
+                }
+            }
+        }
+        if operation % 64 == 0 {
+            store.set_now(now + 1);
+            time.fetch_max(now + 1, Ordering::Relaxed);
+        }
+        reclaimed += session.reclaim().unwrap_or(0);
+    }
+    (map, reclaimed)
+}
+
 /// Threads write keys of their own while time passes and all of them reclaim. What they have left is there, and nothing
 /// else.
 #[test]
 fn writers_beside_reclaim_lose_nothing() {
-    const THREADS: u64 = 3;
-    const OPERATIONS: u64 = 40_000;
     let seed = seeds(&[20_260_101])[0];
     println!("seed {seed}");
     for mvcc in [true, false] {
         let store = OrderedStore::new(&OrderedSettings { mvcc, ..OrderedSettings::new(64 << 20) }).unwrap();
         let time = AtomicU64::new(0);
-        let write = |writer: u64| {
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed + writer);
-            let mut session = store.session().unwrap();
-            let mut replies = Replies::with_budget(1 << 20);
-            let mut map: BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)> = BTreeMap::new();
-            let mut reclaimed = 0;
-            for operation in 0..OPERATIONS {
-                let key = (random.random_range(0..3000) * THREADS + writer).to_be_bytes().to_vec();
-                // The time of the store is this or later: a key that expires until then may be there or not.
-                let now = time.load(Ordering::Relaxed);
-                let size =
-                    if random.random_range(0..100) == 0 { random.random_range(400..2000) } else { operation % 20 };
-                let value = vec![operation as u8; size as usize];
-                match random.random_range(0..10) {
-                    0..5 => {
-                        let expiry = now + random.random_range(0..40);
-                        assert_eq!(execute(&mut session, &mut replies, &key, set(&value, at(expiry))), Reply::Done);
-                        map.insert(key, (value, Some(expiry)));
-                    }
-                    5..7 => {
-                        let reply = execute(&mut session, &mut replies, &key, set(&value, ExpiryChange::CLEAR));
-                        assert_eq!(reply, Reply::Done);
-                        map.insert(key, (value, None));
-                    }
-                    7 => match execute(&mut session, &mut replies, &key, persist()) {
-                        Reply::Done => map.get_mut(&key).expect("the key exists").1 = None,
-                        reply => {
-                            assert_eq!(reply, Reply::NotFound);
-                            let before = map.remove(&key);
-                            assert!(before.is_none_or(|(_, expiry)| expiry.is_some()), "seed {seed}");
-                        }
-                    },
-                    8 => {
-                        execute(&mut session, &mut replies, &key, Operation::Delete);
-                        map.remove(&key);
-                    }
-                    _ => {
-                        let mut found = Vec::new();
-                        let exists = session.get(&key, &mut found);
-                        match map.get(&key) {
-                            Some((value, None)) => assert!(exists && found == *value, "seed {seed}"),
-                            Some((value, Some(expiry))) => {
-                                assert!(!exists || found == *value && *expiry > now, "seed {seed}");
-                            }
-                            None => assert!(!exists, "seed {seed}"),
-                        }
-                    }
-                }
-                if operation % 64 == 0 {
-                    store.set_now(now + 1);
-                    time.fetch_max(now + 1, Ordering::Relaxed);
-                }
-                reclaimed += session.reclaim().unwrap_or(0);
-            }
-            (map, reclaimed)
-        };
         let (mut expected, mut reclaimed) = (BTreeMap::new(), 0);
         thread::scope(|scope| {
-            let writers: Vec<_> = (0..THREADS).map(|writer| scope.spawn(move || write(writer))).collect();
+            let (store, time) = (&store, &time);
+            let write = move |writer| scope.spawn(move || write_own_keys(store, time, seed, writer));
+            let writers: Vec<_> = (0..THREADS).map(write).collect();
             for writer in writers {
                 let (map, removed) = writer.join().unwrap();
                 expected.extend(map);

@@ -343,78 +343,81 @@ fn smaller_values_leave_what_deletes_of_a_full_store_need() {
     }
 }
 
+/// Threads that write keys of their own.
+const WRITERS: u64 = 3;
+
+/// Writes keys that no other thread writes, and compares the replies with those of a map. Returns the map, and the
+/// number of puts that were refused.
+fn write_own_keys(store: &OrderedStore, memory: u64, seed: u64, writer: u64) -> (BTreeMap<Key, Vec<u8>>, u32) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed + writer);
+    let mut session = store.session().unwrap();
+    let mut map: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
+    let (mut refused, mut found) = (0, Vec::new());
+    let key_count = memory / 200;
+    for round in 0..120_000_u64 {
+        let mut key = [writer as u8; 16];
+        key[..8].copy_from_slice(&random.random_range(0..key_count).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+        let deletes = if round / 5_000 % 2 == 0 { 20 } else { 70 };
+        if random.random_range(0..100) < deletes {
+            let expected = if map.remove(&key).is_some() { Reply::Done } else { Reply::NotFound };
+            assert_eq!(session.delete(&key), expected, "seed {seed} writer {writer} round {round}");
+            continue;
+        }
+        let before = map.get(&key).map(Vec::len);
+        let size = match random.random_range(0..20) {
+            0 => random.random_range(470..=20_000),
+            1..5 => before.unwrap_or(500),
+            _ => random.random_range(0..=60),
+        };
+        let value = vec![round as u8; size];
+        if put(&mut session, &key, &value) {
+            map.insert(key, value);
+        } else {
+            refused += 1;
+            assert_ne!(before, Some(size), "seed {seed} writer {writer} round {round}: an overwrite of its size");
+        }
+        if round % 16 == 0 {
+            found.clear();
+            let is_there = session.get(&key, &mut found);
+            assert_eq!(is_there.then_some(&found), map.get(&key), "seed {seed} writer {writer} round {round}");
+        }
+    }
+    (map, refused)
+}
+
+/// Scans all pairs until the writers are done. Returns the number of scans.
+fn scan_until(store: &OrderedStore, is_done: &AtomicBool) -> u32 {
+    let mut session = store.session().unwrap();
+    let mut scans = 0;
+    while !is_done.load(Ordering::Relaxed) {
+        // Garbage is freed between scans.
+        thread::sleep(Duration::from_millis(2));
+        let mut last: Option<Key> = None;
+        session.scan(Range::ALL, |key, value| {
+            let key = Key::try_from(key).unwrap();
+            assert!(last.is_none_or(|last| last < key), "keys ascend");
+            assert!(value.iter().all(|byte| *byte == value[0]), "a value is whole");
+            last = Some(key);
+            true
+        });
+        scans += 1;
+    }
+    scans
+}
+
 /// Several threads write to a full store, each against a map: puts may be refused, nothing else. Other threads read.
 #[test]
 fn threads_on_a_full_store_lose_nothing() {
-    const WRITERS: u64 = 3;
     let seed = seed();
     println!("seed {seed}");
     for (memory, mvcc) in [(4 * MIB, true), (4 * MIB, false), (16 * MIB, true)] {
         let store = OrderedStore::new(&OrderedSettings { mvcc, ..OrderedSettings::new(memory) }).unwrap();
         let is_done = AtomicBool::new(false);
-        let write = |writer: u64| {
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed + writer);
-            let mut session = store.session().unwrap();
-            let mut map: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
-            let (mut refused, mut found) = (0, Vec::new());
-            let key_count = memory / 200;
-            for round in 0..120_000_u64 {
-                let mut key = [writer as u8; 16];
-                key[..8].copy_from_slice(
-                    &random.random_range(0..key_count).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(),
-                );
-                let deletes = if round / 5_000 % 2 == 0 { 20 } else { 70 };
-                if random.random_range(0..100) < deletes {
-                    let expected = if map.remove(&key).is_some() { Reply::Done } else { Reply::NotFound };
-                    assert_eq!(session.delete(&key), expected, "seed {seed} writer {writer} round {round}");
-                    continue;
-                }
-                let before = map.get(&key).map(Vec::len);
-                let size = match random.random_range(0..20) {
-                    0 => random.random_range(470..=20_000),
-                    1..5 => before.unwrap_or(500),
-                    _ => random.random_range(0..=60),
-                };
-                let value = vec![round as u8; size];
-                if put(&mut session, &key, &value) {
-                    map.insert(key, value);
-                } else {
-                    refused += 1;
-                    assert_ne!(
-                        before,
-                        Some(size),
-                        "seed {seed} writer {writer} round {round}: an overwrite of its size"
-                    );
-                }
-                if round % 16 == 0 {
-                    found.clear();
-                    let is_there = session.get(&key, &mut found);
-                    assert_eq!(is_there.then_some(&found), map.get(&key), "seed {seed} writer {writer} round {round}");
-                }
-            }
-            (map, refused)
-        };
-        let read = || {
-            let mut session = store.session().unwrap();
-            let mut scans = 0;
-            while !is_done.load(Ordering::Relaxed) {
-                // Garbage is freed between scans.
-                thread::sleep(Duration::from_millis(2));
-                let mut last: Option<Key> = None;
-                session.scan(Range::ALL, |key, value| {
-                    let key = Key::try_from(key).unwrap();
-                    assert!(last.is_none_or(|last| last < key), "keys ascend");
-                    assert!(value.iter().all(|byte| *byte == value[0]), "a value is whole");
-                    last = Some(key);
-                    true
-                });
-                scans += 1;
-            }
-            scans
-        };
         thread::scope(|scope| {
-            let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
-            let reader = scope.spawn(read);
+            let (store, is_done) = (&store, &is_done);
+            let write = move |writer| scope.spawn(move || write_own_keys(store, memory, seed, writer));
+            let writers: Vec<_> = (0..WRITERS).map(write).collect();
+            let reader = scope.spawn(move || scan_until(store, is_done));
             let ends: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
             is_done.store(true, Ordering::Relaxed);
             let scans = reader.join().unwrap();

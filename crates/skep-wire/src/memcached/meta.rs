@@ -78,9 +78,9 @@ pub struct MetaFlags<'b> {
 }
 
 impl<'b> MetaFlags<'b> {
-    /// Parses the flags of a command with this key. Returns the decoded key if the key is base64.
-    fn parse(words: Words<'b>, key: &[u8]) -> Result<(Self, Option<DecodedKey>), ErrorReply> {
-        let mut flags = MetaFlags {
+    /// Returns flags that have their defaults.
+    fn unset(words: Words<'b>) -> Self {
+        MetaFlags {
             returned: ReturnFlags(words),
             is_base64: false,
             is_quiet: false,
@@ -98,7 +98,12 @@ impl<'b> MetaFlags<'b> {
             initial: 0,
             mode: None,
             is_opaque_too_long: false,
-        };
+        }
+    }
+
+    /// Parses the flags of a command with this key. Returns the decoded key if the key is base64.
+    fn parse(words: Words<'b>, key: &[u8]) -> Result<(Self, Option<DecodedKey>), ErrorReply> {
+        let mut flags = MetaFlags::unset(words);
         let mut seen = 0_u128;
         let mut error = None;
         let mut decoded = None;
@@ -531,7 +536,11 @@ mod tests {
         ] {
             with(line, |parsed| assert_eq!(parsed, Err((error, line.len() + 2)), "{line}"));
         }
-        // If the size of the value is known, the value belongs to the refused request.
+    }
+
+    #[test]
+    fn a_value_whose_size_is_known_belongs_to_the_refused_request() {
+        let opaque = format!("O{}", "1".repeat(32));
         for (flags, error) in [
             ("z", ErrorReply::UnknownFlag),
             ("v v", ErrorReply::DuplicateFlag),

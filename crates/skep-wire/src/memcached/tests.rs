@@ -150,85 +150,92 @@ fn other_commands() {
     }
 }
 
+/// Lines that are refused, by their error.
+const REFUSED: &[(ErrorReply, &[&str])] = &[
+    (
+        ErrorReply::Command,
+        &[
+            "",
+            " ",
+            "x",
+            "xy",
+            "GET a",
+            "get",
+            "get ",
+            "get\ta",
+            "getx a",
+            "gat",
+            "gats",
+            "bget a",
+            "stat",
+            "sett a 0 0 1",
+            "set a",
+            "set a 0 0",
+            "set a 0 0 1 noreply x",
+            "cas a 0 0 1",
+            "cas a 0 0 1 9 noreply x",
+            "incr a",
+            "incr a 1 2 3",
+            "decr",
+            "touch a",
+            "touch a 0 x y",
+            "delete",
+            "delete a b c d",
+            "flush_all 1 noreply x",
+            "verbosity",
+            "verbosity 0 1 2",
+            "stats foo",
+            "stats noreply",
+            "stats detail on",
+            "stats cachedump 1 1",
+            "slabs automove 1",
+            "lru mode flat",
+            "lru_crawler enable",
+            "watch",
+            "cache_memlimit 64",
+            "quitx",
+        ],
+    ),
+    (
+        ErrorReply::Format,
+        &[
+            "set a -1 0 1",
+            "set a 4294967296 0 1",
+            "set a 0x1 0 1",
+            "set a 1x 0 1",
+            "set a x 0 1",
+            "set a 0 x 1",
+            "set a 0 0 x",
+            "set a 0 0 -1",
+            "set a 0 0 2147483646",
+            "set a 0 0 4294967297",
+            "set a\0b 0 0 1",
+            "cas a 0 0 1 x",
+            "cas a 0 0 1 -1",
+            "cas a 0 0 1 18446744073709551616",
+            "verbosity x",
+            "verbosity -1",
+            "get a\0",
+        ],
+    ),
+    (ErrorReply::Exptime, &["gat x", "gat a b", "gat 10x a", "touch a x", "flush_all x", "gats x a"]),
+    (ErrorReply::Delta, &["incr a x", "incr a -1", "incr a 18446744073709551616", "decr a 1\t"]),
+    (ErrorReply::DeleteUsage, &["delete a b", "delete a 1", "delete a noreply 0", "delete a 0 0"]),
+    (ErrorReply::Shutdown, &["shutdown", "shutdown graceful", "shutdown x y z"]),
+];
+
 #[test]
-fn error_messages() {
-    use ErrorReply as E;
-    for (error, lines) in [
-        (
-            E::Command,
-            &[
-                "",
-                " ",
-                "x",
-                "xy",
-                "GET a",
-                "get",
-                "get ",
-                "get\ta",
-                "getx a",
-                "gat",
-                "gats",
-                "bget a",
-                "stat",
-                "sett a 0 0 1",
-                "set a",
-                "set a 0 0",
-                "set a 0 0 1 noreply x",
-                "cas a 0 0 1",
-                "cas a 0 0 1 9 noreply x",
-                "incr a",
-                "incr a 1 2 3",
-                "decr",
-                "touch a",
-                "touch a 0 x y",
-                "delete",
-                "delete a b c d",
-                "flush_all 1 noreply x",
-                "verbosity",
-                "verbosity 0 1 2",
-                "stats foo",
-                "stats noreply",
-                "stats detail on",
-                "stats cachedump 1 1",
-                "slabs automove 1",
-                "lru mode flat",
-                "lru_crawler enable",
-                "watch",
-                "cache_memlimit 64",
-                "quitx",
-            ][..],
-        ),
-        (
-            E::Format,
-            &[
-                "set a -1 0 1",
-                "set a 4294967296 0 1",
-                "set a 0x1 0 1",
-                "set a 1x 0 1",
-                "set a x 0 1",
-                "set a 0 x 1",
-                "set a 0 0 x",
-                "set a 0 0 -1",
-                "set a 0 0 2147483646",
-                "set a 0 0 4294967297",
-                "set a\0b 0 0 1",
-                "cas a 0 0 1 x",
-                "cas a 0 0 1 -1",
-                "cas a 0 0 1 18446744073709551616",
-                "verbosity x",
-                "verbosity -1",
-                "get a\0",
-            ],
-        ),
-        (E::Exptime, &["gat x", "gat a b", "gat 10x a", "touch a x", "flush_all x", "gats x a"]),
-        (E::Delta, &["incr a x", "incr a -1", "incr a 18446744073709551616", "decr a 1\t"]),
-        (E::DeleteUsage, &["delete a b", "delete a 1", "delete a noreply 0", "delete a 0 0"]),
-        (E::Shutdown, &["shutdown", "shutdown graceful", "shutdown x y z"]),
-    ] {
-        for line in lines {
-            assert_refused(format!("{line}\r\n").as_bytes(), error, false);
+fn lines_that_are_no_command_are_refused() {
+    for (error, lines) in REFUSED {
+        for line in *lines {
+            assert_refused(format!("{line}\r\n").as_bytes(), *error, false);
         }
     }
+}
+
+#[test]
+fn refused_lines_may_ask_for_no_reply() {
+    use ErrorReply as E;
     for (error, lines) in [
         (E::Format, &["set a 0 0 -1 noreply", "set a 0 0 noreply", "cas a 0 0 1 noreply", "verbosity noreply"][..]),
         (E::Exptime, &["flush_all x noreply", "flush_all noreply noreply", "touch a x noreply", "touch a noreply"]),
@@ -239,6 +246,11 @@ fn error_messages() {
             assert_refused(format!("{line}\r\n").as_bytes(), error, true);
         }
     }
+}
+
+#[test]
+fn error_messages() {
+    use ErrorReply as E;
     for (error, text) in [
         (E::Command, "ERROR"),
         (E::Format, "CLIENT_ERROR bad command line format"),

@@ -136,20 +136,8 @@ impl RequestParser {
                     Some(_) => self.progress = Progress::Inline,
                 },
                 Progress::CountLine => {
-                    let Some(line) = self.line(input, RequestError::CountLineTooLong)? else {
-                        return Ok(Parsed::Incomplete);
-                    };
-                    let count = parse_number(&input[line]).ok_or(RequestError::Count)?;
-                    match u32::try_from(count.max(0)) {
-                        Ok(0) => return Ok(self.finish()),
-                        Ok(missing) if self.is_restricted && missing as usize > LOCKED_ARGUMENT_COUNT_MAX => {
-                            return Err(RequestError::LockedCount);
-                        }
-                        Ok(missing) if missing as usize <= ARGUMENT_COUNT_MAX => {
-                            (self.body, self.count) = (self.position, missing);
-                            self.progress = Progress::Arguments { missing };
-                        }
-                        _ => return Err(RequestError::Count),
+                    if let Some(end) = self.parse_count(input)? {
+                        return Ok(end);
                     }
                 }
                 Progress::Arguments { missing: 0 } if is_collected => return Ok(self.finish()),
@@ -161,45 +149,17 @@ impl RequestParser {
                     self.next = self.body;
                     self.progress = Progress::Collecting;
                 }
-                Progress::Collecting => {
-                    let from = self.next;
-                    self.next = collect(&input[..self.position], from, arguments);
-                    if self.next == self.position {
-                        return Ok(self.finish());
-                    }
-                    self.collected = arguments.len() - first;
-                    return Ok(Parsed::Part(self.next - from));
-                }
+                Progress::Collecting => return Ok(self.collect_part(input, arguments, first)),
                 Progress::Arguments { .. } if checked == ARGUMENTS_PART => {
                     arguments.truncate(first);
                     return Ok(Parsed::Part(self.position - from));
                 }
                 Progress::Arguments { missing } => {
                     checked += 1;
-                    match input.get(self.position) {
-                        None => {
-                            arguments.truncate(first);
-                            return Ok(Parsed::Incomplete);
-                        }
-                        Some(b'$') => {}
-                        Some(&other) => return Err(RequestError::NoBulk(other)),
-                    }
-                    let Some(line) = self.line(input, RequestError::SizeLineTooLong)? else {
+                    if !self.parse_size(input, missing)? {
                         arguments.truncate(first);
                         return Ok(Parsed::Incomplete);
-                    };
-                    let size = parse_number(&input[line.start + 1..line.end]).ok_or(RequestError::Size)?;
-                    let size = usize::try_from(size).map_err(|_| RequestError::Size)?;
-                    if size > BULK_SIZE_MAX {
-                        return Err(RequestError::Size);
                     }
-                    if self.is_restricted && size > LOCKED_BULK_SIZE_MAX {
-                        return Err(RequestError::LockedSize);
-                    }
-                    if self.position + size + 2 > REQUEST_SIZE_MAX {
-                        return Err(RequestError::RequestTooLong);
-                    }
-                    self.progress = Progress::Bulk { missing, size: size as u32 };
                 }
                 Progress::Bulk { missing, size } => {
                     let end = self.position + size as usize;
@@ -218,22 +178,86 @@ impl RequestParser {
                     self.position = end + 2;
                     self.progress = Progress::Arguments { missing: missing - 1 };
                 }
-                Progress::Inline => {
-                    let Some(line) = self.line(input, RequestError::InlineTooLong)? else {
-                        return Ok(Parsed::Incomplete);
-                    };
-                    // Words are separated by blanks.
-                    let count_max = line.len().div_ceil(2);
-                    if arguments.capacity() - first < count_max {
-                        // The line is parsed again when there is capacity.
-                        self.position = 0;
-                        return Ok(Parsed::NeedsCapacity(count_max));
-                    }
-                    split_words(&mut input[line], arguments)?;
-                    return Ok(self.finish());
-                }
+                Progress::Inline => return self.parse_inline(input, arguments, first),
             }
         }
+    }
+
+    /// Parses the line with the number of arguments. Returns the result if the call ends with it.
+    fn parse_count(&mut self, input: &[u8]) -> Result<Option<Parsed>, RequestError> {
+        let Some(line) = self.line(input, RequestError::CountLineTooLong)? else {
+            return Ok(Some(Parsed::Incomplete));
+        };
+        let count = parse_number(&input[line]).ok_or(RequestError::Count)?;
+        match u32::try_from(count.max(0)) {
+            Ok(0) => Ok(Some(self.finish())),
+            Ok(missing) if self.is_restricted && missing as usize > LOCKED_ARGUMENT_COUNT_MAX => {
+                Err(RequestError::LockedCount)
+            }
+            Ok(missing) if missing as usize <= ARGUMENT_COUNT_MAX => {
+                (self.body, self.count) = (self.position, missing);
+                self.progress = Progress::Arguments { missing };
+                Ok(None)
+            }
+            _ => Err(RequestError::Count),
+        }
+    }
+
+    /// Parses the line with the size of an argument. Returns false if it is incomplete.
+    fn parse_size(&mut self, input: &[u8], missing: u32) -> Result<bool, RequestError> {
+        match input.get(self.position) {
+            None => return Ok(false),
+            Some(b'$') => {}
+            Some(&other) => return Err(RequestError::NoBulk(other)),
+        }
+        let Some(line) = self.line(input, RequestError::SizeLineTooLong)? else {
+            return Ok(false);
+        };
+        let size = parse_number(&input[line.start + 1..line.end]).ok_or(RequestError::Size)?;
+        let size = usize::try_from(size).map_err(|_| RequestError::Size)?;
+        if size > BULK_SIZE_MAX {
+            return Err(RequestError::Size);
+        }
+        if self.is_restricted && size > LOCKED_BULK_SIZE_MAX {
+            return Err(RequestError::LockedSize);
+        }
+        if self.position + size + 2 > REQUEST_SIZE_MAX {
+            return Err(RequestError::RequestTooLong);
+        }
+        self.progress = Progress::Bulk { missing, size: size as u32 };
+        Ok(true)
+    }
+
+    /// Appends a part of the arguments of a request that has all of them.
+    fn collect_part(&mut self, input: &[u8], arguments: &mut Vec<Argument>, first: usize) -> Parsed {
+        let from = self.next;
+        self.next = collect(&input[..self.position], from, arguments);
+        if self.next == self.position {
+            return self.finish();
+        }
+        self.collected = arguments.len() - first;
+        Parsed::Part(self.next - from)
+    }
+
+    /// Parses a request of one line.
+    fn parse_inline(
+        &mut self,
+        input: &mut [u8],
+        arguments: &mut Vec<Argument>,
+        first: usize,
+    ) -> Result<Parsed, RequestError> {
+        let Some(line) = self.line(input, RequestError::InlineTooLong)? else {
+            return Ok(Parsed::Incomplete);
+        };
+        // Words are separated by blanks.
+        let count_max = line.len().div_ceil(2);
+        if arguments.capacity() - first < count_max {
+            // The line is parsed again when there is capacity.
+            self.position = 0;
+            return Ok(Parsed::NeedsCapacity(count_max));
+        }
+        split_words(&mut input[line], arguments)?;
+        Ok(self.finish())
     }
 
     /// Returns true if the last call has read a part of a long request.

@@ -170,21 +170,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         })
         .collect();
 
-    let progress = progress(arguments.records);
-    let loading = thread::scope(|scope| {
-        let loaders: Vec<_> = targets
-            .iter_mut()
-            .zip(&shares)
-            .map(|(target, share)| {
-                let progress = &progress;
-                // An embedded store holds its own records, numbered from 0. A server holds the records of all clients.
-                let records = if arguments.embedded { 0..share.end - share.start } else { share.clone() };
-                scope.spawn(move || load(target, &plan, records, |count| progress.inc(count)))
-            })
-            .collect();
-        loaders.into_iter().map(|loader| loader.join().expect("a loading thread does not panic")).collect::<Vec<_>>()
-    });
-    progress.finish_and_clear();
+    let loading = load_all(arguments, &plan, &mut targets, &shares);
     let loaded: Vec<_> = loading
         .iter()
         .zip(&shares)
@@ -234,6 +220,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => Err(Failure::Runtime(format!("the figures are valid{left}"))),
         Some(error) => Err(Failure::Runtime(format!("{} errors, the first: {error}{left}", findings.errors))),
     }
+}
+
+/// Loads the share of each client, all at the same time. An error has the records that were loaded before it.
+fn load_all(
+    arguments: &Arguments,
+    plan: &Plan,
+    targets: &mut [Target],
+    shares: &[Range<u64>],
+) -> Vec<Result<(), (String, Range<u64>)>> {
+    let progress = progress(arguments.records);
+    let loading = thread::scope(|scope| {
+        let loaders: Vec<_> = targets
+            .iter_mut()
+            .zip(shares)
+            .map(|(target, share)| {
+                let progress = &progress;
+                // An embedded store holds its own records, numbered from 0. A server holds the records of all clients.
+                let records = if arguments.embedded { 0..share.end - share.start } else { share.clone() };
+                scope.spawn(move || load(target, plan, records, |count| progress.inc(count)))
+            })
+            .collect();
+        loaders.into_iter().map(|loader| loader.join().expect("a loading thread does not panic")).collect::<Vec<_>>()
+    });
+    progress.finish_and_clear();
+    loading
 }
 
 /// Deletes the records that the clients have loaded into a server and inserted. If an old connection has failed, it

@@ -85,55 +85,80 @@ impl HugePages {
 const NATIVE_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7379);
 const REDIS_PORT_DEFAULT: u16 = 6379;
 
+/// Lines of text.
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        _ = writeln!(self.0, "{line}");
+    }
+}
+
 impl Screen<'_> {
     /// Returns the screen as text; each line ends with a newline.
     pub(super) fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let mut line = |line: std::fmt::Arguments<'_>| {
-            _ = writeln!(text, "{line}");
-        };
-        line(format_args!("skep {} is ready (process {})", env!("CARGO_PKG_VERSION"), std::process::id()));
-        line(format_args!(""));
-        line(format_args!("  native      {}", self.native));
+        let mut lines = Lines::default();
+        lines.add(format_args!("skep {} is ready (process {})", env!("CARGO_PKG_VERSION"), std::process::id()));
+        lines.add(format_args!(""));
+        self.add_addresses(&mut lines);
+        self.add_memory(&mut lines);
+        self.add_durability(&mut lines);
+        self.add_access(&mut lines);
+        lines.add(format_args!(""));
+        lines.add(format_args!("Try, in another terminal:"));
+        self.add_examples(&mut lines);
+        lines.add(format_args!(""));
+        lines.add(format_args!("Ctrl-C stops it."));
+        lines.0
+    }
+
+    /// Adds the addresses of all front ends.
+    fn add_addresses(&self, lines: &mut Lines) {
+        lines.add(format_args!("  native      {}", self.native));
         match self.resp {
-            Some(address) => line(format_args!("  RESP        {address}")),
-            None => line(format_args!("  RESP        off")),
+            Some(address) => lines.add(format_args!("  RESP        {address}")),
+            None => lines.add(format_args!("  RESP        off")),
         }
         if let Some(path) = self.shared_memory {
-            line(format_args!("  shm         shm:{}", path.display()));
+            lines.add(format_args!("  shm         shm:{}", path.display()));
         }
         if let Some(address) = self.memcached {
-            line(format_args!("  memcached   {address}"));
+            lines.add(format_args!("  memcached   {address}"));
         }
         if let Some(address) = self.memcached_udp {
-            line(format_args!("  memcached   {address}, UDP"));
+            lines.add(format_args!("  memcached   {address}, UDP"));
         }
         for (name, address) in [("UDP ", self.udp), ("RDMA", self.rdma)] {
             let Some(address) = address else { continue };
             match self.shard_count {
-                1 => line(format_args!("  {name}        {address}")),
-                count => line(format_args!(
+                1 => lines.add(format_args!("  {name}        {address}")),
+                count => lines.add(format_args!(
                     "  {name}        {address} to {}, a port for each shard",
                     address.port().saturating_add(count - 1)
                 )),
             }
         }
+    }
+
+    /// Adds the memory of each space, and the kernel's policy for it.
+    fn add_memory(&self, lines: &mut Lines) {
         let shards = match self.shard_count {
             1 => "1 shard".to_owned(),
             count => format!("{count} shards"),
         };
         let touched = if self.prefault { "touched already" } else { "touched as it fills" };
-        line(format_args!("  memory      {} in {shards}, {touched}", self.memory));
+        lines.add(format_args!("  memory      {} in {shards}, {touched}", self.memory));
         match self.ordered_memory {
-            MemorySize(0) => line(format_args!("  ordered     off")),
-            size => line(format_args!("  ordered     {size} for the ordered space (SELECT 1), {touched}")),
+            MemorySize(0) => lines.add(format_args!("  ordered     off")),
+            size => lines.add(format_args!("  ordered     {size} for the ordered space (SELECT 1), {touched}")),
         }
         match self.cache_memory {
             MemorySize(0) => {}
-            size => line(format_args!("  cache       {size} for the cache space (SELECT 2), {touched}")),
+            size => lines.add(format_args!("  cache       {size} for the cache space (SELECT 2), {touched}")),
         }
-        line(format_args!(
+        lines.add(format_args!(
             "  huge pages  {}",
             match self.huge_pages {
                 HugePages::Granted => "transparent huge pages asked for, and this kernel grants them",
@@ -142,8 +167,12 @@ impl Screen<'_> {
                 HugePages::Unknown => "asked for; this kernel does not say whether it grants them",
             }
         ));
+    }
+
+    /// Adds what a fault may cost, and where the data is.
+    fn add_durability(&self, lines: &mut Lines) {
         match (self.data_dir, self.durability) {
-            (None, _) => line(format_args!("  durability  none: nothing survives a restart (--data-dir)")),
+            (None, _) => lines.add(format_args!("  durability  none: nothing survives a restart (--data-dir)")),
             (Some(path), level) => {
                 let loss = match level {
                     Durability::Memory => {
@@ -152,10 +181,14 @@ impl Screen<'_> {
                     Durability::Second => "second: a fault costs at most the last second",
                     Durability::Always => "always: a fault costs nothing that was acknowledged",
                 };
-                line(format_args!("  durability  {loss}"));
-                line(format_args!("  data        {}", path.display()));
+                lines.add(format_args!("  durability  {loss}"));
+                lines.add(format_args!("  data        {}", path.display()));
             }
         }
+    }
+
+    /// Adds who is served, if other machines reach the server.
+    fn add_access(&self, lines: &mut Lines) {
         let open = [Some(self.native), self.resp, self.udp, self.rdma, self.memcached]
             .into_iter()
             .flatten()
@@ -166,29 +199,28 @@ impl Screen<'_> {
                 (false, true) => "only from this machine, because there is no password (--requirepass-file)",
                 (false, false) => "without a password: any client that reaches this machine can change everything",
             };
-            line(format_args!("  access      {access}"));
+            lines.add(format_args!("  access      {access}"));
         }
-        line(format_args!(""));
-        line(format_args!("Try, in another terminal:"));
+    }
+
+    /// Adds commands to try.
+    fn add_examples(&self, lines: &mut Lines) {
         let to_native = self.native_option();
         if let Some(address) = self.resp {
-            line(format_args!("  redis-cli{} SET a 1", redis_options(address)));
-            line(format_args!("  {} cli{to_native} incr a 41", self.program));
+            lines.add(format_args!("  redis-cli{} SET a 1", redis_options(address)));
+            lines.add(format_args!("  {} cli{to_native} incr a 41", self.program));
         } else {
-            line(format_args!("  {} cli{to_native} put a 1", self.program));
-            line(format_args!("  {} cli{to_native} incr a 41", self.program));
+            lines.add(format_args!("  {} cli{to_native} put a 1", self.program));
+            lines.add(format_args!("  {} cli{to_native} incr a 41", self.program));
         }
-        line(format_args!("  {} cli{to_native} update hits add i64 5 --init 0", self.program));
+        lines.add(format_args!("  {} cli{to_native} update hits add i64 5 --init 0", self.program));
         if let Some(path) = self.shared_memory {
-            line(format_args!("  {} cli --addr shm:{} get a", self.program, path.display()));
+            lines.add(format_args!("  {} cli --addr shm:{} get a", self.program, path.display()));
         }
         if let Some(address) = self.memcached.map(reachable) {
             let (ip, port) = (address.ip(), address.port());
-            line(format_args!("  printf 'set a 0 0 1\\r\\n1\\r\\nget a\\r\\nquit\\r\\n' | nc {ip} {port}"));
+            lines.add(format_args!("  printf 'set a 0 0 1\\r\\n1\\r\\nget a\\r\\nquit\\r\\n' | nc {ip} {port}"));
         }
-        line(format_args!(""));
-        line(format_args!("Ctrl-C stops it."));
-        text
     }
 
     /// Returns the option of `skep cli` for this server; empty if the default is right.

@@ -38,6 +38,38 @@ pub(crate) struct Halves<'a> {
     pub(crate) separator: &'a [u8],
 }
 
+/// The room of a leaf for more segments, and for their boundaries in bytes.
+struct Room {
+    segments: usize,
+    boundaries: usize,
+}
+
+impl Room {
+    /// Returns true if there is room for a segment with a boundary of this size.
+    fn has(&self, boundary: usize) -> bool {
+        self.segments > 0 && boundary <= self.boundaries
+    }
+
+    /// Takes the room of a segment with a boundary of this size.
+    fn take(&mut self, boundary: usize) {
+        self.segments -= 1;
+        self.boundaries -= boundary;
+    }
+}
+
+/// A segment of the present leaf that has edits.
+struct Changed<'a> {
+    leaf: Node<'a>,
+    segment_index: usize,
+    segment: Segment<'a>,
+    /// Its offset in the leaf.
+    start: usize,
+    /// Its boundary key.
+    first_key: &'a [u8],
+    /// Its edits, as a range of those of the leaf.
+    edits: Range<usize>,
+}
+
 impl<'a> Sorted<'a> {
     /// Returns the sorted block after these edits, with as few changed segments as possible. Returns `None` if its
     /// pairs have to be divided again.
@@ -45,8 +77,8 @@ impl<'a> Sorted<'a> {
         let shortcuts = Shortcuts::open(leaf);
         let count = shortcuts.segment_count();
         let mut sorted = Sorted { parts: Vec::with_capacity(SEGMENT_COUNT_MAX), items: Vec::new(), edits };
-        let mut boundary_room = BOUNDARIES_SIZE_MAX - shortcuts.boundaries_size();
-        let mut segment_room = SEGMENT_COUNT_MAX - count;
+        let mut room =
+            Room { segments: SEGMENT_COUNT_MAX - count, boundaries: BOUNDARIES_SIZE_MAX - shortcuts.boundaries_size() };
         let mut next = 0;
         let mut boundary_keys = shortcuts.boundary_keys();
         for segment_index in 0..count {
@@ -67,63 +99,80 @@ impl<'a> Sorted<'a> {
                 continue;
             }
             let segment = Segment::open(leaf, start, segment_index);
-            let of_segment = &edits[own.clone()];
-            if let Some(item_count) = edit::count_with(&segment, of_segment) {
-                let pairs_size = item_count * (segment.pair_size() + 1);
-                if item_count < segment.count() && pairs_size < SEGMENT_SIZE_LOW {
-                    return None;
-                }
-                let bytes = leaf.read(start, segment.size());
-                let has_room = segment_room > 0 && boundary_room >= END_SIZE + segment.key_size();
-                let may_grow = item_count <= ITEM_COUNT_MAX && (pairs_size <= SEGMENT_SIZE_HIGH || !has_room);
-                if item_count <= segment.count() || may_grow {
-                    let (items, size) = (0..segment.count(), segment.size_with(item_count, segment_index > 0));
-                    sorted.parts.push(Part::Edited { segment_index, bytes, first_key, items, edits: own, size });
-                    continue;
-                }
-                let middle = edit::middle_with(&segment, of_segment, item_count).filter(|_| has_room);
-                let fits = |middle: &Middle| middle.count.max(item_count - middle.count) <= ITEM_COUNT_MAX;
-                if let Some(middle) = middle.filter(fits) {
-                    segment_room -= 1;
-                    boundary_room -= END_SIZE + segment.key_size();
-                    let (items, edits) = (0..middle.item, own.start..own.start + middle.edits);
-                    let size = segment.size_with(middle.count, segment_index > 0);
-                    sorted.parts.push(Part::Edited { segment_index, bytes, first_key, items, edits, size });
-                    let first_key = segment.pair(middle.item).0;
-                    let (items, edits) = (middle.item..segment.count(), own.start + middle.edits..own.end);
-                    let size = segment.size_with(item_count - middle.count, true);
-                    sorted.parts.push(Part::Edited { segment_index, bytes, first_key, items, edits, size });
-                    continue;
-                }
+            let changed = Changed { leaf, segment_index, segment, start, first_key, edits: own };
+            if !sorted.push_edited(&changed, &mut room)? {
+                sorted.push_written(&changed, &mut room)?;
             }
-            let first = sorted.items.len();
-            collect(leaf, segment_index, 0..segment.count(), of_segment, &mut sorted.items);
-            let items = &sorted.items[first..];
-            let sizes = items.iter().map(size_of_pair);
-            let size: usize = sizes.clone().sum();
-            if items.is_empty() || items.len() < segment.count() && size < SEGMENT_SIZE_LOW {
-                return None;
-            }
-            if segment_index > 0 {
-                boundary_room = (boundary_room + first_key.len()).checked_sub(items[0].key.len())?;
-            }
-            let end = first + items.len();
-            if items.len() > ITEM_COUNT_MAX || items.len() > 1 && size > SEGMENT_SIZE_HIGH {
-                let middle = middle_of(sizes);
-                let boundary = END_SIZE + items[middle].key.len();
-                if segment_room > 0 && boundary <= boundary_room && middle.max(items.len() - middle) <= ITEM_COUNT_MAX {
-                    segment_room -= 1;
-                    boundary_room -= boundary;
-                    sorted.parts.push(Part::Written(first..first + middle));
-                    sorted.parts.push(Part::Written(first + middle..end));
-                    continue;
-                } else if items.len() > ITEM_COUNT_MAX {
-                    return None;
-                }
-            }
-            sorted.parts.push(Part::Written(first..end));
         }
         Some(sorted)
+    }
+
+    /// Adds a segment that keeps one pair size, as one part or as two. Returns false if it has to be written from its
+    /// items, and `None` if the pairs of the leaf have to be divided again.
+    #[inline]
+    fn push_edited(&mut self, changed: &Changed<'a>, room: &mut Room) -> Option<bool> {
+        let Changed { leaf, segment_index, ref segment, start, first_key, edits: ref own } = *changed;
+        let of_segment = &self.edits[own.clone()];
+        let Some(item_count) = edit::count_with(segment, of_segment) else { return Some(false) };
+        let pairs_size = item_count * (segment.pair_size() + 1);
+        if item_count < segment.count() && pairs_size < SEGMENT_SIZE_LOW {
+            return None;
+        }
+        let bytes = leaf.read(start, segment.size());
+        let boundary = END_SIZE + segment.key_size();
+        let has_room = room.has(boundary);
+        let may_grow = item_count <= ITEM_COUNT_MAX && (pairs_size <= SEGMENT_SIZE_HIGH || !has_room);
+        if item_count <= segment.count() || may_grow {
+            let (items, edits) = (0..segment.count(), own.clone());
+            let size = segment.size_with(item_count, segment_index > 0);
+            self.parts.push(Part::Edited { segment_index, bytes, first_key, items, edits, size });
+            return Some(true);
+        }
+        let middle = edit::middle_with(segment, of_segment, item_count).filter(|_| has_room);
+        let fits = |middle: &Middle| middle.count.max(item_count - middle.count) <= ITEM_COUNT_MAX;
+        let Some(middle) = middle.filter(fits) else { return Some(false) };
+        room.take(boundary);
+        let (items, edits) = (0..middle.item, own.start..own.start + middle.edits);
+        let size = segment.size_with(middle.count, segment_index > 0);
+        self.parts.push(Part::Edited { segment_index, bytes, first_key, items, edits, size });
+        let first_key = segment.pair(middle.item).0;
+        let (items, edits) = (middle.item..segment.count(), own.start + middle.edits..own.end);
+        let size = segment.size_with(item_count - middle.count, true);
+        self.parts.push(Part::Edited { segment_index, bytes, first_key, items, edits, size });
+        Some(true)
+    }
+
+    /// Adds a segment that is written from its items, as one part or as two. Returns `None` if the pairs of the leaf have
+    /// to be divided again.
+    #[inline]
+    fn push_written(&mut self, changed: &Changed<'a>, room: &mut Room) -> Option<()> {
+        let Changed { leaf, segment_index, ref segment, first_key, ref edits, .. } = *changed;
+        let first = self.items.len();
+        collect(leaf, segment_index, 0..segment.count(), &self.edits[edits.clone()], &mut self.items);
+        let items = &self.items[first..];
+        let sizes = items.iter().map(size_of_pair);
+        let size: usize = sizes.clone().sum();
+        if items.is_empty() || items.len() < segment.count() && size < SEGMENT_SIZE_LOW {
+            return None;
+        }
+        if segment_index > 0 {
+            room.boundaries = (room.boundaries + first_key.len()).checked_sub(items[0].key.len())?;
+        }
+        let end = first + items.len();
+        if items.len() > ITEM_COUNT_MAX || items.len() > 1 && size > SEGMENT_SIZE_HIGH {
+            let middle = middle_of(sizes);
+            let boundary = END_SIZE + items[middle].key.len();
+            if room.has(boundary) && middle.max(items.len() - middle) <= ITEM_COUNT_MAX {
+                room.take(boundary);
+                self.parts.push(Part::Written(first..first + middle));
+                self.parts.push(Part::Written(first + middle..end));
+                return Some(());
+            } else if items.len() > ITEM_COUNT_MAX {
+                return None;
+            }
+        }
+        self.parts.push(Part::Written(first..end));
+        Some(())
     }
 
     /// Divides a sorted block that does not fit one leaf in two, between segments. Returns `None` if its pairs have to

@@ -18,6 +18,7 @@ use std::time::Instant;
 use super::super::node::overflow;
 use super::super::node::value::Content;
 use super::super::read::descent::{GROUP_SIZE, KeyPosition};
+use super::super::read::group::KeyPositions;
 use super::super::store::OrderedStore;
 use super::super::version::clock::Snapshot;
 use super::super::version::epoch::Guard;
@@ -74,6 +75,21 @@ fn defer_reply(grant: Grant, index: usize, deferred: &mut Deferred, replies: &mu
         deferred.push(index);
     }
     has_place
+}
+
+/// Finds the positions of the keys of requests that are executed one by one: writes, and scans that are not short. A
+/// single one finds its position itself.
+#[inline]
+fn positions_of_lone<'g>(
+    store: &'g OrderedStore,
+    requests: &[Request<'_>],
+    guard: &'g Guard<'_>,
+) -> Option<KeyPositions<'g>> {
+    let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
+    let is_lone = |request: &&Request<'_>| !request.operation.is_read() && short_scan(request).is_none();
+    let lone = requests.iter().filter(is_lone);
+    let count = keys.iter_mut().zip(lone).map(|(key, request)| *key = request.key).count();
+    (count > 1).then(|| store.positions_of_group(&keys[..count], guard))
 }
 
 /// Reads that wait for their group, as indexes in the batch.
@@ -150,12 +166,8 @@ impl Session<'_> {
         let Session { store, participant, writer, scratch, pages, .. } = self;
         let guard = participant.enter();
         let mut scans = Scans::default();
-        let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
-        let is_alone = |request: &&Request<'_>| !request.operation.is_read() && short_scan(request).is_none();
-        let alone = requests[group.clone()].iter().filter(is_alone);
-        let alone_count = keys.iter_mut().zip(alone).map(|(key, request)| *key = request.key).count();
-        let positions = (alone_count > 1).then(|| store.positions_of_group(&keys[..alone_count], &guard));
-        let mut numbers = 0..alone_count;
+        let positions = positions_of_lone(store, &requests[group.clone()], &guard);
+        let mut numbers = 0..;
         for (index, request) in group.clone().zip(&requests[group]) {
             let is_read = request.operation.is_read();
             let is_short_scan = short_scan(request).is_some();

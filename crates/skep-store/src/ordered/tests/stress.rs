@@ -169,49 +169,53 @@ fn control_scans_without_versions_are_caught() {
     assert!(caught, "scans that ignore versions were taken for linearizable");
 }
 
+/// Threads that write keys of their own.
+const THREADS: u64 = 4;
+
+/// Writes keys that no other thread writes, and reads them. Returns what it left.
+fn write_own_keys(store: &OrderedStore, seed: u64, writer: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut random = SplitMix64::stream(seed, writer);
+    let mut session = store.session().unwrap();
+    let mut map = BTreeMap::new();
+    let mut value = Vec::new();
+    let key_of = |number: u64| {
+        let scattered = (number * THREADS + writer).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        [&scattered.to_be_bytes()[..], &[7; 8][..]].concat()
+    };
+    for operation in 0..150_000_u64 {
+        let key = key_of(random.below(40_000));
+        // Growing in the first half, shrinking in the second.
+        let puts = if operation < 75_000 { 70 } else { 20 };
+        if random.below(1000) < puts {
+            let new = vec![operation as u8; random.within(0..=40)];
+            let pairs: Vec<_> = (0..50).map(|_| (key_of(random.below(40_000)), new.clone())).collect();
+            let slices: Vec<(&[u8], &[u8])> = pairs.iter().map(|(key, new)| (&key[..], &new[..])).collect();
+            session.put_batch(&slices, PutCondition::Always, |reply| assert_eq!(reply, Reply::Done));
+            map.extend(pairs);
+        } else if random.below(100) < puts {
+            let size = if random.chance(1, 50) { random.within(470..=9000) } else { random.within(0..=40) };
+            let new = vec![operation as u8; size];
+            assert_eq!(session.put(&key, &new, PutCondition::Always), Reply::Done);
+            map.insert(key, new);
+        } else if random.chance(1, 3) {
+            let expected = if map.remove(&key).is_some() { Reply::Done } else { Reply::NotFound };
+            assert_eq!(session.delete(&key), expected, "seed {seed} writer {writer}");
+        } else {
+            value.clear();
+            let found = session.get(&key, &mut value);
+            assert_eq!(found.then_some(&value), map.get(&key), "seed {seed} writer {writer}: reads its writes");
+        }
+    }
+    map
+}
+
 /// Threads write keys of their own, all over the tree; at the end it holds what they left.
 #[test]
 fn nothing_is_lost_between_threads() {
-    const THREADS: u64 = 4;
     for seed in test_seeds() {
         println!("seed {seed}");
         let store = store(512 << 20);
         let done = AtomicBool::new(false);
-        let write = |writer: u64| {
-            let mut random = SplitMix64::stream(seed, writer);
-            let mut session = store.session().unwrap();
-            let mut map = BTreeMap::new();
-            let mut value = Vec::new();
-            let key_of = |number: u64| {
-                let scattered = (number * THREADS + writer).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                [&scattered.to_be_bytes()[..], &[7; 8][..]].concat()
-            };
-            for operation in 0..150_000_u64 {
-                let key = key_of(random.below(40_000));
-                // Growing in the first half, shrinking in the second.
-                let puts = if operation < 75_000 { 70 } else { 20 };
-                if random.below(1000) < puts {
-                    let new = vec![operation as u8; random.within(0..=40)];
-                    let pairs: Vec<_> = (0..50).map(|_| (key_of(random.below(40_000)), new.clone())).collect();
-                    let slices: Vec<(&[u8], &[u8])> = pairs.iter().map(|(key, new)| (&key[..], &new[..])).collect();
-                    session.put_batch(&slices, PutCondition::Always, |reply| assert_eq!(reply, Reply::Done));
-                    map.extend(pairs);
-                } else if random.below(100) < puts {
-                    let size = if random.chance(1, 50) { random.within(470..=9000) } else { random.within(0..=40) };
-                    let new = vec![operation as u8; size];
-                    assert_eq!(session.put(&key, &new, PutCondition::Always), Reply::Done);
-                    map.insert(key, new);
-                } else if random.chance(1, 3) {
-                    let expected = if map.remove(&key).is_some() { Reply::Done } else { Reply::NotFound };
-                    assert_eq!(session.delete(&key), expected, "seed {seed} writer {writer}");
-                } else {
-                    value.clear();
-                    let found = session.get(&key, &mut value);
-                    assert_eq!(found.then_some(&value), map.get(&key), "seed {seed} writer {writer}: reads its writes");
-                }
-            }
-            map
-        };
         let scan = || {
             let mut session = store.session().unwrap();
             let mut scans = 0;
@@ -226,9 +230,10 @@ fn nothing_is_lost_between_threads() {
             }
             scans
         };
-        let mut expected = BTreeMap::new();
+        let (mut expected, store) = (BTreeMap::new(), &store);
         thread::scope(|scope| {
-            let writers: Vec<_> = (0..THREADS).map(|writer| scope.spawn(move || write(writer))).collect();
+            let writers: Vec<_> =
+                (0..THREADS).map(|writer| scope.spawn(move || write_own_keys(store, seed, writer))).collect();
             let scanner = scope.spawn(scan);
             writers.into_iter().for_each(|writer| expected.extend(writer.join().unwrap()));
             done.store(true, Ordering::Relaxed);

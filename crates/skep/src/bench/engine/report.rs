@@ -28,8 +28,8 @@ pub(super) fn json(report: &EngineReport) -> String {
     serde_json::to_string(report).expect("numbers and text are always valid JSON")
 }
 
-/// Formats the report as a table, with its settings below.
-pub(super) fn table(report: &EngineReport) -> String {
+/// Returns the table of the cases.
+fn cases(report: &EngineReport) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     let has_bytes = report.cases.iter().any(|figures| figures.bytes_read.is_some());
@@ -69,7 +69,12 @@ pub(super) fn table(report: &EngineReport) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let mut text = format!("{table}\n");
+    table
+}
+
+/// Formats the report as a table, with its settings below.
+pub(super) fn table(report: &EngineReport) -> String {
+    let mut text = format!("{}\n", cases(report));
     if !report.station.is_empty() {
         let cost = |time: f64| format!("{:+.0} %", 100.0 * (time - 1.0));
         let costs = report.station.iter().map(|of| format!("{} {}", of.case, of.time_over_without.text(cost)));
