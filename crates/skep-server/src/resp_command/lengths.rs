@@ -1,6 +1,7 @@
 //! Bounds of the lengths of values, for the forecast of a transaction.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 
 use skep_core::operation::VALUE_SIZE_MAX;
@@ -53,7 +54,9 @@ impl Lengths {
     pub(crate) fn note(&mut self, space: Space, key: &[u8]) -> bool {
         let Some(hash) = self.hash(space, key) else { return false };
         let longest = Length { most: VALUE_SIZE_MAX as u32, ..Length::default() };
-        self.known.as_mut().is_some_and(|known| known.insert(hash, longest).is_none())
+        let Some(Entry::Vacant(entry)) = self.known.as_mut().map(|known| known.entry(hash)) else { return false };
+        entry.insert(longest);
+        true
     }
 
     /// Sets the length of a value.

@@ -21,7 +21,7 @@ use crate::limits::{
 use crate::memory_budget::ReplyAccount;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, Bound, KeySums, Lengths, Queue, chosen_space};
-use crate::vocabulary::{Extents, Space, Step};
+use crate::vocabulary::{Extents, Space, Spaces, Step};
 
 /// Bytes of an error besides those of a short reply.
 const ERROR_SIZE: usize = 192;
@@ -244,14 +244,14 @@ impl Forecast {
         let extents = self.extents.unwrap_or(Extents::unknown(spaces));
         let sums = std::mem::take(&mut self.sums);
         self.bound.add(name.bound(parts, sums, &mut self.lengths, &extents));
-        self.choose_space(name, arguments, environment);
+        self.choose_space(name, arguments, spaces);
         self.next.0 += 1;
         sums.count.clamp(1, most)
     }
 
-    fn choose_space(&mut self, name: CommandName, arguments: Arguments<'_>, environment: &Environment<'_, '_, '_>) {
+    fn choose_space(&mut self, name: CommandName, arguments: Arguments<'_>, spaces: Spaces) {
         if name == CommandName::Select {
-            self.space = chosen_space(arguments, environment.spaces).unwrap_or(self.space);
+            self.space = chosen_space(arguments, spaces).unwrap_or(self.space);
         }
     }
 
@@ -264,7 +264,7 @@ impl Forecast {
     ) -> Result<(), Step> {
         loop {
             if !course.window.is_open() {
-                self.collect(commands, environment);
+                self.collect(commands, environment)?;
                 if self.probed.is_empty() {
                     return Ok(());
                 }
@@ -288,23 +288,46 @@ impl Forecast {
         }
     }
 
-    /// Collects the next keys whose lengths are to be read, each once.
-    fn collect(&mut self, commands: Commands<'_>, environment: &Environment<'_, '_, '_>) {
+    /// Collects the next keys whose lengths are to be read, each once. A key that was collected before counts as an operation:
+    /// there may be many. So do some commands.
+    fn collect(&mut self, commands: Commands<'_>, environment: &mut Environment<'_, '_, '_>) -> Result<(), Step> {
         while self.next.0 < commands.count() {
-            let (name, arguments) = commands.get(self.next.0);
-            let keys = name.key_indexes(arguments).skip(self.next.1).filter(|_| name.needs_lengths());
-            for index in keys {
-                if self.probed.len() == ISOLATED_PART_MAX {
-                    return;
-                }
-                self.next.1 += 1;
-                let space = name.space_of_key(arguments, index, self.space, environment.spaces);
-                if self.lengths.note(space, arguments.get(index)) {
-                    self.probed.push((self.next.0 as u32, index as u32, space));
-                }
+            environment.work(0)?;
+            let (mut repeated, mut commands_seen) = (0, 0);
+            while self.next.0 < commands.count()
+                && repeated + commands_seen < TRANSACTION_PART_MAX
+                && self.probed.len() < ISOLATED_PART_MAX
+            {
+                repeated += self.collect_some(commands, TRANSACTION_PART_MAX - repeated, environment.spaces);
+                commands_seen += 1;
             }
-            self.choose_space(name, arguments, environment);
-            self.next = (self.next.0 + 1, 0);
+            environment.spend_on(repeated + commands_seen.div_ceil(ROUGH_PART));
+            if self.probed.len() >= ISOLATED_PART_MAX {
+                return Ok(());
+            }
         }
+        Ok(())
+    }
+
+    /// Collects the next keys of a command, until there are enough, or `most` were collected before. Returns the number of those.
+    fn collect_some(&mut self, commands: Commands<'_>, most: usize, spaces: Spaces) -> usize {
+        let (name, arguments) = commands.get(self.next.0);
+        let keys = name.key_indexes(arguments).skip(self.next.1).filter(|_| name.needs_lengths());
+        let mut repeated = 0;
+        for index in keys {
+            if self.probed.len() >= ISOLATED_PART_MAX || repeated == most {
+                return repeated;
+            }
+            self.next.1 += 1;
+            let space = name.space_of_key(arguments, index, self.space, spaces);
+            if self.lengths.note(space, arguments.get(index)) {
+                self.probed.push((self.next.0 as u32, index as u32, space));
+            } else {
+                repeated += 1;
+            }
+        }
+        self.choose_space(name, arguments, spaces);
+        self.next = (self.next.0 + 1, 0);
+        repeated
     }
 }

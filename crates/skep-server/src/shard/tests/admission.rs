@@ -151,12 +151,14 @@ fn a_forecast_of_many_keys_takes_many_turns() {
     let mut bench = Bench::new(1, &settings(256 << 20));
     let mut client = bench.resp(0);
     let keys: Vec<String> = (0..COUNT).map(|number| number.to_string()).collect();
+    let few: Vec<&[u8]> = keys[..COUNT / 60].iter().map(String::as_bytes).collect();
     let words = |before: &[&'static [u8]], each: &dyn Fn(&'static [u8]) -> Vec<&'static [u8]>| {
         [before, &keys.iter().flat_map(|key| each(key.clone().leak().as_bytes())).collect::<Vec<_>>()].concat()
     };
     let sets = keys.iter().flat_map(|key| command(&[b"SET", key.as_bytes(), b"v"]));
     let requests = [
         ("BITOP", command(&words(&[b"BITOP", b"OR", b"new"], &|key| vec![key]))),
+        ("BITOP of few keys", command(&[&[&b"BITOP"[..], b"OR", b"new"], &few.repeat(COUNT / few.len())[..]].concat())),
         ("MSET", command(&words(&[b"MSET"], &|key| vec![key, b"v"]))),
         ("EXEC", [&b"MULTI\r\n"[..], &sets.collect::<Vec<_>>(), b"EXEC\r\n"].concat()),
     ];
