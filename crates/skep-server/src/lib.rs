@@ -92,6 +92,7 @@ use std::time::Instant;
 
 use skep_log::LogSettings;
 use skep_store::cache::Cache;
+use skep_store::hash::Settings;
 use skep_store::ordered::OrderedStore;
 use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
@@ -155,20 +156,8 @@ impl Server {
         let cores = cores_for_shards(&settings, &mut steps)?;
         let opened = settings.data_dir.as_deref().map(recovery::Opened::new).transpose();
         let opened = opened.map_err(StartError::DataDirectory)?;
-        let (mut stores, mut tables) = (Vec::new(), Vec::new());
-        for shard in 0..usize::from(settings.shards) {
-            let seed = opened.as_ref().and_then(|opened| opened.secret_seed(shard, settings.shards.into()));
-            let table = settings.store(seed.unwrap_or_else(random_number));
-            // With another number of shards before, one of them may get the keys of all.
-            let spare = if opened.is_some() { settings.memory } else { 0 };
-            let processor = steps.reserve(|| Processor::with_spare(&table, spare), StartError::HashMemory)?;
-            tables.push(table);
-            let cache = match settings.cache(random_number()) {
-                Some(settings) => Some(steps.reserve(|| Cache::new(&settings), StartError::CacheMemory)?),
-                None => None,
-            };
-            stores.push((processor, cache));
-        }
+        let seed_of = |shard| opened.as_ref().and_then(|opened| opened.secret_seed(shard, settings.shards.into()));
+        let (mut stores, tables) = reserve_stores(&settings, seed_of, &mut steps)?;
         let mut ordered = match settings.ordered(random_number()) {
             Some(settings) => Some(steps.reserve(|| OrderedStore::new(&settings), StartError::OrderedMemory)?),
             None => None,
@@ -176,20 +165,12 @@ impl Server {
         let recovered = match settings.data_dir.as_deref().zip(opened) {
             Some((path, opened)) => {
                 let progress = Progress::of(path);
-                let log = LogSettings { segment_size: recovery::segment_size(&settings), ..LogSettings::default() };
                 let load = || {
-                    if settings.prefault {
-                        prefault_all(&mut stores, ordered.as_mut(), cores.as_deref())?;
-                    }
-                    let processors = stores.iter_mut().map(|(processor, _)| processor).collect();
-                    let processors = (processors, &tables[..]);
-                    recovery::recover(opened, &settings, log, processors, ordered.as_mut(), random_number, &progress)
-                        .map_err(StartError::DataDirectory)
+                    let stores = (&mut stores[..], &tables[..], ordered.as_mut());
+                    recover_stores(&settings, opened, stores, cores.as_deref(), &progress)
                 };
-                let recovered =
-                    loading::answer_during(&listeners, settings.password.is_none(), &progress, &mut steps, load)?;
-                let recovered = recovered?;
-                Some(recovered)
+                let is_open = settings.password.is_none();
+                Some(loading::answer_during(&listeners, is_open, &progress, &mut steps, load)??)
             }
             None => None,
         };
@@ -217,11 +198,7 @@ impl Server {
             (0_u16..).zip(stores.into_iter().zip(rings).zip(incoming))
         {
             let daemon = processor.merge_daemon();
-            let name = format!("skep-merge-{index}");
-            steps.take(
-                || threads.spawn(name.clone(), None, || daemon.run()),
-                |source| StartError::Thread { name: name.clone(), source },
-            )?;
+            spawn(&mut threads, &format!("skep-merge-{index}"), None, || daemon.run(), &mut steps)?;
             let datagrams = match sockets.next() {
                 Some(socket) => Some(Box::new(
                     steps.open(format!("the packets of shard {index}"), || Datagrams::new(socket, Instant::now()))?,
@@ -259,11 +236,8 @@ impl Server {
                 prepared.wait();
                 shard.run(processor, cache);
             };
-            let (name, core) = (format!("skep-shard-{index}"), cores.as_ref().map(|cores| cores[usize::from(index)]));
-            steps.take(
-                || threads.spawn(name.clone(), core, work),
-                |source| StartError::Thread { name: name.clone(), source },
-            )?;
+            let core = cores.as_ref().map(|cores| cores[usize::from(index)]);
+            spawn(&mut threads, &format!("skep-shard-{index}"), core, work, &mut steps)?;
         }
         threads.begin();
         prepared.wait();
@@ -331,6 +305,61 @@ impl Drop for Server {
     }
 }
 
+/// The hash store of a shard, and its part of the cache.
+type ShardStores = (Processor, Option<Cache>);
+
+/// Reserves the memory of the stores that are divided among the shards. `seed_of` returns the seed that a shard had before.
+/// Returns the settings of the hash stores too.
+fn reserve_stores(
+    settings: &ServerSettings,
+    seed_of: impl Fn(usize) -> Option<u64>,
+    steps: &mut Steps,
+) -> Result<(Vec<ShardStores>, Vec<Settings>), StartError> {
+    let (mut stores, mut tables) = (Vec::new(), Vec::new());
+    // With another number of shards before, one of them may get the keys of all.
+    let spare = if settings.data_dir.is_some() { settings.memory } else { 0 };
+    for shard in 0..usize::from(settings.shards) {
+        let table = settings.store(seed_of(shard).unwrap_or_else(random_number));
+        let processor = steps.reserve(|| Processor::with_spare(&table, spare), StartError::HashMemory)?;
+        tables.push(table);
+        let cache = match settings.cache(random_number()) {
+            Some(settings) => Some(steps.reserve(|| Cache::new(&settings), StartError::CacheMemory)?),
+            None => None,
+        };
+        stores.push((processor, cache));
+    }
+    Ok((stores, tables))
+}
+
+/// Fills the stores from the data directory.
+fn recover_stores(
+    settings: &ServerSettings,
+    opened: recovery::Opened,
+    (stores, tables, mut ordered): (&mut [ShardStores], &[Settings], Option<&mut OrderedStore>),
+    cores: Option<&[usize]>,
+    progress: &Progress,
+) -> Result<recovery::Recovered, StartError> {
+    if settings.prefault {
+        prefault_all(stores, ordered.as_deref_mut(), cores)?;
+    }
+    let log = LogSettings { segment_size: recovery::segment_size(settings), ..LogSettings::default() };
+    let processors = (stores.iter_mut().map(|(processor, _)| processor).collect(), tables);
+    recovery::recover(opened, settings, log, processors, ordered, random_number, progress)
+        .map_err(StartError::DataDirectory)
+}
+
+/// Spawns a thread, on a core if one is given. It begins when all threads are there.
+fn spawn(
+    threads: &mut Threads,
+    name: &str,
+    core: Option<usize>,
+    work: impl FnOnce() + Send + 'static,
+    steps: &mut Steps,
+) -> Result<(), StartError> {
+    let refused = |source| StartError::Thread { name: name.to_owned(), source };
+    steps.take(|| threads.spawn(name.to_owned(), core, work), refused)
+}
+
 /// Returns a core for each shard, if they are to be pinned.
 fn cores_for_shards(settings: &ServerSettings, steps: &mut Steps) -> Result<Option<Vec<usize>>, StartError> {
     if !settings.pin_threads {
@@ -356,7 +385,7 @@ fn prefault(processor: &Processor, cache: Option<&Cache>, ordered: Option<&Order
 /// Touches the memory of all shards, each on its core: a machine may have memory that is nearer to some of them. Other
 /// threads fill it from a data directory.
 fn prefault_all(
-    stores: &mut [(Processor, Option<Cache>)],
+    stores: &mut [ShardStores],
     mut ordered: Option<&mut OrderedStore>,
     cores: Option<&[usize]>,
 ) -> Result<(), StartError> {

@@ -170,7 +170,6 @@ impl Command {
 
     /// Decodes a request, whose parts are in the input that begins at `base`. Relative times begin at `now`. No value
     /// may become longer than `value_size_max`.
-    #[expect(clippy::too_many_lines, reason = "not yet divided into parts with names")]
     pub(super) fn decode(
         request: &Request<'_>,
         base: *const u8,
@@ -227,6 +226,14 @@ impl Command {
             Request::Verbosity { is_quiet } => Command::new(Action::Verbosity { is_quiet }),
             Request::Quit => Command::new(Action::Quit),
             Request::MetaNoOperation => Command::new(Action::NoOperation),
+            _ => Command::decode_meta(request, base, value_size_max),
+        }
+    }
+
+    /// Decodes a meta command, as [`Command::decode`] does.
+    fn decode_meta(request: &Request<'_>, base: *const u8, value_size_max: usize) -> Command {
+        let expiry = |exptime: Exptime| exptime.change(0);
+        match *request {
             Request::MetaDebug { key, .. } => {
                 let get = ItemGet { returns_value: false, is_access: false, ..ItemGet::PLAIN };
                 let item = ItemRequest { key: &[], cas: None, command: ItemCommand::Get(get) };
@@ -274,6 +281,7 @@ impl Command {
                 let (cas, kind) = (flags.cas.filter(|cas| *cas != 0).map(CasNumber), MetaKind::Arithmetic(direction));
                 Command::meta(key, base, cas, ItemCommand::Arithmetic(arithmetic), kind, &flags, expiry)
             }
+            _ => unreachable!("the others are decoded before"),
         }
     }
 

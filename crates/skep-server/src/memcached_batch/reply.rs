@@ -181,8 +181,38 @@ impl TextForm {
 }
 
 impl MetaForm {
+    /// Writes the reply of a retrieval that has found an item.
+    fn write_found(
+        self,
+        bytes: &[u8],
+        key: &[u8],
+        returned: ReturnFlags<'_>,
+        writer: &mut ReplyWriter<'_>,
+        context: &mut Context<'_>,
+    ) {
+        let (fields, value) = ItemFields::decode(bytes);
+        context.count_if(fields.is_created, Count::Items);
+        let item = MetaItem {
+            key,
+            // As in memcached, only this command returns the key in the form in which it was stored.
+            is_base64: fields.has_base64_key,
+            size: Some(fields.size as usize),
+            time_to_live: Some(self.time_to_live(&fields, context)),
+            cas: Some(fields.cas.0),
+            flags: Some(fields.flags),
+            is_hit: Some(fields.was_fetched),
+            is_won_by_other: fields.is_won_by_other,
+            is_stale: fields.is_stale,
+            is_won: fields.is_won,
+            ..MetaItem::default()
+        };
+        match self.returns_value {
+            true => writer.meta_value(value, returned, &item),
+            false => writer.meta(MetaCode::Done, returned, &item),
+        }
+    }
+
     /// Writes the reply to a meta command on a key.
-    #[expect(clippy::too_many_lines, reason = "not yet divided into parts with names")]
     fn write(
         mut self,
         reply: Reply<'_>,
@@ -196,26 +226,8 @@ impl MetaForm {
         let code = match (self.kind, reply) {
             (_, Reply::Failed(error)) => return writer.error(error_of(error)),
             (MetaKind::Get { touches }, Reply::Value(bytes)) => {
-                let (fields, value) = ItemFields::decode(bytes);
                 context.count_retrieval(touches, true);
-                context.count_if(fields.is_created, Count::Items);
-                item = MetaItem {
-                    // As in memcached, only this command returns the key in the form in which it was stored.
-                    is_base64: fields.has_base64_key,
-                    size: Some(fields.size as usize),
-                    time_to_live: Some(self.time_to_live(&fields, context)),
-                    cas: Some(fields.cas.0),
-                    flags: Some(fields.flags),
-                    is_hit: Some(fields.was_fetched),
-                    is_won_by_other: fields.is_won_by_other,
-                    is_stale: fields.is_stale,
-                    is_won: fields.is_won,
-                    ..item
-                };
-                return match self.returns_value {
-                    true => writer.meta_value(value, returned, &item),
-                    false => writer.meta(MetaCode::Done, returned, &item),
-                };
+                return self.write_found(bytes, key, returned, &mut writer, context);
             }
             (MetaKind::Get { .. }, _) => {
                 // As in memcached, even if the command has an expiry.

@@ -13,7 +13,6 @@ use crate::vocabulary::Space;
 
 /// Runs a command and writes its reply. On an error, returns the error message. The number of arguments has been
 /// checked against the table.
-#[expect(clippy::too_many_lines, reason = "not yet divided into parts with names")]
 pub(super) fn run(
     name: CommandName,
     arguments: Arguments<'_>,
@@ -31,16 +30,7 @@ pub(super) fn run(
         CommandName::Echo => writer.bulk(arguments.get(1)),
         CommandName::Hello => return hello(arguments, output, session, context),
         CommandName::Auth => {
-            match arguments.count() {
-                2 if !context.shared.access.needs_password() => {
-                    return Err("ERR AUTH <password> called without any password configured for the default user. \
-                                 Are you sure your configuration is correct?"
-                        .to_owned());
-                }
-                2 => authenticate(b"default", arguments.get(1), context)?,
-                3 => authenticate(arguments.get(1), arguments.get(2), context)?,
-                _ => return Err("ERR syntax error".to_owned()),
-            }
+            auth(arguments, context)?;
             session.is_authenticated = true;
             writer.simple("OK");
         }
@@ -93,6 +83,20 @@ pub(super) fn run(
         _ => unreachable!("commands on keys and SELECT are decoded as such"),
     }
     Ok(())
+}
+
+/// Runs `AUTH`: fails unless the password is right.
+fn auth(arguments: Arguments<'_>, context: &mut Context<'_>) -> Result<(), String> {
+    match arguments.count() {
+        2 if !context.shared.access.needs_password() => {
+            Err("ERR AUTH <password> called without any password configured for the default user. \
+                         Are you sure your configuration is correct?"
+                .to_owned())
+        }
+        2 => authenticate(b"default", arguments.get(1), context),
+        3 => authenticate(arguments.get(1), arguments.get(2), context),
+        _ => Err("ERR syntax error".to_owned()),
+    }
 }
 
 /// Runs `HELLO [version [AUTH user password] [SETNAME name]]`.
