@@ -577,6 +577,7 @@ impl Shard {
         } else if is_idle && stops == self.stop_until.is_some() && self.knows_orders() && !self.has_monitored() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
             let ticking = stops || paused || !self.draining.is_empty() || self.watches_memory();
+            let ticking = ticking || stores.watches_much();
             let expires_in = stores.reclaim_from().map(|from| {
                 // A millisecond later, the key has expired for sure.
                 let left = from.saturating_sub(self.time.milliseconds().cast_unsigned()) + 1;

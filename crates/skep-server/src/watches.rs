@@ -10,17 +10,18 @@
 //! 3. `EXEC` looks at the flag while it holds the stores of all keys that are watched. So no write can be between the look
 //!    and the transaction.
 //! 4. A connection that watches no more drops its flag. A table forgets the dead flags of a key when the key changes, and all
-//!    of them when as many writes or watches as it has keys have passed.
+//!    of them when as many writes or watches as it has keys have passed, or when they take much memory.
 //!
 //! The memory of the keys belongs to the connection's requests. It is taken when a `WATCH` is decoded
-//! (`resp_batch/memory.rs`), and returned when the connection watches no more.
+//! (`resp_batch/memory.rs`), and returned when the connection watches no more. A table has little besides: [`DEAD_SIZE_MAX`]
+//! bytes, or a [`DEAD_PART`]th of what it has.
 //!
 //! An expiry sets no flag. Instead, `EXEC` finds out that a key is missing that existed when it was watched.
 
 use std::collections::hash_map::IntoIter;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use skep_core::operation::{Reply, Request};
@@ -31,6 +32,10 @@ use crate::vocabulary::{Space, has_changed};
 const FREED_MAX: usize = 1024;
 /// Keys from which on a table looks for dead flags.
 const SWEEP_MIN: usize = 64;
+
+/// Bytes of keys with dead flags from which on a table forgets them at once, and the part of all its bytes.
+const DEAD_SIZE_MAX: usize = 1 << 20;
+const DEAD_PART: usize = 8;
 
 /// Bytes of a watched key besides itself: the tables, the list of its flags and the allocator.
 const KEY_OVERHEAD: usize = 128;
@@ -48,6 +53,8 @@ pub(crate) struct Watched {
     hashes: HashSet<u64>,
     hasher: RandomState,
     size: usize,
+    /// The counts of dead bytes of the tables that have its keys, and the bytes that it has there.
+    tables: Vec<(Arc<AtomicUsize>, usize)>,
 }
 
 /// A key that a connection watches.
@@ -72,7 +79,11 @@ impl Watched {
         if !is_new && self.keys.iter().any(|watched| watched.space == space && *watched.key == *key) {
             return;
         }
-        table.add(key, &self.flag);
+        let size = table.add(key, &self.flag);
+        match self.tables.iter_mut().find(|(dead, _)| Arc::ptr_eq(dead, &table.dead)) {
+            Some((_, total)) => *total += size,
+            None => self.tables.push((table.dead.clone(), size)),
+        }
         self.size += memory_of(1, key.len());
         self.keys.push(WatchedKey { space, key: key.into(), existed });
     }
@@ -93,6 +104,21 @@ impl Watched {
     }
 }
 
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // The flag is dead before its bytes are counted.
+        self.flag = Arc::default();
+        for (dead, size) in &self.tables {
+            dead.fetch_add(*size, Ordering::Release);
+        }
+    }
+}
+
+/// Returns the approximate bytes of memory that a table has for one flag of a key.
+fn size_in_table(key: &[u8]) -> usize {
+    memory_of(1, key.len()) / 2
+}
+
 type Key = Box<[u8]>;
 type Flags = Vec<Weak<Flag>>;
 
@@ -106,6 +132,9 @@ pub(crate) struct WatchTable {
     discarded: Vec<IntoIter<Key, Flags>>,
     /// Writes and watches until the next sweep.
     until_sweep: usize,
+    /// Approximate bytes of the flags with their keys, and of those whose connections have ended since the last sweep.
+    size: usize,
+    dead: Arc<AtomicUsize>,
 }
 
 impl WatchTable {
@@ -115,10 +144,18 @@ impl WatchTable {
         self.flags.is_empty() && self.discarded.is_empty()
     }
 
-    fn add(&mut self, key: &[u8], flag: &Arc<Flag>) {
+    /// Returns true if [`WatchTable::forget_dead`] has something to free, or would have if all connections ended.
+    pub(crate) fn is_large(&self) -> bool {
+        !self.flags.is_empty() && self.size >= DEAD_SIZE_MAX || !self.discarded.is_empty()
+    }
+
+    /// Adds a key, and returns the bytes that it takes here.
+    fn add(&mut self, key: &[u8], flag: &Arc<Flag>) -> usize {
         self.count(1);
+        self.size += size_in_table(key);
         self.flags.entry(key.into()).or_default().push(Arc::downgrade(flag));
         self.watchers.entry(Arc::as_ptr(flag).addr()).or_insert_with(|| Arc::downgrade(flag));
+        size_in_table(key)
     }
 
     /// Sets the flags of a key that has changed.
@@ -134,6 +171,7 @@ impl WatchTable {
         // Millions of keys may be watched: they are freed in parts. A flush has many steps, and most find no key.
         if !self.flags.is_empty() {
             self.discarded.push(std::mem::take(&mut self.flags).into_iter());
+            self.size = 0;
         }
     }
 
@@ -149,21 +187,50 @@ impl WatchTable {
 
     /// Frees a part of what was discarded. Counts writes and watches, and forgets dead flags after as many as there are keys.
     fn count(&mut self, count: usize) {
+        self.free_discarded();
+        self.until_sweep = self.until_sweep.saturating_sub(count);
+        if self.until_sweep == 0 {
+            self.sweep();
+        } else {
+            self.sweep_if_large();
+        }
+    }
+
+    fn free_discarded(&mut self) {
         if let Some(discarded) = self.discarded.last_mut() {
             discarded.by_ref().take(FREED_MAX).for_each(drop);
             if discarded.len() == 0 {
                 self.discarded.pop();
             }
         }
-        self.until_sweep = self.until_sweep.saturating_sub(count);
-        if self.until_sweep == 0 {
-            self.flags.retain(|_, flags| {
-                flags.retain(|flag| flag.strong_count() > 0);
-                !flags.is_empty()
-            });
-            self.watchers.retain(|_, flag| flag.strong_count() > 0);
-            self.until_sweep = self.flags.len().max(SWEEP_MIN);
+    }
+
+    /// Frees a part of what was discarded. Forgets dead flags if they take much memory, which no connection is charged for.
+    pub(crate) fn forget_dead(&mut self) {
+        self.free_discarded();
+        self.sweep_if_large();
+    }
+
+    fn sweep_if_large(&mut self) {
+        if self.dead.load(Ordering::Relaxed) >= DEAD_SIZE_MAX.max(self.size / DEAD_PART) {
+            self.sweep();
         }
+    }
+
+    fn sweep(&mut self) {
+        // Those that die from now on are counted for the next sweep.
+        self.dead.swap(0, Ordering::Acquire);
+        self.size = 0;
+        self.flags.retain(|key, flags| {
+            flags.retain(|flag| flag.strong_count() > 0);
+            self.size += flags.len() * size_in_table(key);
+            !flags.is_empty()
+        });
+        if self.flags.capacity() > 4 * self.flags.len().max(SWEEP_MIN) {
+            self.flags.shrink_to(2 * self.flags.len());
+        }
+        self.watchers.retain(|_, flag| flag.strong_count() > 0);
+        self.until_sweep = self.flags.len().max(SWEEP_MIN);
     }
 }
 
@@ -179,6 +246,8 @@ pub(crate) struct OrderedWatches {
     table: Mutex<WatchTable>,
     /// The table may have keys. It is set by a shard that holds all others.
     pub(crate) is_used: AtomicBool,
+    /// What was [`WatchTable::is_large`] at the last call.
+    pub(crate) is_large: AtomicBool,
 }
 
 impl OrderedWatches {
@@ -187,6 +256,7 @@ impl OrderedWatches {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let result = f(&mut table);
         self.is_used.store(!table.is_empty(), Ordering::Relaxed);
+        self.is_large.store(table.is_large(), Ordering::Relaxed);
         result
     }
 }
@@ -195,7 +265,7 @@ impl OrderedWatches {
 mod tests {
     use skep_core::operation::{Operation, PutCondition, Reply, Request};
 
-    use super::{FREED_MAX, SWEEP_MIN};
+    use super::{DEAD_PART, DEAD_SIZE_MAX, FREED_MAX, SWEEP_MIN, size_in_table};
     use crate::vocabulary::Space;
     use crate::watches::{WatchTable, Watched};
 
@@ -252,6 +322,29 @@ mod tests {
         }
         table.record(&[put(b"k")], |_| Reply::Done);
         assert!(watched.is_dirty() && table.is_empty());
+    }
+
+    #[test]
+    fn the_keys_of_connections_that_are_gone_take_little_memory() {
+        const KEYS: usize = 4096;
+        let mut table = WatchTable::default();
+        let watch = |table: &mut WatchTable, number: usize| {
+            let mut watched = Watched::default();
+            for key in 0..KEYS {
+                watched.add(Space::Hash, format!("{number}:{key:0400}").as_bytes(), false, table);
+            }
+            watched
+        };
+        let mut live: Vec<Watched> = (0..20).map(|number| watch(&mut table, number)).collect();
+        while live.pop().is_some() {
+            // No store executes anything meanwhile.
+            assert!(table.is_large(), "it is not looked at any more");
+            table.forget_dead();
+            let in_use: usize = live.iter().flat_map(Watched::keys).map(|watched| size_in_table(&watched.key)).sum();
+            let held: usize = table.flags.iter().map(|(key, flags)| flags.len() * size_in_table(key)).sum();
+            assert!(held - in_use <= DEAD_SIZE_MAX.max(held / DEAD_PART), "{held} bytes for {in_use}");
+        }
+        assert!(table.is_empty() && !table.is_large(), "{} keys", table.flags.len());
     }
 
     #[test]

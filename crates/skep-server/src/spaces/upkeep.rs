@@ -1,5 +1,6 @@
 //! The work of a shard's stores between batches: expired keys, memory that is free again, and the walk of a snapshot.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use skep_store::ordered::Session;
@@ -8,6 +9,7 @@ use super::{ShardPart, Stores};
 use crate::durability::ShardLog;
 use crate::durability::walk::Walk;
 use crate::limits::{BLOCK_BOUND, IDLE_FLUSH_STEPS, URGENT_RECLAIM_STEPS};
+use crate::watches::{OrderedWatches, WatchTable};
 
 impl Stores<'_> {
     /// Notes that operations of a space that is logged are executed.
@@ -88,6 +90,30 @@ impl Stores<'_> {
         self.log.as_ref().is_none_or(ShardLog::removes_keys)
     }
 
+    /// Returns true if [`Stores::before_sleep`] is to be called from time to time: many keys are watched, and those of
+    /// connections that end would take much memory.
+    pub(crate) fn watches_much(&self) -> bool {
+        self.own_part.as_ref().is_some_and(|part| part.watches.is_large())
+            || self.ordered_watches().is_some_and(|watches| watches.is_large.load(Ordering::Relaxed))
+    }
+
+    /// Returns the watched keys of the ordered space, if the shard looks after them: it is the first one.
+    fn ordered_watches(&self) -> Option<&OrderedWatches> {
+        self.shared.filter(|_| self.own == 0).map(|shared| &shared.ordered_watches)
+    }
+
+    /// Forgets the watched keys of connections that have ended, if they take much memory.
+    fn forget_watches(&mut self) {
+        if let Some(part) = &mut self.own_part {
+            part.watches.forget_dead();
+        }
+        if let Some(watches) = self.ordered_watches()
+            && watches.is_large.load(Ordering::Relaxed)
+        {
+            watches.with(WatchTable::forget_dead);
+        }
+    }
+
     /// Frees the memory of some expired keys, if there are any: in at most this number of steps for each store.
     pub(crate) fn reclaim(&mut self, steps: usize) {
         if !self.removes_keys() {
@@ -118,10 +144,11 @@ impl Stores<'_> {
         [self.own_part.as_ref().and_then(|part| part.processor.reclaim_from()), of_ordered].into_iter().flatten().min()
     }
 
-    /// Before the shard sleeps: frees the memory of some expired keys, hands over the session's garbage, for which others
-    /// may wait, and frees a part of it. Returns true if there may be more to free: the shard then looks for other work
-    /// first.
+    /// Before the shard sleeps: forgets watched keys of connections that have ended, frees the memory of some expired keys,
+    /// hands over the session's garbage, for which others may wait, and frees a part of it. Returns true if there may be more
+    /// to free: the shard then looks for other work first.
     pub(crate) fn before_sleep(&mut self) -> bool {
+        self.forget_watches();
         if self.may_walk() {
             return true;
         }
