@@ -20,6 +20,7 @@
 mod held_replies;
 mod life;
 mod memory;
+mod progress;
 mod requests;
 mod submissions;
 

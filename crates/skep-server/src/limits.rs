@@ -476,6 +476,9 @@ pub(crate) const MEMORY_SCAN_TIME: Duration = Duration::from_secs(1);
 /// the connection may be closed. The time for which the connection waits for the server does not count.
 pub(crate) const PROGRESS_SIZE_MIN: u64 = 16 << 10;
 pub(crate) const PROGRESS_TIME: Duration = Duration::from_millis(750);
+/// What a client transfers between `WATCH` or `MULTI` and `EXEC` counts up to twice what its connection keeps, and this number
+/// of bytes.
+pub(crate) const KEPT_BESIDES_MAX: u64 = 1 << 20;
 /// The most bytes of replies that the peer of a TCP connection acknowledges at once after a pause: its kernel acknowledges
 /// none until its reader has made room for a whole segment, and for a sixteenth of its buffer, which is 6 MiB at most by
 /// default. A reader that takes that many has the time in which it may take them.

@@ -27,8 +27,8 @@ pub(super) fn settings() -> ServerSettings {
 /// A client that sends its requests as far as they are taken, and waits for a reply of a known size.
 pub(super) struct Sender {
     pub(super) client: Client,
-    requests: Vec<u8>,
-    sent: usize,
+    pub(super) requests: Vec<u8>,
+    pub(super) sent: usize,
     reply_size: usize,
     is_ended: bool,
 }

@@ -2,7 +2,7 @@
 
 use super::memory_admission::{BUDGET, Sender, serve_all, settings};
 use super::{Bench, command};
-use crate::limits::{MEMORY_SCAN_TIME, SHARD_RESERVE};
+use crate::limits::{MEMORY_SCAN_TIME, SHARD_RESERVE, TICK};
 
 /// Keys of a `WATCH`.
 const KEYS: usize = 1000;
@@ -38,6 +38,40 @@ fn honest(bench: &mut Bench, number: usize) -> Sender {
         _ => ([multi, set, exec].concat(), 5 + 9 + 4 + 5),
     };
     Sender::new(bench.resp(number % bench.shards.len()), [watches, rest].concat(), 10 + reply_size)
+}
+
+#[test]
+fn clients_that_watch_and_go_on_keep_no_other_one_waiting_for_ever() {
+    let set = command(&[b"SET", b"key", &[b'v'; 20_000]]);
+    let [multi, exec, refused] = [&b"MULTI"[..], b"EXEC", b"NONE"].map(|name| command(&[name]));
+    let queue = [multi.clone(), set.repeat(10)].concat();
+    // Those that watch read something, and those that queue send what is refused: both at twice the stated rate.
+    for (kept, more) in [(watch(0), command(&[b"ECHO", &[b'v'; 2000]])), (queue, refused.repeat(200))] {
+        let mut bench = Bench::new(1, &settings());
+        let mut holders: Vec<Sender> = (0..60).map(|_| Sender::new(bench.resp(0), kept.clone(), usize::MAX)).collect();
+        let honest = [multi.clone(), set.repeat(3), exec.clone()].concat();
+        (0..50).for_each(|_| {
+            holders.iter_mut().for_each(|sender| _ = sender.go_on());
+            bench.turn_or_tick();
+        });
+        let mut honest = Sender::new(bench.resp(0), honest, 5 + 3 * 9 + 4 + 3 * 5);
+        let mut ticks = 0;
+        while !honest.go_on() {
+            for sender in holders.iter_mut() {
+                if sender.sent == sender.requests.len() {
+                    (sender.requests, sender.sent) = (more.clone(), 0);
+                }
+                sender.go_on();
+            }
+            while bench.turn(0) {}
+            bench.now += TICK;
+            let now = bench.now;
+            bench.shards[0].tick(now);
+            ticks += 1;
+            assert!(ticks < 10_000, "it waits for ever");
+        }
+        assert!(honest.client.received.ends_with(b"+OK\r\n"));
+    }
 }
 
 #[test]
