@@ -180,8 +180,6 @@ pub(crate) struct Stores<'s> {
     echo: Option<Echo>,
     /// Replies to scans of the ordered space for operations on all keys.
     pub(crate) pages: Replies,
-    /// The windows of the last isolated command, which are empty, for the next one.
-    pub(crate) spare_windows: [Window; 2],
     /// The memory of a value that an isolated command has computed or copied, for the next one.
     pub(crate) spare_value: Vec<u8>,
     /// The replies to the operations of isolated commands.
@@ -233,7 +231,6 @@ impl<'s> Stores<'s> {
             walk: log.map(|log| Walk::new(log, own, store.is_some())),
             echo: shared.and_then(|shared| shared.settings.echo).map(Echo::new),
             pages: Replies::with_budget(REPLY_BUDGET),
-            spare_windows: Default::default(),
             spare_value: Vec::new(),
             isolated_replies: Replies::with_budget(REPLY_BUDGET),
             routes: Vec::new(),

@@ -14,7 +14,6 @@ use crate::resp_command::table::CommandName;
 use crate::resp_command::{
     Action, Arguments, Context, Isolated, Multi, NOT_IN_TRANSACTION, TooLong, shards_of_key, wire_error,
 };
-use crate::spaces::Stores;
 use crate::transaction::{Bounds, Environment, Judgement, Run};
 use crate::vocabulary::{Effort, Refusal, ShardSet, Space, Step};
 
@@ -233,8 +232,7 @@ impl RespBatch {
             }
         }
         let parts = (arguments, self.operands.bytes(), command.space);
-        let run =
-            self.run.get_or_insert_with(|| Box::new(Run::new(std::mem::take(&mut environment.stores.spare_windows))));
+        let run = self.run.get_or_insert_with(Run::begin);
         let done = run.step(*name, isolated, parts, (output, &mut self.session), &mut environment);
         let executed = environment.executed;
         bounds.has_misjudged |= excess > 0 && environment.left < bounds.left;
@@ -242,11 +240,11 @@ impl RespBatch {
         bounds.executed += executed;
         let metrics = context.shared.metrics(shard);
         metrics.operations.add(executed as u64);
-        self.end_step(done, bounds.stores)
+        self.end_step(done)
     }
 
     /// Ends a step of the next command, which is isolated.
-    fn end_step(&mut self, done: Result<Space, Step>, stores: &mut Stores<'_>) -> Result<(), Step> {
+    fn end_step(&mut self, done: Result<Space, Step>) -> Result<(), Step> {
         self.is_blocked = matches!(done, Err(Step::Wait | Step::More));
         let Action::Isolated(_, isolated) = &self.commands[self.command].action else { unreachable!("it is isolated") };
         match done {
@@ -265,7 +263,7 @@ impl RespBatch {
             self.space = space;
         }
         if let Some(run) = self.run.take() {
-            stores.spare_windows = run.into_windows();
+            run.end();
         }
         self.end_isolated();
         Ok(())

@@ -47,9 +47,9 @@ impl Judgement {
         }
         let commands =
             if let Isolated::Exec(queue) = command { Commands::Queue(queue) } else { Commands::One(name, arguments) };
-        let mut run = Run::new(std::mem::take(&mut environment.stores.spare_windows));
+        let mut run = Run::begin();
         let work = run.forecast(commands, space, environment);
-        environment.stores.spare_windows = run.into_windows();
+        run.end();
         match work {
             Ok(work) => {
                 self.raise(command, effort_of(work, SMALL_EFFORT_WORK, MEDIUM_EFFORT_WORK));

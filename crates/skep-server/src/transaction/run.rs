@@ -9,6 +9,7 @@
 //! 4. A transaction never pauses. It is admitted whole or refused whole, before anything of it is executed
 //!    (`forecast.rs`). So is any other command that cannot be run in parts.
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use skep_core::operation::{Operation, OperationError, Reply, Request, StringRead};
@@ -103,6 +104,11 @@ pub(crate) struct Run {
     admitted: Option<Bound>,
     taken: Bound,
     transaction: Option<Transaction>,
+}
+
+thread_local! {
+    /// The memory of the last run: an isolated command allocates nothing. A shard has a thread of its own.
+    static SPARE: Cell<Option<Box<Run>>> = const { Cell::new(None) };
 }
 
 impl Environment<'_, '_, '_> {
@@ -219,15 +225,16 @@ impl Environment<'_, '_, '_> {
 }
 
 impl Run {
-    /// Begins a run with the memory of empty windows.
-    pub(crate) fn new([window, writes]: [Window; 2]) -> Run {
-        Run { course: Course { window, writes, ..Course::default() }, ..Run::default() }
+    /// Begins a run, with the memory of the last one of this thread.
+    pub(crate) fn begin() -> Box<Run> {
+        SPARE.take().unwrap_or_default()
     }
 
-    /// Ends the run. Returns the windows, which are empty.
-    pub(crate) fn into_windows(mut self) -> [Window; 2] {
+    /// Ends the run, and keeps some of its memory for another one.
+    pub(crate) fn end(mut self: Box<Run>) {
         self.course.reset();
-        [self.course.window, self.course.writes]
+        (self.transaction, self.forecast, self.admitted, self.taken) = (None, None, None, Bound::default());
+        SPARE.set(Some(self));
     }
 
     /// Returns the bytes of memory held.

@@ -57,7 +57,7 @@ fn clients_that_watch_and_go_on_keep_no_other_one_waiting_for_ever() {
         let mut honest = Sender::new(bench.resp(0), honest, 5 + 3 * 9 + 4 + 3 * 5);
         let mut ticks = 0;
         while !honest.go_on() {
-            for sender in holders.iter_mut() {
+            for sender in &mut holders {
                 if sender.sent == sender.requests.len() {
                     (sender.requests, sender.sent) = (more.clone(), 0);
                 }
