@@ -182,8 +182,11 @@ pub(crate) struct Shard {
     expected_work: usize,
     /// Number of postponed connections at the start of the batch.
     resumed: usize,
-    /// Index in the batch of the first connection from `ready`.
+    /// Index in the batch of the first connection from `ready`, and of the first one whose operations are large.
     first_ready: usize,
+    first_large: usize,
+    /// Connections of the batch whose operations are large, until they follow the others. Empty between batches.
+    large: Vec<Submission>,
     /// Connections whose operations another shard returned for lack of memory.
     returned: VecDeque<Token>,
     /// The time from which on they are submitted again.
@@ -308,6 +311,8 @@ impl Shard {
             expected_work: 0,
             resumed: 0,
             first_ready: 0,
+            first_large: 0,
+            large: Vec::new(),
             returned: VecDeque::new(),
             next_retry: now,
             window,

@@ -136,6 +136,11 @@ impl Connection {
         self.queue.remaining().min(self.queue.submission_max()).min(self.submissions.quota).min(share)
     }
 
+    /// Returns the bytes of an operation of the last decoded requests, on average.
+    pub(crate) fn operation_size(&self) -> usize {
+        self.intake.operation_size
+    }
+
     /// Returns the bytes that were read and decoded since the last call.
     pub(crate) fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.intake.work)

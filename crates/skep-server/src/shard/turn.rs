@@ -15,8 +15,8 @@
 //!   of the next turns. None gets more than a part of the turn for such commands.
 //! - **Operations.** The connections of a turn submit as many operations as the window has room for, each at most its
 //!   share, and the other shards as many again.
-//! - **Bytes.** A turn submits about [`TURN_SIZE_MAX`] bytes, and writes as many. The last
-//!   connection may exceed each limit by one read, one operation or its whole output. The stores bound the bytes that
+//! - **Bytes.** A turn submits about [`TURN_SIZE_MAX`] bytes, small operations before large ones, which have half of them at
+//!   least. It writes as many. The last connection may exceed each limit by one read, one operation or its whole output. The stores bound the bytes that
 //!   they copy ([`crate::spaces::SpaceReplies`]).
 //! - **Order.** Connections are served in rotation: one that was served is put at the tail of the queue, and each turn
 //!   serves at least the first one. Those whose last turns were costly wait in a queue of their own ([`super::ready`]), from
@@ -52,7 +52,7 @@ use crate::dispatch::{Dispatch, Outgoing};
 use crate::endpoint::Endpoint;
 use crate::exchange::Peer;
 use crate::limits::{
-    ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, STUCK_MAX,
+    COSTLY_WORK, ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, STUCK_MAX,
     SUBMISSION_SIZE_MAX, TURN_INTAKE_WORK, TURN_SIZE_MAX,
 };
 use crate::reply_queue::ReplyRange;
@@ -70,6 +70,8 @@ pub(super) struct Submission {
     lacks_memory: bool,
     /// It had operations to submit.
     is_waiting: bool,
+    /// They are large ones.
+    is_large: bool,
     /// Its next operation must wait for the end of a pause.
     is_held: bool,
     /// A shard for which it has operations, but no slot for a batch.
@@ -115,13 +117,19 @@ impl Shard {
         }
         let before = self.account.spent() + self.expected_work;
         for is_costly in [false, true] {
-            let first = self.batch.len();
-            while (self.batch.len() == first || operations < operations_max && self.may_take_more(is_costly, before))
+            let mut is_first = true;
+            while (is_first || operations < operations_max && self.may_take_more(is_costly, before))
                 && let Some(token) = self.ready.pop_of(is_costly)
             {
                 operations += self.take_on(token, now);
+                is_first = false;
+                if let Some(large) = self.batch.pop_if(|submission| submission.is_large) {
+                    self.large.push(large);
+                }
             }
         }
+        self.first_large = self.batch.len();
+        self.batch.append(&mut self.large);
         while let Some(token) = self.next_with_slot() {
             self.ready.push_back(token, 0);
         }
@@ -193,6 +201,7 @@ impl Shard {
             forwarded_count: 0,
             lacks_memory: false,
             is_waiting,
+            is_large: connection.operation_size() >= COSTLY_WORK,
             is_held: false,
             without_slot: None,
             continues: false,
@@ -240,6 +249,7 @@ impl Shard {
             replies,
             stop_until,
             first_ready,
+            first_large,
             write_refusal,
             ..
         } = self;
@@ -258,10 +268,14 @@ impl Shard {
         }
         destinations.clear();
         let share = window.share();
-        let mut size = 0;
+        let (mut size, mut has_large) = (0, false);
         for (index, submission) in batch.iter_mut().enumerate().filter(|(_, submission)| submission.is_waiting) {
             let Some(connection) = connections.connection(submission.token) else { continue };
             let size_max = if index < *first_ready { TURN_SIZE_MAX / RESUMED_PART } else { TURN_SIZE_MAX };
+            if index >= *first_large && !has_large {
+                has_large = true;
+                size = size.min(TURN_SIZE_MAX / 2);
+            }
             if size >= size_max || requests.has_flush() || connection.is_throttled(shard_budget) {
                 // It is queued before the connections that were served, or waits for memory.
                 continue;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use skep_core::operation::{Operation, PutCondition, Request};
 
 use super::memory_admission::{BUDGET, Sender, serve_all, settings};
-use super::{Bench, command, frame};
+use super::{Bench, command, frame, prepare};
 use crate::limits::{PROGRESS_TIME, TICK};
 use crate::memcached_batch::MemcachedBatch;
 use crate::parsed_batch::ParsedBatch;
+use crate::settings::ServerSettings;
 
 /// Returns a client that writes a value of this size over one of three protocols.
 fn put(bench: &mut Bench, number: usize, size: usize) -> Sender {
@@ -91,4 +92,24 @@ fn slow_senders_of_small_requests_are_closed_when_their_part_is_full() {
     let ticks = serve_all("honest", &mut bench, &mut honest, &mut |_| ());
     let ticks_max = 3 * PROGRESS_TIME.as_millis().div_ceil(TICK.as_millis()) as usize;
     assert!(ticks <= ticks_max && closed(&bench) > 0, "{ticks} ticks");
+}
+
+#[test]
+fn a_get_does_not_wait_for_the_first_large_values_of_many_clients() {
+    let mut bench = Bench::new(1, &ServerSettings::default());
+    let request = command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]);
+    // So that their decoded requests are as large as this, and what they cost before is paid.
+    let mut large = prepare(&mut bench, 40, &request);
+    large.iter_mut().for_each(|client| bench.send(client, b"\n"));
+    let mut small = bench.resp(0);
+    for _ in 0..5 {
+        bench.send(&mut small, &command(&[b"GET", b"small"]));
+        let turns = bench.turns_until(&mut small, 5, 1000);
+        assert!(turns <= 6, "{turns} turns");
+        small.received.clear();
+    }
+    for client in &mut large {
+        bench.turns_until(client, 5, 1000);
+        assert_eq!(client.received, b"+OK\r\n");
+    }
 }
