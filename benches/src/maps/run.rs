@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_measure::{Figure, Times, Work};
+use skep_measure::{Figure, Progress, Times, Work};
 
 use super::{Contender, KINDS};
 use crate::figures::{cell, millions, percent, ratio_cell};
@@ -137,6 +137,7 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     let work = compare_replies(&mut contenders, plan)?;
     let times = Times::for_slice(plan.slice);
     let mut rates = vec![vec![Vec::new(); Case::ALL.len()]; contenders.len()];
+    let mut progress = Progress::new(plan.rounds * Case::ALL.len() * contenders.len());
     for round in 0..plan.rounds {
         for (case_index, case) in Case::ALL.into_iter().enumerate() {
             for turn in 0..contenders.len() {
@@ -151,6 +152,7 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
                     })
                 })?;
                 rates[turn][case_index].push(work.rate());
+                progress.step();
             }
         }
     }

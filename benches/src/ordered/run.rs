@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use skep_measure::mix::Mix;
-use skep_measure::{Figure, Times};
+use skep_measure::{Figure, Progress, Times};
 
 use super::{Case, Contender, Draw, KINDS, Keys, Read, execute, execute_on, fill, rate};
 use crate::figures::{cell, millions, percent, ratio_cell};
@@ -212,6 +212,7 @@ impl Rates {
         let mut alone = vec![vec![Vec::new(); cases.len()]; contenders.len()];
         let mut on_threads = vec![vec![[Vec::new(), Vec::new()]; contenders.len()]; shared.len()];
         let times = Times::for_slice(plan.slice);
+        let mut progress = Progress::new(plan.rounds * contenders.len() * (cases.len() + 2 * shared.len()));
         for round in 0..plan.rounds {
             // All contenders draw the same operations; a faster one uses more of them. The keys that they insert are
             // removed again.
@@ -221,6 +222,7 @@ impl Rates {
                 for turn in (0..contenders.len()).map(order) {
                     let mut draw = draw.restarted(seed);
                     alone[turn][index].push(rate(&mut *contenders[turn], case, &mut draw, plan.batch, times, &[])?);
+                    progress.step();
                 }
             }
             for (index, rates) in shared.iter().zip(&mut on_threads) {
@@ -230,6 +232,7 @@ impl Rates {
                         let cores = &cores[..=threads];
                         let contender = &mut *contenders[turn];
                         rates.push(rate(contender, &cases[*index], &mut draw, plan.batch, times, cores)?);
+                        progress.step();
                     }
                 }
             }

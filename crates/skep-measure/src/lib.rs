@@ -20,11 +20,13 @@ mod engine;
 mod figure;
 mod machine;
 pub mod mix;
+mod progress;
 mod slice;
 mod steady;
 
 pub use engine::{EngineCase, EngineReport, LimitWithWork, StationCost, TreeStatistics};
 pub use figure::{Figure, NOT_MEASURED, SPREAD_MAX};
 pub use machine::machine;
+pub use progress::Progress;
 pub use slice::{SLICE, Times, Work};
 pub use steady::{is_steady, median};

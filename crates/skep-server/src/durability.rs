@@ -125,20 +125,25 @@ enum Wait {
 pub(crate) struct DiskProgress {
     /// The number of the last block on disk.
     durable: u64,
-    /// There were blocks after it.
-    waits: bool,
-    /// When the shard has seen this for the first time.
-    since: Instant,
+    /// There were blocks after it. While there are, the shard looks with each tick.
+    pub(crate) waits: bool,
+    /// The time since the shard has seen this first.
+    stood: Duration,
+    /// When the shard has looked last.
+    seen: Instant,
 }
 
 impl DiskProgress {
     pub(crate) fn new(now: Instant) -> DiskProgress {
-        DiskProgress { durable: 0, waits: false, since: now }
+        DiskProgress { durable: 0, waits: false, stood: Duration::ZERO, seen: now }
     }
 }
 
 /// The time without progress of the disk after which writes are refused.
 const STALL_TIME: Duration = Duration::from_secs(2);
+/// The most time between two looks at the disk that counts as time without progress: in a longer one the shard had nothing to
+/// do, or the whole server was stopped.
+const LOOK_GAP_MAX: Duration = Duration::from_millis(500);
 
 const STALLED: &str = "the disk makes no progress";
 
@@ -461,6 +466,7 @@ impl Log {
     /// Returns the operations that are refused at this moment. `progress` is the shard's view of the disk.
     pub(crate) fn write_refusal(&self, progress: &mut DiskProgress, now: Instant) -> Refusal {
         if self.level() == Durability::Memory {
+            progress.waits = false;
             return Refusal::Nothing;
         }
         if self.troubles.are_any() {
@@ -468,10 +474,12 @@ impl Log {
         }
         let durable = self.durable();
         let waits = durable != self.sealed();
+        progress.stood += now.saturating_duration_since(progress.seen).min(LOOK_GAP_MAX);
+        progress.seen = now;
         if durable != progress.durable || !progress.waits {
-            *progress = DiskProgress { durable, waits, since: now };
+            *progress = DiskProgress { durable, waits, stood: Duration::ZERO, seen: now };
         }
-        match now.saturating_duration_since(progress.since) {
+        match progress.stood {
             time if time >= self.patience.stalled => {
                 if !self.is_stalled.swap(true, Ordering::Relaxed) {
                     tracing::error!("{STALLED}; writes are refused until it does");

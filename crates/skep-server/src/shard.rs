@@ -16,6 +16,7 @@
 //! batches of other shards, so nothing of these changes between `gather` and the end of `execute`.
 
 mod beside_hold;
+mod close;
 mod command_turn;
 mod datagrams;
 #[cfg(test)]
@@ -34,6 +35,7 @@ mod rdma;
 mod ready;
 mod replies_held;
 mod stop;
+mod submission;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -73,7 +75,7 @@ use crate::transport::memcached_datagram::MemcachedSocket;
 use crate::transport::poller::{Poller, Source};
 #[cfg(feature = "rdma")]
 use crate::transport::rdma::RdmaShard;
-use crate::transport::{Event, Transport};
+use crate::transport::Event;
 use crate::unix_time::{UnixTime, read_clocks};
 use crate::vocabulary::{Reached, Refusal, Token};
 use crate::waker::Waker;
@@ -85,7 +87,7 @@ use idle::IdlePass;
 use later::Later;
 use polled::Polled;
 use ready::ReadyQueue;
-use turn::Submission;
+use submission::{Kinds, Submission};
 use visits::{Visitor, Visitors, WaitingVisits};
 
 /// Sends a connection or a message to a shard.
@@ -182,9 +184,8 @@ pub(crate) struct Shard {
     expected_work: usize,
     /// Number of postponed connections at the start of the batch.
     resumed: usize,
-    /// Index in the batch of the first connection from `ready`, and of the first one whose operations are large.
-    first_ready: usize,
-    first_large: usize,
+    /// Where the kinds of connections begin in the batch.
+    kinds: Kinds,
     /// Connections of the batch whose operations are large, until they follow the others. Empty between batches.
     large: Vec<Submission>,
     /// Connections whose operations another shard returned for lack of memory.
@@ -310,8 +311,7 @@ impl Shard {
             postponed: VecDeque::new(),
             expected_work: 0,
             resumed: 0,
-            first_ready: 0,
-            first_large: 0,
+            kinds: Kinds::default(),
             large: Vec::new(),
             returned: VecDeque::new(),
             next_retry: now,
@@ -511,33 +511,6 @@ impl Shard {
         }
     }
 
-    /// Drops a connection. One whose isolated command has begun is dropped after it.
-    fn close(&mut self, token: Token) {
-        if self.holds.keep(token) {
-            if let Some(connection) = self.connections.connection_mut(token) {
-                connection.end();
-            }
-            return;
-        }
-        if let Some(mut endpoint) = self.connections.remove(token) {
-            self.leave_memory(&mut endpoint);
-            if let Transport::SharedMemory(shared) = &endpoint.transport
-                && let Some(invalid) = shared.end().invalid_word()
-            {
-                self.metrics().shared_memory_invalid.add(1);
-                if let Some(left_out) = self.metrics().closed_lines.line() {
-                    tracing::warn!(
-                        connection = endpoint.connection.number,
-                        left_out,
-                        "closing a connection: {invalid}"
-                    );
-                }
-            }
-            self.parts.end_session(token, &endpoint.transport);
-            self.parts.shared.leave(endpoint.connection.number);
-        }
-    }
-
     /// Does the work that is due: ends draining, listens again after a pause, and stops when the server does.
     fn tick(&mut self, now: Instant) {
         if now >= self.next_tick {
@@ -582,7 +555,7 @@ impl Shard {
         } else if is_idle && stops == self.stop_until.is_some() && self.knows_orders() && !self.has_monitored() {
             let paused = self.parts.listeners.as_ref().is_some_and(Listeners::is_paused);
             let ticking = stops || paused || !self.draining.is_empty() || self.watches_memory();
-            let ticking = ticking || stores.watches_much();
+            let ticking = ticking || stores.watches_much() || self.disk_progress.waits;
             let expires_in = stores.reclaim_from().map(|from| {
                 // A millisecond later, the key has expired for sure.
                 let left = from.saturating_sub(self.time.milliseconds().cast_unsigned()) + 1;

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::walk::OrderedWalk;
 
@@ -11,8 +11,9 @@ use super::walk::OrderedWalk;
 pub(crate) struct Snapshots {
     /// The number of the one that is being taken; 0: none is.
     number: AtomicU64,
-    /// When it began, in milliseconds since 1970.
+    /// When it began, in milliseconds after `epoch`.
     begun_at: AtomicI64,
+    epoch: Instant,
     /// Snapshots that were completed since the start.
     completed: AtomicU64,
     /// The last request before the beginning of a snapshot that has ended, and of one that was completed.
@@ -33,6 +34,7 @@ impl Default for Snapshots {
         Snapshots {
             number: AtomicU64::new(0),
             begun_at: AtomicI64::new(0),
+            epoch: Instant::now(),
             completed: AtomicU64::new(0),
             ended_request: AtomicU64::new(0),
             completed_request: AtomicU64::new(0),
@@ -57,7 +59,12 @@ impl Snapshots {
 
     /// Returns how long the present one has taken, in seconds.
     pub(crate) fn seconds(&self) -> Option<i64> {
-        (self.number() != 0).then(|| (unix_milliseconds() - self.begun_at.load(Ordering::Relaxed)) / 1000)
+        (self.number() != 0).then(|| (self.milliseconds() - self.begun_at.load(Ordering::Relaxed)) / 1000)
+    }
+
+    /// Returns the milliseconds since `epoch`. The machine's time of day may jump.
+    fn milliseconds(&self) -> i64 {
+        self.epoch.elapsed().as_millis() as i64
     }
 
     /// Returns the last request whose snapshot has ended.
@@ -92,19 +99,18 @@ impl Snapshots {
 
     /// Begins one: shards walk as soon as they see its number.
     pub(crate) fn begin(&self, number: u64) {
-        self.begun_at.store(unix_milliseconds(), Ordering::Relaxed);
+        self.begun_at.store(self.milliseconds(), Ordering::Relaxed);
         self.number.store(number, Ordering::Release);
     }
 
     /// Ends the present one. It was begun after this request.
     pub(crate) fn end(&self, is_complete: bool, request: u64) {
-        let now = unix_milliseconds();
         // One that could not begin took no time.
         let seconds = self.seconds().unwrap_or(0);
         self.last_time.store(seconds, Ordering::Relaxed);
         self.has_failed.store(!is_complete, Ordering::Relaxed);
         if is_complete {
-            self.last_at.store(now / 1000, Ordering::Relaxed);
+            self.last_at.store(unix_milliseconds() / 1000, Ordering::Relaxed);
             self.completed.fetch_add(1, Ordering::Relaxed);
             self.completed_request.store(request, Ordering::Release);
         }

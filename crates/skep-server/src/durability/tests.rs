@@ -25,6 +25,12 @@ fn push(log: &Log) {
     assert!(log.push(BlockWriter::new().seal_floor(1)).is_none());
 }
 
+/// Lets a shard look at the disk often, for this number of milliseconds. Returns what is refused then.
+fn look(log: &Log, progress: &mut DiskProgress, begun: Instant, milliseconds: u64) -> Refusal {
+    let times = (0..milliseconds).step_by(100).chain([milliseconds]);
+    times.map(|time| log.write_refusal(progress, begun + Duration::from_millis(time))).last().expect("it looks once")
+}
+
 /// Blocks wait up to half a second at the level `second`, while the disk is healthy.
 #[test]
 fn a_bound_for_delays_refuses_writes_only_if_replies_wait_for_the_disk() {
@@ -34,7 +40,7 @@ fn a_bound_for_delays_refuses_writes_only_if_replies_wait_for_the_disk() {
         let mut progress = DiskProgress::new(begun);
         push(&log);
         assert_eq!(log.write_refusal(&mut progress, begun), Refusal::Nothing);
-        log.write_refusal(&mut progress, begun + Duration::from_millis(after))
+        look(&log, &mut progress, begun, after)
     };
     assert_eq!(refusal(Durability::Second, 499), Refusal::Nothing);
     assert_eq!(refusal(Durability::Always, 49), Refusal::Nothing);
@@ -54,10 +60,23 @@ fn a_disk_that_stands_still_is_a_trouble_until_it_goes_on() {
     push(&log);
     log.write_refusal(&mut progress, begun);
     assert_eq!(log.trouble(), None);
-    log.write_refusal(&mut progress, begun + Duration::from_secs(2));
+    look(&log, &mut progress, begun, 2000);
     assert_eq!(log.trouble().as_deref(), Some("the disk makes no progress"));
     log.set_durable(Reached { block: 1, version: 0 });
     assert_eq!(log.trouble(), None);
+}
+
+/// The server may be stopped and continued.
+#[test]
+fn the_time_for_which_a_server_was_stopped_is_not_that_of_the_disk() {
+    let begun = Instant::now();
+    let log = log(Durability::Always, Patience::of(None));
+    let mut progress = DiskProgress::new(begun);
+    push(&log);
+    look(&log, &mut progress, begun, 1000);
+    let continued = begun + Duration::from_secs(100);
+    assert_eq!(look(&log, &mut progress, continued, 400), Refusal::Nothing);
+    assert_eq!(look(&log, &mut progress, continued, 500), Refusal::Writes(WireError::NotDurable));
 }
 
 /// A snapshot brings a level into force after blocks were dropped: the log has failed, and a fresh one is asked for.

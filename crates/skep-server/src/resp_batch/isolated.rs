@@ -250,7 +250,10 @@ impl RespBatch {
         match done {
             Err(Step::Room) => {
                 self.reply_needed = self.run.as_ref().map_or(0, |run| run.reply_needed());
-                (self.run, self.next_shards) = (None, None);
+                self.next_shards = None;
+                if let Some(run) = self.run.take() {
+                    run.end();
+                }
             }
             Err(Step::Pause) => self.judgement.pause(isolated),
             _ => {}

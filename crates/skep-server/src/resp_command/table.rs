@@ -291,7 +291,7 @@ impl CommandName {
         use CommandName::{
             Append, BitCount, BitOp, BitPos, Copy, Decr, DecrBy, Del, DelEx, Exists, Expire, ExpireAt, ExpireTime,
             GetBit, Incr, IncrBy, MSet, MSetEx, MSetNx, PExpire, PExpireAt, PExpireTime, PSetEx, PTtl, Persist, Rename,
-            RenameNx, SetBit, SetEx, SetNx, SetRange, StrLen, Touch, Ttl, Type, Unlink,
+            RenameNx, SetBit, SetEx, SetNx, SetRange, StrLen, Touch, Ttl, Type, Unlink, Watch,
         };
         matches!(
             self,
@@ -331,6 +331,7 @@ impl CommandName {
                 | Ttl
                 | Type
                 | Unlink
+                | Watch
         )
     }
 

@@ -27,7 +27,7 @@ impl Shard {
         {
             self.take_on(token, now);
         }
-        (self.resumed, self.first_ready) = (0, 0);
+        (self.resumed, self.kinds.ready) = (0, 0);
         self.destinations.clear();
         self.reply_to_connections(false, stores, now);
         self.put_aside();

@@ -15,8 +15,8 @@
 //!   of the next turns. None gets more than a part of the turn for such commands.
 //! - **Operations.** The connections of a turn submit as many operations as the window has room for, each at most its
 //!   share, and the other shards as many again.
-//! - **Bytes.** A turn submits about [`TURN_SIZE_MAX`] bytes, small operations before large ones, which have half of them at
-//!   least. It writes as many. The last connection may exceed each limit by one read, one operation or its whole output. The stores bound the bytes that
+//! - **Bytes.** A turn submits about [`TURN_SIZE_MAX`] bytes, of each kind of connections some ([`super::submission`]). It writes
+//!   as many. The last connection may exceed each limit by one read, one operation or its whole output. The stores bound the bytes that
 //!   they copy ([`crate::spaces::SpaceReplies`]).
 //! - **Order.** Connections are served in rotation: one that was served is put at the tail of the queue, and each turn
 //!   serves at least the first one. Those whose last turns were costly wait in a queue of their own ([`super::ready`]), from
@@ -39,46 +39,24 @@
 //!    others. The connection is called *returned* too, and submits an operation again after [`NAP`].
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::forwarded::submit_arrivals;
 use super::hold::{Caller, Isolation, run};
 use super::replies_held::{list_held, release, seal};
+use super::submission::{Bytes, Submission, Submitter};
 use super::visits::WaitingVisits;
 use super::{Parts, Shard};
 use crate::connection::Next;
-use crate::dispatch::{Dispatch, Outgoing};
 use crate::endpoint::Endpoint;
 use crate::exchange::Peer;
 use crate::limits::{
-    COSTLY_WORK, ENCODE_BUFFER_SIZE_MAX, NAP, OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_MAX, RESUMED_PART, STUCK_MAX,
-    SUBMISSION_SIZE_MAX, TURN_INTAKE_WORK, TURN_SIZE_MAX,
+    COSTLY_WORK, ENCODE_BUFFER_SIZE_MAX, NAP, RESUMED_MAX, RESUMED_PART, STUCK_MAX, TURN_INTAKE_WORK, TURN_SIZE_MAX,
 };
 use crate::reply_queue::ReplyRange;
 use crate::spaces::Stores;
 use crate::transaction::Bounds;
-use crate::vocabulary::{Limit, Refusal, Release, ShardSet, Token};
-
-/// A connection's part of a batch.
-pub(super) struct Submission {
-    token: Token,
-    /// Its part of [`Shard::destinations`].
-    destinations: Range<usize>,
-    forwarded_count: usize,
-    /// There was no memory for forwarded batches.
-    lacks_memory: bool,
-    /// It had operations to submit.
-    is_waiting: bool,
-    /// They are large ones.
-    is_large: bool,
-    /// Its next operation must wait for the end of a pause.
-    is_held: bool,
-    /// A shard for which it has operations, but no slot for a batch.
-    without_slot: Option<usize>,
-    /// It is queued at the end of the turn, after connections whose operations were deferred.
-    continues: bool,
-}
+use crate::vocabulary::{Refusal, Release, ShardSet, Token};
 
 impl Shard {
     /// Reads and decodes postponed and returned connections and those at the head of the queue, until there is enough
@@ -102,7 +80,7 @@ impl Shard {
                 self.returned.pop_front().map(|token| self.take_on(token, now));
             }
         }
-        self.first_ready = self.batch.len();
+        self.kinds.ready = self.batch.len();
         self.send_waiting_visits();
         self.promised.fill(0);
         // In every other turn those that have waited for a slot come first: others may want the same slots.
@@ -128,8 +106,9 @@ impl Shard {
                 }
             }
         }
-        self.first_large = self.batch.len();
+        self.kinds.large = self.batch.len();
         self.batch.append(&mut self.large);
+        self.kinds.stuck = self.batch.len();
         while let Some(token) = self.next_with_slot() {
             self.ready.push_back(token, 0);
         }
@@ -221,115 +200,49 @@ impl Shard {
     /// Executes the operations of all connections of the batch, and of the inbox, as one batch. Operations of a
     /// divided space whose keys belong to another shard are forwarded. Operations that would be executed too late are
     /// refused, unless the server stops: then no connection waits after them.
-    #[expect(clippy::too_many_lines, reason = "not yet divided into parts with names")]
     pub(super) fn execute(&mut self, stores: &mut Stores<'_>, now: Instant) {
         let inbox_is_first = self.inbox_is_first();
         let operations_max = self.window.limit();
-        let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
-        let slotless: usize =
-            self.slotless.iter().map(VecDeque::len).chain(self.waiting_visits.iter().map(WaitingVisits::len)).sum();
-        let aside = self.stuck.len() + self.postponed.len() + self.returned.len() + self.visitors.len() + slotless;
-        let aside = aside + self.later.len();
-        self.others_wait = waiting + self.ready.len() + aside + self.inbox.len() > 1;
+        self.others_wait = self.do_others_wait();
         // The requests of the turn were read before: one that was sent after the reply to an order finds it in force.
         self.take_orders();
         let pause = self.pause(now);
         // Another shard may have returned memory that this one lacks.
         self.shard_budget.balance();
         self.replies.set_room(self.shard_budget.reply_room());
-        let Shard {
-            parts,
-            connections,
-            window,
-            shard_budget,
-            inbox,
-            batch,
-            destinations,
-            outgoing,
-            replies,
-            stop_until,
-            first_ready,
-            first_large,
-            write_refusal,
-            ..
-        } = self;
-        let Parts { index: own, shared, peers, partition, .. } = parts;
-        let metrics = shared.metrics(usize::from(*own));
         // True also if only another shard uses its reserve.
-        let is_low = shard_budget.is_low();
-        for arrival in inbox.iter_mut() {
-            arrival.refuse_if(is_low);
-        }
-        let mut arrivals = inbox.iter_mut().filter(|arrival| !arrival.is_refused());
+        let is_low = self.shard_budget.is_low();
         let mut requests = std::mem::take(&mut self.requests).recycle();
+        self.destinations.clear();
+        let Parts { index, shared, peers, partition, .. } = &mut self.parts;
+        let metrics = shared.metrics(usize::from(*index));
+        self.inbox.iter_mut().for_each(|arrival| arrival.refuse_if(is_low));
+        let mut arrivals = self.inbox.iter_mut().filter(|arrival| !arrival.is_refused());
         if inbox_is_first {
             submit_arrivals(arrivals.by_ref(), operations_max, &mut requests);
             self.account.spend_operations(requests.len(), 0);
         }
-        destinations.clear();
-        let share = window.share();
-        let (mut size, mut has_large) = (0, false);
-        for (index, submission) in batch.iter_mut().enumerate().filter(|(_, submission)| submission.is_waiting) {
-            let Some(connection) = connections.connection(submission.token) else { continue };
-            let size_max = if index < *first_ready { TURN_SIZE_MAX / RESUMED_PART } else { TURN_SIZE_MAX };
-            if index >= *first_large && !has_large {
-                has_large = true;
-                size = size.min(TURN_SIZE_MAX / 2);
-            }
-            if size >= size_max || requests.has_flush() || connection.is_throttled(shard_budget) {
-                // It is queued before the connections that were served, or waits for memory.
-                continue;
-            }
-            if pause.is_some_and(|pause| !pause.writes_only) {
-                submission.is_held = true;
-                continue;
-            }
-            if peers.len() > 1 && connection.borrows() && !shard_budget.may_forward() {
-                submission.lacks_memory = true;
-                continue;
-            }
-            requests.begin(connection.number);
-            let start = destinations.len();
-            let left = connection.operations_left();
-            let is_late = stop_until.is_none() && window.is_late(connection.read_at(), now, left, self.others_wait);
-            let count = connection.submission_max(if is_low { OPERATIONS_WITHOUT_MEMORY_MAX } else { share });
-            let mut limit = Limit {
-                count,
-                size_max: SUBMISSION_SIZE_MAX.min(size_max - size),
-                size: 0,
-                holds_writes: pause.is_some(),
-                is_held: false,
-            };
-            let mut dispatch = Dispatch {
-                requests: &mut requests,
-                destinations,
-                start,
-                own: *own,
-                partition,
-                peers,
-                outgoing,
-                is_retry: connection.is_returned(),
-                busy: 0,
-            };
-            let refusal = if is_late { Refusal::Late } else { *write_refusal };
-            dispatch.submit(connection.submission(), refusal, &mut limit);
-            size += limit.size;
-            metrics.refused.add(dispatch.busy);
-            submission.destinations = start..destinations.len();
-            submission.is_held = limit.is_held;
-            for (shard, (peer, out)) in peers.iter_mut().zip(outgoing.iter_mut()).enumerate() {
-                match (peer, std::mem::replace(out, Outgoing::Nothing)) {
-                    (Some(peer), Outgoing::Batch(mut forwarded)) => {
-                        forwarded.connection = submission.token;
-                        forwarded.counted = forwarded.capacity();
-                        shard_budget.memory_budget().record_batch(0, forwarded.counted);
-                        submission.forwarded_count += 1;
-                        window.submitted(forwarded.len());
-                        peer.send_requests(forwarded);
-                    }
-                    (_, Outgoing::NoSlot) => submission.without_slot = Some(shard),
-                    _ => {}
-                }
+        let mut submitter = Submitter {
+            own: *index,
+            partition,
+            metrics,
+            connections: &self.connections,
+            window: &mut self.window,
+            shard_budget: &mut self.shard_budget,
+            peers,
+            destinations: &mut self.destinations,
+            outgoing: &mut self.outgoing,
+            pause,
+            refusal: self.write_refusal,
+            judged_at: self.stop_until.is_none().then_some(now),
+            others_wait: self.others_wait,
+            is_low,
+        };
+        let mut bytes = Bytes::new(&self.kinds);
+        for (index, submission) in self.batch.iter_mut().enumerate().filter(|(_, submission)| submission.is_waiting) {
+            let left = bytes.left(index);
+            if left > 0 {
+                bytes.count(submitter.submit(submission, &mut requests, left));
             }
         }
         if !inbox_is_first {
@@ -338,14 +251,23 @@ impl Shard {
             self.account.spend_operations(requests.len() - before, 0);
         }
         if requests.len() > 0 {
-            let executed = stores.execute(&requests, replies, now);
+            let executed = stores.execute(&requests, &mut self.replies, now);
             self.executed = executed.operations;
-            self.account.spend(executed.bytes.max(size));
+            self.account.spend(executed.bytes.max(bytes.submitted));
             metrics.operations.add(self.executed as u64);
             stores.publish(shared);
         }
         self.requests = requests.recycle();
         seal(stores);
+    }
+
+    /// Returns true if, in all, more than one connection or forwarded batch waits.
+    fn do_others_wait(&self) -> bool {
+        let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
+        let slotless = self.slotless.iter().map(VecDeque::len).sum::<usize>();
+        let visits = self.waiting_visits.iter().map(WaitingVisits::len).sum::<usize>() + self.visitors.len();
+        let aside = self.stuck.len() + self.postponed.len() + self.returned.len() + self.later.len() + slotless;
+        waiting + self.ready.len() + aside + visits + self.inbox.len() > 1
     }
 
     /// Sends replies back to other shards, writes the replies of the batch, and puts connections into the lists of the
@@ -376,7 +298,7 @@ impl Shard {
         bounds.is_over = self.holds.is_held();
         bounds.is_careful = self.later.is_careful(self.turns);
         for index in 0..self.batch.len() {
-            if index == self.first_ready {
+            if index == self.kinds.ready {
                 written = written.min(TURN_SIZE_MAX / RESUMED_PART);
             }
             let Submission {

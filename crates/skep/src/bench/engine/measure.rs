@@ -8,7 +8,7 @@
 //! The two sides have different working sets, so each is warmed up again after the other; `skep_measure` decides how
 //! long. The bare loop evicts popular keys from the caches, and the warm-up brings them back.
 
-use skep_measure::{Figure, Work};
+use skep_measure::{Figure, Progress, Work};
 
 use super::effort::Effort;
 use super::limit::{BareLoop, Ideal};
@@ -65,8 +65,10 @@ pub(super) fn measure<S: Subject>(
 ) -> Result<Measured, String> {
     let times = effort.times;
     // Each case runs once before the rounds, so that a host that has paged memory out brings it back.
+    let mut progress = Progress::new(cases.len() * (1 + effort.rounds as usize));
     for case in cases {
         times.warm_up(&mut |at_least| subject.run(case, at_least))?;
+        progress.step();
     }
     let limits = [Ideal { dependent_lines: 0, writes_in_256: 0 }, Ideal { dependent_lines: 0, writes_in_256: 256 }];
     let mut limit_rates = [Vec::new(), Vec::new()];
@@ -78,6 +80,7 @@ pub(super) fn measure<S: Subject>(
         for (case, rates) in cases.iter().zip(&mut rates) {
             rates.ours.push(times.measure(|at_least| subject.run(case, at_least))?.rate());
             rates.bare.push(bare_loop.rate(subject.ideal(case), effort, random));
+            progress.step();
         }
     }
     let cases = cases.iter().zip(&rates).map(|(case, rates)| speed(subject.ideal(case), rates)).collect();

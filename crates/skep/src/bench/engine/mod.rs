@@ -77,6 +77,7 @@ impl Arguments {
 
 /// Loads a store, measures it and prints the report.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    eprintln!("loading a store of {}", arguments.memory);
     let report = match arguments.engine {
         Engine::Hash => hash::measure(arguments)?,
         Engine::Ordered => ordered::measure(arguments)?,
