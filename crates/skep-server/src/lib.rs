@@ -61,6 +61,7 @@ mod shared;
 #[cfg(test)]
 mod simulation;
 mod slow_log;
+mod sockets;
 mod spaces;
 mod start;
 mod start_error;
@@ -105,12 +106,9 @@ use exchange::connect_shards;
 use listen::Listeners;
 use shard::{Handover, Parts, Shard};
 use shared::Shared;
+use sockets::Sockets;
 use start::Steps;
 use threads::Threads;
-use transport::datagram::{self, Datagrams};
-use transport::memcached_datagram::MemcachedSocket;
-#[cfg(feature = "rdma")]
-use transport::rdma::{self, RdmaShard};
 use unix_time::{SharedClock, read_clocks};
 
 /// A running server. It stops when it is dropped.
@@ -130,114 +128,46 @@ impl Server {
     }
 
     /// Starts in two parts: first the steps that the system may refuse, threads included, then those that cannot fail.
-    #[expect(clippy::too_many_lines, reason = "not yet divided into parts with names")]
     fn start_in_steps(settings: &ServerSettings, mut steps: Steps) -> Result<Server, StartError> {
         settings.check()?;
         let mut settings = settings.clone();
         let connections_wanted = settings.connections_max;
         settings.connections_max = threads::connections_granted(connections_wanted);
-        let ServerSettings { native, resp, memcached, shared_memory, .. } = &mut settings;
-        let listeners = Listeners::bind(native, resp, memcached, shared_memory.as_deref(), &mut steps)?;
-        let mut sockets = match &mut settings.udp {
-            Some(address) => datagram::bind(address, settings.shards, &mut steps)?,
-            None => Vec::new(),
-        }
-        .into_iter();
-        let mut memcached_socket = match &mut settings.memcached_udp {
-            Some(address) => Some(MemcachedSocket::bind(address, &mut steps)?),
-            None => None,
-        };
-        #[cfg(feature = "rdma")]
-        let mut rdma_listeners = match &mut settings.rdma {
-            Some(address) => rdma::bind(address, settings.shards, &mut steps)?,
-            None => Vec::new(),
-        }
-        .into_iter();
+        let sockets = Sockets::bind(&mut settings, &mut steps)?;
         let cores = cores_for_shards(&settings, &mut steps)?;
-        let opened = settings.data_dir.as_deref().map(recovery::Opened::new).transpose();
-        let opened = opened.map_err(StartError::DataDirectory)?;
-        let seed_of = |shard| opened.as_ref().and_then(|opened| opened.secret_seed(shard, settings.shards.into()));
-        let (mut stores, tables) = reserve_stores(&settings, seed_of, &mut steps)?;
-        let mut ordered = match settings.ordered(random_number()) {
-            Some(settings) => Some(steps.reserve(|| OrderedStore::new(&settings), StartError::OrderedMemory)?),
-            None => None,
-        };
-        let recovered = match settings.data_dir.as_deref().zip(opened) {
-            Some((path, opened)) => {
-                let progress = Progress::of(path);
-                let load = || {
-                    let stores = (&mut stores[..], &tables[..], ordered.as_mut());
-                    recover_stores(&settings, opened, stores, cores.as_deref(), &progress)
-                };
-                let is_open = settings.password.is_none();
-                Some(loading::answer_during(&listeners, is_open, &progress, &mut steps, load)??)
-            }
-            None => None,
-        };
-        let last_time = recovered.as_ref().map_or(0, |recovered| recovered.last_time);
+        let (stores, ordered, recovered) = fill_stores(&settings, &sockets.listeners, cores.as_deref(), &mut steps)?;
         let rings = connect_shards(stores.len(), &mut steps)?;
         let wakers: Vec<Arc<Waker>> = rings.iter().map(|(waker, _)| waker.clone()).collect();
         let (handovers, incoming) = Handover::all(wakers.iter().cloned());
-        let partition_seed =
-            recovered.as_ref().map_or_else(random_number, |recovered| recovered.manifest.partition_seed);
-        let log = recovered.as_ref().map(|recovered| {
-            let log = Log::new(settings.durability, recovered.reached, Patience::of(settings.delay_max));
-            Arc::new(log.with_recovery(recovered))
-        });
-        let clock = SharedClock::new(read_clocks(), last_time);
-        let shared = Arc::new(Shared::new(settings, ordered, log.clone(), partition_seed, random_number(), clock));
-        let mut listeners = Some(listeners);
+        let shared = Arc::new(share(settings, ordered, recovered.as_ref()));
         let mut threads = Threads::default();
-        if let (Some(recovered), Some(log)) = (recovered, log) {
+        if let Some((recovered, log)) = recovered.zip(shared.log.clone()) {
             log.set_wakers(wakers.clone());
             keeper::spawn(&mut threads, log, shared.clone(), recovered, &mut steps)?;
         }
         // All shards, and this thread, continue when the memory of all is prepared.
         let prepared = Arc::new(Barrier::new(stores.len() + 1));
-        for (index, (((mut processor, cache), (waker, peers)), incoming)) in
-            (0_u16..).zip(stores.into_iter().zip(rings).zip(incoming))
+        let sockets = sockets.divide(stores.len(), &mut steps)?;
+        for (index, (((stores, (waker, peers)), incoming), sockets)) in
+            (0_u16..).zip(stores.into_iter().zip(rings).zip(incoming).zip(sockets))
         {
-            let daemon = processor.merge_daemon();
-            spawn(&mut threads, &format!("skep-merge-{index}"), None, || daemon.run(), &mut steps)?;
-            let datagrams = match sockets.next() {
-                Some(socket) => Some(Box::new(
-                    steps.open(format!("the packets of shard {index}"), || Datagrams::new(socket, Instant::now()))?,
-                )),
-                None => None,
-            };
-            #[cfg(feature = "rdma")]
-            let rdma = match rdma_listeners.next() {
-                Some(listener) => Some(Box::new(RdmaShard::new(listener, &mut steps)?)),
-                None => None,
-            };
             let parts = Parts {
                 index,
                 shared: shared.clone(),
                 partition: Partition::new(shared.partition_seed, shared.settings.shards),
-                listeners: listeners.take(),
-                datagrams,
-                memcached_socket: memcached_socket.take(),
+                listeners: sockets.listeners,
+                datagrams: sockets.datagrams,
+                memcached_socket: sockets.memcached,
                 #[cfg(feature = "rdma")]
-                rdma,
+                rdma: sockets.rdma,
                 waker,
                 peers,
                 incoming,
                 handovers: handovers.clone(),
                 wakers: wakers.clone(),
             };
-            let shard = Shard::new(parts, &processor.statistics(), Instant::now(), &mut steps)?;
-            let (shared, prepared) = (shared.clone(), prepared.clone());
-            let work = move || {
-                // Before a data directory was read, all memory was touched.
-                if shared.settings.prefault && shared.log.is_none() {
-                    let ordered = shared.ordered.as_ref().filter(|_| index == 0);
-                    prefault(&processor, cache.as_ref(), ordered);
-                }
-                prepared.wait();
-                shard.run(processor, cache);
-            };
             let core = cores.as_ref().map(|cores| cores[usize::from(index)]);
-            spawn(&mut threads, &format!("skep-shard-{index}"), core, work, &mut steps)?;
+            spawn_shard(&mut threads, parts, stores, prepared.clone(), core, &mut steps)?;
         }
         threads.begin();
         prepared.wait();
@@ -307,6 +237,72 @@ impl Drop for Server {
 
 /// The hash store of a shard, and its part of the cache.
 type ShardStores = (Processor, Option<Cache>);
+
+/// The stores of all shards, the ordered store, and what was recovered into them.
+type FilledStores = (Vec<ShardStores>, Option<OrderedStore>, Option<recovery::Recovered>);
+
+/// Reserves the memory of all stores, and fills them from the data directory, if there is one.
+fn fill_stores(
+    settings: &ServerSettings,
+    listeners: &Listeners,
+    cores: Option<&[usize]>,
+    steps: &mut Steps,
+) -> Result<FilledStores, StartError> {
+    let opened = settings.data_dir.as_deref().map(recovery::Opened::new).transpose();
+    let opened = opened.map_err(StartError::DataDirectory)?;
+    let seed_of = |shard| opened.as_ref().and_then(|opened| opened.secret_seed(shard, settings.shards.into()));
+    let (mut stores, tables) = reserve_stores(settings, seed_of, steps)?;
+    let mut ordered = match settings.ordered(random_number()) {
+        Some(settings) => Some(steps.reserve(|| OrderedStore::new(&settings), StartError::OrderedMemory)?),
+        None => None,
+    };
+    let Some((path, opened)) = settings.data_dir.as_deref().zip(opened) else {
+        return Ok((stores, ordered, None));
+    };
+    let progress = Progress::of(path);
+    let load = || {
+        let stores = (&mut stores[..], &tables[..], ordered.as_mut());
+        recover_stores(settings, opened, stores, cores, &progress)
+    };
+    let recovered = loading::answer_during(listeners, settings.password.is_none(), &progress, steps, load)??;
+    Ok((stores, ordered, Some(recovered)))
+}
+
+/// Returns what the shards share.
+fn share(settings: ServerSettings, ordered: Option<OrderedStore>, recovered: Option<&recovery::Recovered>) -> Shared {
+    let partition_seed = recovered.map_or_else(random_number, |recovered| recovered.manifest.partition_seed);
+    let log = recovered.map(|recovered| {
+        let log = Log::new(settings.durability, recovered.reached, Patience::of(settings.delay_max));
+        Arc::new(log.with_recovery(recovered))
+    });
+    let clock = SharedClock::new(read_clocks(), recovered.map_or(0, |recovered| recovered.last_time));
+    Shared::new(settings, ordered, log, partition_seed, random_number(), clock)
+}
+
+/// Spawns the threads of a shard.
+fn spawn_shard(
+    threads: &mut Threads,
+    parts: Parts,
+    (mut processor, cache): ShardStores,
+    prepared: Arc<Barrier>,
+    core: Option<usize>,
+    steps: &mut Steps,
+) -> Result<(), StartError> {
+    let (index, shared) = (parts.index, parts.shared.clone());
+    let daemon = processor.merge_daemon();
+    spawn(threads, &format!("skep-merge-{index}"), None, || daemon.run(), steps)?;
+    let shard = Shard::new(parts, &processor.statistics(), Instant::now(), steps)?;
+    let work = move || {
+        // Before a data directory was read, all memory was touched.
+        if shared.settings.prefault && shared.log.is_none() {
+            let ordered = shared.ordered.as_ref().filter(|_| index == 0);
+            prefault(&processor, cache.as_ref(), ordered);
+        }
+        prepared.wait();
+        shard.run(processor, cache);
+    };
+    spawn(threads, &format!("skep-shard-{index}"), core, work, steps)
+}
 
 /// Reserves the memory of the stores that are divided among the shards. `seed_of` returns the seed that a shard had before.
 /// Returns the settings of the hash stores too.

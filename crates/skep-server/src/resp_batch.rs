@@ -20,8 +20,7 @@ use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser};
 use self::isolated::queue;
 use self::memory::watch_growth;
 use crate::limits::{
-    DECODE_WORK, ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, OPERAND_BYTE_WORK, OPERANDS_PART,
-    PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, TEXT_WORK,
+    DECODE_WORK, LONG_COMMAND, OPERAND_BYTE_WORK, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, TEXT_WORK,
 };
 use crate::reply_queue::ReplyQueue;
 use crate::resp_command::table::CommandName;
@@ -232,7 +231,6 @@ impl RespBatch {
     }
 
     /// Takes the command that `input` begins with.
-    #[expect(clippy::too_many_lines, reason = "not yet divided into parts with names")]
     fn parse(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime, is_locked: bool) -> After {
         if self.commands.len() == self.commands.capacity() {
             let held = self.capacity() - self.commands.capacity() * size_of::<Command>();
@@ -245,7 +243,7 @@ impl RespBatch {
         }
         let start = self.size;
         let first_argument = self.arguments.len() - self.parser.collected();
-        let mut action = match self.parser.parse(input, &mut self.arguments) {
+        let action = match self.parser.parse(input, &mut self.arguments) {
             Ok(Parsed::Incomplete) => return After::Incomplete,
             Ok(Parsed::NeedsCapacity(count)) => {
                 return match self.make_room_for_arguments(count, memory_max) {
@@ -259,63 +257,71 @@ impl RespBatch {
                 return After::End;
             }
             Ok(Parsed::Part(size)) => return After::Part(size),
-            Ok(Parsed::Complete(size)) => {
-                let arguments = Arguments::new(input, &self.arguments[first_argument..]);
-                // Array requests can be parsed again from the same bytes. Inline requests cannot, because they lost
-                // their quotes.
-                let may_wait = input[0] == b'*';
-                let is_long = arguments.count() > LONG_COMMAND;
-                let needed = arguments.operand_memory();
-                // Other commands have a few bytes of operands, such as a time.
-                let growth = self.operands.growth(needed.max(FREE_ARGUMENTS_MAX * ELEMENT_SIZE_MAX));
-                if may_wait && is_long && !self.commands.is_empty() {
+            Ok(Parsed::Complete(size)) => match self.take(&input[..size], first_argument, memory_max, now, is_locked) {
+                Ok(Some(action)) => action,
+                Ok(None) => return After::Command,
+                Err(after) => {
                     self.arguments.truncate(first_argument);
-                    return After::End;
+                    return after;
                 }
-                let is_free = self.commands.is_empty() && needed <= FREE_ARGUMENTS_MAX * ELEMENT_SIZE_MAX;
-                if may_wait && growth > 0 && !is_free && self.capacity() + growth > memory_max {
-                    self.arguments.truncate(first_argument);
-                    return After::NeedsMemory(growth);
-                }
-                let room = if self.multi.is_open() { self.room_in_transaction(memory_max) } else { 0 };
-                let growth = self.multi.growth(size, arguments.count());
-                if may_wait && !self.multi.has_room(growth, room) {
-                    self.arguments.truncate(first_argument);
-                    return After::NeedsRoom(growth);
-                }
-                if may_wait && !self.multi.is_open() {
-                    self.operands.reserve(needed);
-                }
-                self.size += size;
-                if arguments.count() == 0 {
-                    return After::Command;
-                }
-                let operands_before = self.operands.bytes().len();
-                let mut action = match self.multi.is_open() {
-                    false => Action::decode(arguments, self.space, self.spaces, &mut self.operands, now, is_locked),
-                    true => queue(&mut self.multi, &input[..size], &self.arguments[first_argument..], room, is_locked),
-                };
-                if let Action::Isolated(_, Isolated::Watch) = action {
-                    let growth = watch_growth(arguments);
-                    if may_wait && growth > self.room_in_transaction(memory_max) {
-                        self.size -= size;
-                        self.arguments.truncate(first_argument);
-                        return After::NeedsMemory(growth);
-                    }
-                    self.watch_room = growth;
-                }
-                // The numbers of a long command are converted in parts. Most commands have none.
-                let is_ready = is_long || self.operands.is_complete();
-                let mut convert = || self.operands.convert(arguments, LONG_COMMAND).map(|work| self.work += work);
-                if !is_ready && let Err(message) = convert() {
-                    action = Action::Refuse(message);
-                }
-                let operands = self.operands.bytes().len().saturating_sub(operands_before);
-                self.work += DECODE_WORK + OPERAND_BYTE_WORK * operands;
-                action
-            }
+            },
             Err(error) => Action::Close(format!("ERR {error}")),
         };
+        self.push(action, start, first_argument)
+    }
+
+    /// Decodes a request, whose arguments begin at `first_argument`, or puts it into the transaction. Returns `None` if it
+    /// is empty, and what follows if there is no memory for it.
+    fn take(
+        &mut self,
+        request: &[u8],
+        first_argument: usize,
+        memory_max: usize,
+        now: UnixTime,
+        is_locked: bool,
+    ) -> Result<Option<Action>, After> {
+        let arguments = Arguments::new(request, &self.arguments[first_argument..]);
+        // Array requests can be parsed again from the same bytes. Inline requests cannot, because they lost their quotes.
+        let may_wait = request[0] == b'*';
+        let is_long = arguments.count() > LONG_COMMAND;
+        let room = if self.multi.is_open() { self.room_in_transaction(memory_max) } else { 0 };
+        if may_wait {
+            self.admit(arguments, request.len(), room, memory_max)?;
+            if !self.multi.is_open() {
+                self.operands.reserve(arguments.operand_memory());
+            }
+        }
+        self.size += request.len();
+        if arguments.count() == 0 {
+            return Ok(None);
+        }
+        let operands_before = self.operands.bytes().len();
+        let mut action = match self.multi.is_open() {
+            false => Action::decode(arguments, self.space, self.spaces, &mut self.operands, now, is_locked),
+            true => queue(&mut self.multi, request, &self.arguments[first_argument..], room, is_locked),
+        };
+        if let Action::Isolated(_, Isolated::Watch) = action {
+            let growth = watch_growth(arguments);
+            if may_wait && growth > self.room_in_transaction(memory_max) {
+                self.size -= request.len();
+                return Err(After::NeedsMemory(growth));
+            }
+            self.watch_room = growth;
+        }
+        // The numbers of a long command are converted in parts. Most commands have none.
+        let is_ready = is_long || self.operands.is_complete();
+        let mut convert = || self.operands.convert(arguments, LONG_COMMAND).map(|work| self.work += work);
+        if !is_ready && let Err(message) = convert() {
+            action = Action::Refuse(message);
+        }
+        let operands = self.operands.bytes().len().saturating_sub(operands_before);
+        self.work += DECODE_WORK + OPERAND_BYTE_WORK * operands;
+        Ok(Some(action))
+    }
+
+    /// Adds a command that begins at `start`, with its arguments from `first_argument` on. Returns what follows.
+    #[inline]
+    fn push(&mut self, mut action: Action, start: usize, first_argument: usize) -> After {
         match &action {
             Action::Select(space) => self.space = *space,
             Action::Server(CommandName::Reset) => {

@@ -34,6 +34,7 @@ mod polled;
 mod rdma;
 mod ready;
 mod replies_held;
+mod served;
 mod stop;
 mod submission;
 #[cfg(test)]
@@ -70,12 +71,12 @@ use crate::shared::Shared;
 use crate::spaces::{ShardPart, SpaceReplies, SpaceRequests, Stores};
 use crate::start::Steps;
 use crate::start_error::StartError;
+use crate::transport::Event;
 use crate::transport::datagram::Datagrams;
 use crate::transport::memcached_datagram::MemcachedSocket;
 use crate::transport::poller::{Poller, Source};
 #[cfg(feature = "rdma")]
 use crate::transport::rdma::RdmaShard;
-use crate::transport::Event;
 use crate::unix_time::{UnixTime, read_clocks};
 use crate::vocabulary::{Reached, Refusal, Token};
 use crate::waker::Waker;
@@ -157,6 +158,30 @@ pub(crate) struct Parts {
     /// To all shards, this one too.
     pub(crate) handovers: Vec<Handover>,
     pub(crate) wakers: Vec<Arc<Waker>>,
+}
+
+impl Parts {
+    /// Opens the poller of the shard, with its sockets.
+    fn open_poller(&self, steps: &mut Steps) -> Result<Poller, StartError> {
+        steps.open(format!("the events of shard {}", self.index), || {
+            let poller = Poller::new()?;
+            poller.add(&self.waker, Source::Waker, EventFlags::IN | EventFlags::ET)?;
+            if let Some(listeners) = &self.listeners {
+                listeners.register(&poller)?;
+            }
+            if let Some(datagrams) = &self.datagrams {
+                datagrams.register(&poller)?;
+            }
+            if let Some(socket) = &self.memcached_socket {
+                socket.register(&poller)?;
+            }
+            #[cfg(feature = "rdma")]
+            if let Some(rdma) = &self.rdma {
+                rdma.register(&poller)?;
+            }
+            Ok::<_, rustix::io::Errno>(poller)
+        })
+    }
 }
 
 /// A shard.
@@ -266,31 +291,13 @@ pub(crate) struct Shard {
 
 impl Shard {
     /// Creates a shard that has not begun to work; its part of the hash store has these statistics.
-    #[expect(clippy::too_many_lines, reason = "not yet divided into parts with names")]
     pub(crate) fn new(
         parts: Parts,
         statistics: &Statistics,
         now: Instant,
         steps: &mut Steps,
     ) -> Result<Shard, StartError> {
-        let poller = steps.open(format!("the events of shard {}", parts.index), || {
-            let poller = Poller::new()?;
-            poller.add(&parts.waker, Source::Waker, EventFlags::IN | EventFlags::ET)?;
-            if let Some(listeners) = &parts.listeners {
-                listeners.register(&poller)?;
-            }
-            if let Some(datagrams) = &parts.datagrams {
-                datagrams.register(&poller)?;
-            }
-            if let Some(socket) = &parts.memcached_socket {
-                socket.register(&poller)?;
-            }
-            #[cfg(feature = "rdma")]
-            if let Some(rdma) = &parts.rdma {
-                rdma.register(&poller)?;
-            }
-            Ok::<_, rustix::io::Errno>(poller)
-        })?;
+        let poller = parts.open_poller(steps)?;
         let peer_count = parts.peers.len();
         let window = Window::new(parts.shared.settings.delay_max, now);
         let shard_budget = ShardBudget::new(parts.shared.memory_budget.clone());

@@ -3,8 +3,8 @@
 use skep_core::operation::VALUE_SIZE_MAX;
 use skep_wire::resp::{Argument, Arriving};
 
-use super::{Command, RespBatch};
-use crate::limits::{ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, WATCHED_KEYS_MAX};
+use super::{After, Command, RespBatch};
+use crate::limits::{ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, WATCHED_KEYS_MAX};
 use crate::resp_command::{Arguments, Operands};
 use crate::vocabulary::Need;
 use crate::watches::memory_of;
@@ -45,6 +45,33 @@ impl RespBatch {
         }
         let wanted = needed.max((2 * self.arguments.len()).min(allowed));
         self.arguments.reserve_exact(wanted - self.arguments.len());
+        Ok(())
+    }
+
+    /// Returns an error, which says what follows, if a request of this size has to wait: for the commands before it, or for
+    /// memory. A transaction has `room` bytes to grow.
+    #[inline]
+    pub(super) fn admit(
+        &self,
+        arguments: Arguments<'_>,
+        size: usize,
+        room: usize,
+        memory_max: usize,
+    ) -> Result<(), After> {
+        if arguments.count() > LONG_COMMAND && !self.commands.is_empty() {
+            return Err(After::End);
+        }
+        let needed = arguments.operand_memory();
+        // Other commands have a few bytes of operands, such as a time.
+        let growth = self.operands.growth(needed.max(FREE_ARGUMENTS_MAX * ELEMENT_SIZE_MAX));
+        let is_free = self.commands.is_empty() && needed <= FREE_ARGUMENTS_MAX * ELEMENT_SIZE_MAX;
+        if growth > 0 && !is_free && self.capacity() + growth > memory_max {
+            return Err(After::NeedsMemory(growth));
+        }
+        let growth = self.multi.growth(size, arguments.count());
+        if !self.multi.has_room(growth, room) {
+            return Err(After::NeedsRoom(growth));
+        }
         Ok(())
     }
 

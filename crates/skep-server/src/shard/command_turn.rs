@@ -14,7 +14,7 @@ use crate::vocabulary::Pause;
 #[derive(Clone, Copy)]
 pub(super) struct CommandTurn {
     time: UnixTime,
-    now: Instant,
+    pub(super) now: Instant,
     /// Commands that wait, if some do.
     pub(super) pause: Option<Pause>,
     /// The time from which on a command is slow, if any is.

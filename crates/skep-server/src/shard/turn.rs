@@ -15,7 +15,7 @@
 //!   of the next turns. None gets more than a part of the turn for such commands.
 //! - **Operations.** The connections of a turn submit as many operations as the window has room for, each at most its
 //!   share, and the other shards as many again.
-//! - **Bytes.** A turn submits about [`TURN_SIZE_MAX`] bytes, of each kind of connections some ([`super::submission`]). It writes
+//! - **Bytes.** A turn submits about [`crate::limits::TURN_SIZE_MAX`] bytes, of each kind of connections some ([`super::submission`]). It writes
 //!   as many. The last connection may exceed each limit by one read, one operation or its whole output. The stores bound the bytes that
 //!   they copy ([`crate::spaces::SpaceReplies`]).
 //! - **Order.** Connections are served in rotation: one that was served is put at the tail of the queue, and each turn
@@ -42,21 +42,14 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::forwarded::submit_arrivals;
-use super::hold::{Caller, Isolation, run};
-use super::replies_held::{list_held, release, seal};
+use super::replies_held::seal;
 use super::submission::{Bytes, Submission, Submitter};
 use super::visits::WaitingVisits;
 use super::{Parts, Shard};
-use crate::connection::Next;
-use crate::endpoint::Endpoint;
 use crate::exchange::Peer;
-use crate::limits::{
-    COSTLY_WORK, ENCODE_BUFFER_SIZE_MAX, NAP, RESUMED_MAX, RESUMED_PART, STUCK_MAX, TURN_INTAKE_WORK, TURN_SIZE_MAX,
-};
-use crate::reply_queue::ReplyRange;
+use crate::limits::{COSTLY_WORK, NAP, RESUMED_MAX, RESUMED_PART, STUCK_MAX, TURN_INTAKE_WORK};
 use crate::spaces::Stores;
-use crate::transaction::Bounds;
-use crate::vocabulary::{Refusal, Release, ShardSet, Token};
+use crate::vocabulary::Token;
 
 impl Shard {
     /// Reads and decodes postponed and returned connections and those at the head of the queue, until there is enough
@@ -281,191 +274,6 @@ impl Shard {
             self.reply_to_connections(false, stores, now);
             self.reply_to_shards();
         }
-    }
-
-    /// Writes the replies of the batch, and puts connections that can continue into the queue. `has_progress` says that
-    /// an operation before those of the connections was executed.
-    #[expect(clippy::too_many_lines, reason = "not yet divided into parts with names")]
-    pub(super) fn reply_to_connections(&mut self, mut has_progress: bool, stores: &mut Stores<'_>, now: Instant) {
-        let shared = self.parts.shared.clone();
-        let metrics = shared.metrics(usize::from(self.parts.index));
-        let share = self.window.share();
-        let turn = self.command_turn(now);
-        let mut written = 0;
-        let (mut postponed_again, mut returned_again) = (0, 0);
-        let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
-        // A visit may have begun that is not done.
-        bounds.is_over = self.holds.is_held();
-        bounds.is_careful = self.later.is_careful(self.turns);
-        for index in 0..self.batch.len() {
-            if index == self.kinds.ready {
-                written = written.min(TURN_SIZE_MAX / RESUMED_PART);
-            }
-            let Submission {
-                token,
-                ref destinations,
-                forwarded_count,
-                lacks_memory,
-                is_waiting,
-                is_held,
-                without_slot,
-                ..
-            } = self.batch[index];
-            let destinations = destinations.clone();
-            let Some(endpoint) = self.connections.get_mut(token) else { continue };
-            let connection = &mut endpoint.connection;
-            let done = match destinations.is_empty() {
-                true => 0,
-                false => connection.record_submission(
-                    &self.destinations[destinations.clone()],
-                    forwarded_count,
-                    &self.replies,
-                    share,
-                    has_progress,
-                ),
-            };
-            if lacks_memory {
-                connection.starve();
-            }
-            has_progress |= done > 0;
-            // Replies of the server itself, such as to PING, rest on nothing.
-            let rests_on_nothing = !connection.awaits_replies() && !connection.has_isolated();
-            let read_at = connection.read_at();
-            let touched =
-                self.destinations[destinations.clone()].iter().map(|range| range.bytes_touched(&self.replies));
-            let (touched, spent_before) = (touched.sum::<usize>(), self.account.spent());
-            let (counters, account) = ((&mut self.calls, &mut self.monitor_lines), &mut self.account);
-            let mut context = turn.context(
-                &self.parts,
-                (connection.number, read_at),
-                counters,
-                (bounds.slow_room, account, index == 0),
-            );
-            let mut replied = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
-            let mut isolation = Isolation::Over;
-            if connection.has_isolated() {
-                let left = connection.operations_left();
-                let is_late =
-                    self.stop_until.is_none() && self.window.is_late(connection.read_at(), now, left, self.others_wait);
-                let parts = (&self.replies, &mut self.encoded, &mut context, &mut self.shard_budget);
-                let refusal = if is_late { Refusal::Late } else { self.write_refusal };
-                let (over, count) = run(connection, &mut bounds, parts, &self.parts.partition, now, refusal);
-                (isolation, replied) = (over, replied + count);
-                if let Isolation::Blocked(step) = isolation {
-                    // Nothing else is executed until it is done.
-                    bounds.is_over = true;
-                    self.holds.begin_own(Caller::Connection(token), step);
-                }
-            }
-            if replied > 0 {
-                self.replied.push((replied, connection.read_at()));
-            } else if done == 0
-                && self.destinations[destinations.clone()].iter().any(|range| range.is_deferred_for_room(&self.replies))
-            {
-                connection.starve();
-            }
-            bounds.slow_room = context.slow_room;
-            let held_until = context.held_until;
-            endpoint.activity.record(context.last_command, turn.served_at);
-            let is_first_again = index < self.resumed && self.encoded.is_empty();
-            let output_size = connection.output_size() + self.encoded.len();
-            if !bounds.is_over {
-                seal(bounds.stores);
-            }
-            let release = match rests_on_nothing {
-                true => Release::Same,
-                false => release(bounds.stores, isolation, &mut endpoint.connection, self.log_failure.0),
-            };
-            let may_write_much = written < TURN_SIZE_MAX;
-            let next = endpoint.write((&self.encoded, release), may_write_much, metrics, now, &mut self.shard_budget);
-            list_held(&mut self.awaiting, (token, &endpoint.connection), release);
-            self.encoded.clear();
-            let spent = touched + context.account.spent() - spent_before;
-            // A turn in which its next command only began to wait says nothing of what that costs.
-            if replied > 0 || !matches!(isolation, Isolation::Needs(_) | Isolation::Later(_)) {
-                endpoint.record_cost(spent, self.turns, self.ready.idle_turn, self.ready.len());
-            }
-            let Endpoint { connection, transport, is_queued, waits_since, .. } = endpoint;
-            written += output_size - connection.output_size();
-            let is_postponed = context.is_postponed && next == Next::Work;
-            let is_paused = is_held && destinations.is_empty() && replied == 0;
-            let is_deferred = is_waiting && done == 0 && next == Next::Work || is_postponed;
-            let waits_for_slot =
-                !destinations.is_empty() && self.destinations[destinations.clone()].iter().all(ReplyRange::is_pending);
-            if !is_deferred && let Some(since) = waits_since.take() {
-                metrics.turns_waited_max.set(metrics.turns_waited_max.get().max(self.turns - since));
-            }
-            let is_late = next == Next::Work && self.stop_until.is_none() && {
-                let left = connection.operations_left();
-                self.window.is_late(connection.read_at(), now, left, self.others_wait)
-            };
-            self.parts.list_session(token, transport);
-            // The usual case is `Next::Wait`.
-            match next {
-                _ if matches!(isolation, Isolation::Blocked(_)) => *is_queued = true,
-                Next::Work if let Some(until) = held_until => self.hold_until(token, turn.pause, until),
-                Next::Work if is_paused => self.hold_for_pause(token),
-                Next::Work if !is_postponed && let Isolation::Needs(shards) = isolation => {
-                    *is_queued = true;
-                    self.leave_for(token, shards);
-                }
-                Next::Work if !is_postponed && let Isolation::Later(effort) = isolation => {
-                    *is_queued = true;
-                    self.later.push(effort, Caller::Connection(token));
-                }
-                Next::Work if is_postponed => {
-                    *is_queued = true;
-                    // Before the connections that were postponed after it.
-                    self.postponed.insert(if is_first_again { postponed_again } else { self.postponed.len() }, token);
-                    postponed_again += usize::from(is_first_again);
-                }
-                Next::Work if is_late && connection.may_be_refused() => {
-                    *is_queued = true;
-                    // A refusal is cheap.
-                    self.ready.push_front(token, false);
-                }
-                // There was no slot for a batch that is sent again.
-                Next::Work if is_deferred && connection.is_returned() => {
-                    *is_queued = true;
-                    self.returned.insert(returned_again, token);
-                    returned_again += 1;
-                }
-                // It waits for a slot aside: there may be many such connections, and a turn has a few slots.
-                Next::Work
-                    if is_deferred
-                        && waits_for_slot
-                        && let Some(shard) = without_slot =>
-                {
-                    *is_queued = true;
-                    self.slotless[shard].push_back(token);
-                }
-                Next::Work if is_deferred && (destinations.is_empty() || has_progress) => self.queue(token),
-                Next::Work if is_deferred => {
-                    *is_queued = true;
-                    self.stuck.push_back(token);
-                }
-                Next::Work => self.batch[index].continues = true,
-                Next::Wait => {}
-                Next::Starve => self.starve(token),
-                Next::Drain if self.draining.contains(&token) => {}
-                Next::Drain => self.draining.push(token),
-                Next::Close => self.close(token),
-            }
-        }
-        for index in 0..self.batch.len() {
-            if self.batch[index].continues {
-                self.queue(self.batch[index].token);
-            }
-        }
-        if bounds.executed > 0 {
-            bounds.stores.publish(&shared);
-        }
-        self.later.note(bounds.has_misjudged, self.turns);
-        self.executed += bounds.executed;
-        self.batch.clear();
-        self.encoded.shrink_to(ENCODE_BUFFER_SIZE_MAX);
-        self.feed_monitors();
-        self.retry_starved();
     }
 
     /// Adjusts the window to the time until the replies of the turn were written; the turn took `spent`.

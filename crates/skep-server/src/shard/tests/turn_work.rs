@@ -40,7 +40,7 @@ fn case(arguments: &[&[u8]], least: usize) -> Option<Case> {
 }
 
 /// Returns the case of a command or subcommand.
-#[expect(clippy::too_many_lines, reason = "not yet divided into parts with names")]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn case_of(name: &str) -> Option<Case> {
     let large = vec![b'v'; LARGE];
     let words: Vec<&[u8]> = name.split('|').map(str::as_bytes).collect();

@@ -1,0 +1,312 @@
+//! The end of a turn for the connections of its batch: their replies, and the lists in which they wait for their next step.
+//!
+//! For each connection, in the order of the batch:
+//!
+//! 1. The replies to its operations are recorded ([`Shard::record_replies`]).
+//! 2. As many as possible are encoded, in the order of its requests. Isolated commands are run when it is their turn
+//!    ([`Shard::encode_replies`]).
+//! 3. They are written ([`Shard::write_replies`]).
+//! 4. The connection is put where it waits ([`Place`]).
+
+use std::time::Instant;
+
+use super::Shard;
+use super::command_turn::CommandTurn;
+use super::hold::{Caller, Isolation, run};
+use super::replies_held::{list_held, release, seal};
+use super::submission::Submission;
+use crate::connection::Next;
+use crate::endpoint::Endpoint;
+use crate::limits::{ENCODE_BUFFER_SIZE_MAX, RESUMED_PART, TURN_SIZE_MAX};
+use crate::reply_queue::ReplyRange;
+use crate::spaces::Stores;
+use crate::transaction::Bounds;
+use crate::vocabulary::{Effort, Refusal, Release, ShardSet};
+
+/// What the turn has done so far.
+struct Course {
+    /// An operation of the batch was executed.
+    has_progress: bool,
+    /// Bytes that were written.
+    written: usize,
+    /// Connections that were put back to the heads of their lists.
+    postponed_again: usize,
+    returned_again: usize,
+}
+
+/// What the turn has done for a connection.
+struct Served {
+    /// Operations whose replies were recorded.
+    done: usize,
+    /// Replies that were encoded.
+    replied: usize,
+    /// They rest on no operation of a store.
+    rests_on_nothing: bool,
+    isolation: Isolation,
+    /// Its next command waits for this time.
+    held_until: Option<Instant>,
+    /// Its next command has to wait for another turn.
+    is_postponed: bool,
+    /// It was tried before the others, and nothing was encoded.
+    is_first_again: bool,
+}
+
+/// Where a connection waits for its next step.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// In no list: it is run by the command that has begun, or it waits for its transport or for other shards.
+    Nowhere,
+    /// See [`Shard::hold_until`] and [`Shard::hold_for_pause`].
+    HeldUntil(Instant),
+    Paused,
+    /// For a loan of these shards, or a visit to one.
+    Visit(ShardSet),
+    /// With the isolated commands of this effort.
+    Later(Effort),
+    Postponed,
+    /// At the head of the queue: its operations are to be refused.
+    Head,
+    Returned,
+    Slotless(usize),
+    Stuck,
+    /// At the tail of the queue.
+    Tail,
+    /// At the tail of the queue, after those whose operations were deferred.
+    Last,
+    Starving,
+    Draining,
+    Closed,
+}
+
+impl Shard {
+    /// Writes the replies of the batch, and puts connections that can continue into the queue. `has_progress` says that
+    /// an operation before those of the connections was executed.
+    pub(super) fn reply_to_connections(&mut self, has_progress: bool, stores: &mut Stores<'_>, now: Instant) {
+        let turn = self.command_turn(now);
+        let mut course = Course { has_progress, written: 0, postponed_again: 0, returned_again: 0 };
+        let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
+        // A visit may have begun that is not done.
+        bounds.is_over = self.holds.is_held();
+        bounds.is_careful = self.later.is_careful(self.turns);
+        for index in 0..self.batch.len() {
+            if index == self.kinds.ready {
+                course.written = course.written.min(TURN_SIZE_MAX / RESUMED_PART);
+            }
+            let done = self.record_replies(index, &mut course);
+            if let Some(served) = self.encode_replies(index, done, &turn, &mut bounds)
+                && let Some(next) = self.write_replies(index, &served, &mut bounds, &mut course, now)
+                && let Some(place) = self.place(index, &served, next, &course, now)
+            {
+                self.put(index, place, &served, &turn, &mut course);
+            }
+        }
+        for index in 0..self.batch.len() {
+            if self.batch[index].continues {
+                self.queue(self.batch[index].token);
+            }
+        }
+        if bounds.executed > 0 {
+            bounds.stores.publish(&self.parts.shared);
+        }
+        self.later.note(bounds.has_misjudged, self.turns);
+        self.executed += bounds.executed;
+        self.batch.clear();
+        self.encoded.shrink_to(ENCODE_BUFFER_SIZE_MAX);
+        self.feed_monitors();
+        self.retry_starved();
+    }
+
+    /// Records the replies to the operations of a connection. Returns their number.
+    fn record_replies(&mut self, index: usize, course: &mut Course) -> usize {
+        let share = self.window.share();
+        let Submission { token, ref destinations, forwarded_count, lacks_memory, .. } = self.batch[index];
+        let Some(connection) = self.connections.connection_mut(token) else { return 0 };
+        let destinations = &self.destinations[destinations.clone()];
+        let done = match destinations.is_empty() {
+            true => 0,
+            false => {
+                connection.record_submission(destinations, forwarded_count, &self.replies, share, course.has_progress)
+            }
+        };
+        if lacks_memory {
+            connection.starve();
+        }
+        course.has_progress |= done > 0;
+        done
+    }
+
+    /// Encodes replies of a connection, and runs its isolated commands, as far as possible. Returns `None` if it is no longer
+    /// there.
+    fn encode_replies(
+        &mut self,
+        index: usize,
+        done: usize,
+        turn: &CommandTurn,
+        bounds: &mut Bounds<'_, '_>,
+    ) -> Option<Served> {
+        let Submission { token, ref destinations, .. } = self.batch[index];
+        let destinations = &self.destinations[destinations.clone()];
+        let endpoint = self.connections.get_mut(token)?;
+        let connection = &mut endpoint.connection;
+        // Replies of the server itself, such as to PING, rest on nothing.
+        let rests_on_nothing = !connection.awaits_replies() && !connection.has_isolated();
+        let read_at = connection.read_at();
+        let touched = destinations.iter().map(|range| range.bytes_touched(&self.replies)).sum::<usize>();
+        let spent_before = self.account.spent();
+        let (counters, account) = ((&mut self.calls, &mut self.monitor_lines), &mut self.account);
+        let of_turn = (bounds.slow_room, account, index == 0);
+        let mut context = turn.context(&self.parts, (connection.number, read_at), counters, of_turn);
+        let mut replied = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
+        let mut isolation = Isolation::Over;
+        if connection.has_isolated() {
+            let left = connection.operations_left();
+            let is_late = self.stop_until.is_none() && self.window.is_late(read_at, turn.now, left, self.others_wait);
+            let parts = (&self.replies, &mut self.encoded, &mut context, &mut self.shard_budget);
+            let refusal = if is_late { Refusal::Late } else { self.write_refusal };
+            let (over, count) = run(connection, bounds, parts, &self.parts.partition, turn.now, refusal);
+            (isolation, replied) = (over, replied + count);
+            if let Isolation::Blocked(step) = isolation {
+                // Nothing else is executed until it is done.
+                bounds.is_over = true;
+                self.holds.begin_own(Caller::Connection(token), step);
+            }
+        }
+        if replied > 0 {
+            self.replied.push((replied, connection.read_at()));
+        } else if done == 0 && destinations.iter().any(|range| range.is_deferred_for_room(&self.replies)) {
+            connection.starve();
+        }
+        bounds.slow_room = context.slow_room;
+        endpoint.activity.record(context.last_command, turn.served_at);
+        // A turn in which its next command only began to wait says nothing of what that costs.
+        if replied > 0 || !matches!(isolation, Isolation::Needs(_) | Isolation::Later(_)) {
+            let spent = touched + context.account.spent() - spent_before;
+            endpoint.record_cost(spent, self.turns, self.ready.idle_turn, self.ready.len());
+        }
+        let is_first_again = index < self.resumed && self.encoded.is_empty();
+        let (held_until, is_postponed) = (context.held_until, context.is_postponed);
+        Some(Served { done, replied, rests_on_nothing, isolation, held_until, is_postponed, is_first_again })
+    }
+
+    /// Writes the replies that were encoded for a connection, unless they wait for the disk. Returns its next step.
+    fn write_replies(
+        &mut self,
+        index: usize,
+        served: &Served,
+        bounds: &mut Bounds<'_, '_>,
+        course: &mut Course,
+        now: Instant,
+    ) -> Option<Next> {
+        let token = self.batch[index].token;
+        let endpoint = self.connections.get_mut(token)?;
+        let output_size = endpoint.connection.output_size() + self.encoded.len();
+        if !bounds.is_over {
+            seal(bounds.stores);
+        }
+        let release = match served.rests_on_nothing {
+            true => Release::Same,
+            false => release(bounds.stores, served.isolation, &mut endpoint.connection, self.log_failure.0),
+        };
+        let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
+        let may_write_much = course.written < TURN_SIZE_MAX;
+        let next = endpoint.write((&self.encoded, release), may_write_much, metrics, now, &mut self.shard_budget);
+        list_held(&mut self.awaiting, (token, &endpoint.connection), release);
+        self.encoded.clear();
+        course.written += output_size - endpoint.connection.output_size();
+        Some(next)
+    }
+
+    /// Returns where a connection waits for its next step.
+    fn place(&mut self, index: usize, served: &Served, next: Next, course: &Course, now: Instant) -> Option<Place> {
+        let Submission { token, ref destinations, is_waiting, is_held, without_slot, .. } = self.batch[index];
+        let destinations = &self.destinations[destinations.clone()];
+        let Endpoint { connection, transport, waits_since, .. } = self.connections.get_mut(token)?;
+        let works = next == Next::Work;
+        let is_deferred = works && (is_waiting && served.done == 0 || served.is_postponed);
+        if !is_deferred && let Some(since) = waits_since.take() {
+            let most = &self.parts.shared.metrics(usize::from(self.parts.index)).turns_waited_max;
+            most.set(most.get().max(self.turns - since));
+        }
+        self.parts.list_session(token, transport);
+        let is_late = works && self.stop_until.is_none() && {
+            let left = connection.operations_left();
+            self.window.is_late(connection.read_at(), now, left, self.others_wait)
+        };
+        // The usual case is `Next::Wait`.
+        Some(match next {
+            _ if matches!(served.isolation, Isolation::Blocked(_)) => Place::Nowhere,
+            Next::Work if let Some(until) = served.held_until => Place::HeldUntil(until),
+            Next::Work if is_held && destinations.is_empty() && served.replied == 0 => Place::Paused,
+            Next::Work if served.is_postponed => Place::Postponed,
+            Next::Work if let Isolation::Needs(shards) = served.isolation => Place::Visit(shards),
+            Next::Work if let Isolation::Later(effort) = served.isolation => Place::Later(effort),
+            Next::Work if is_late && connection.may_be_refused() => Place::Head,
+            // There was no slot for a batch that is sent again.
+            Next::Work if is_deferred && connection.is_returned() => Place::Returned,
+            // It waits for a slot aside: there may be many such connections, and a turn has a few slots.
+            Next::Work
+                if is_deferred
+                    && !destinations.is_empty()
+                    && destinations.iter().all(ReplyRange::is_pending)
+                    && let Some(shard) = without_slot =>
+            {
+                Place::Slotless(shard)
+            }
+            Next::Work if is_deferred && (destinations.is_empty() || course.has_progress) => Place::Tail,
+            Next::Work if is_deferred => Place::Stuck,
+            Next::Work => Place::Last,
+            Next::Wait => Place::Nowhere,
+            Next::Starve => Place::Starving,
+            Next::Drain => Place::Draining,
+            Next::Close => Place::Closed,
+        })
+    }
+
+    /// Puts a connection where it waits.
+    fn put(&mut self, index: usize, place: Place, served: &Served, turn: &CommandTurn, course: &mut Course) {
+        let token = self.batch[index].token;
+        let is_blocked = matches!(served.isolation, Isolation::Blocked(_));
+        let is_listed = matches!(
+            place,
+            Place::Visit(_)
+                | Place::Later(_)
+                | Place::Postponed
+                | Place::Head
+                | Place::Returned
+                | Place::Slotless(_)
+                | Place::Stuck
+        );
+        if (is_blocked || is_listed)
+            && let Some(endpoint) = self.connections.get_mut(token)
+        {
+            endpoint.is_queued = true;
+        }
+        match place {
+            Place::Nowhere => {}
+            Place::HeldUntil(until) => self.hold_until(token, turn.pause, until),
+            Place::Paused => self.hold_for_pause(token),
+            Place::Visit(shards) => self.leave_for(token, shards),
+            Place::Later(effort) => self.later.push(effort, Caller::Connection(token)),
+            Place::Postponed => {
+                // Before the connections that were postponed after it.
+                let at = if served.is_first_again { course.postponed_again } else { self.postponed.len() };
+                self.postponed.insert(at, token);
+                course.postponed_again += usize::from(served.is_first_again);
+            }
+            // A refusal is cheap.
+            Place::Head => self.ready.push_front(token, false),
+            Place::Returned => {
+                self.returned.insert(course.returned_again, token);
+                course.returned_again += 1;
+            }
+            Place::Slotless(shard) => self.slotless[shard].push_back(token),
+            Place::Stuck => self.stuck.push_back(token),
+            Place::Tail => self.queue(token),
+            Place::Last => self.batch[index].continues = true,
+            Place::Starving => self.starve(token),
+            Place::Draining if self.draining.contains(&token) => {}
+            Place::Draining => self.draining.push(token),
+            Place::Closed => self.close(token),
+        }
+    }
+}
