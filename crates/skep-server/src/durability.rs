@@ -29,6 +29,7 @@
 //! had some in work are held. Reads of the others go on: they may show what only the memory has until then.
 
 pub(crate) mod compaction;
+mod contained;
 pub mod embedding;
 mod flushes;
 pub(crate) mod loading;
@@ -36,7 +37,9 @@ mod newest_effects;
 mod ordered_recovery;
 mod queue;
 pub(crate) mod recovery;
+mod replay;
 mod shard_log;
+mod slice;
 mod sliced_recovery;
 mod snapshots;
 mod state;

@@ -26,6 +26,7 @@ mod held;
 mod hold;
 mod idle;
 mod intake;
+mod isolation;
 mod later;
 mod memory;
 mod monitoring;

@@ -40,46 +40,20 @@ use skep_core::operation::{
     Condition, ConditionKind, Expiry, ExpiryChange, Operation, PutCondition, Request, StringWrite,
 };
 use skep_log::{Directory, Files, LogError};
-use skep_store::hash::{KeyPositions, Settings};
+use skep_store::hash::Settings;
 use skep_store::memory::{LINE_SIZE, RegionError};
 use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
 
 use super::loading::Progress;
-use super::recovery::{Replay, Store, Stores, read_snapshot};
+use super::replay::{Replay, Store, Stores, read_snapshot};
+use super::slice::{SLICES, Slice};
 use crate::recovery_error::RecoveryError;
 
-/// Parts of the hash range. The directory is read once for each.
-const SLICES: u64 = 8;
 /// Slab memory of a scratch store, in quarters of the memory of its store: the first that is enough for the slice.
 const SCRATCH_QUARTERS: [u64; 4] = [1, 4, 16, 64];
 /// All stores together may take one in this many bytes more than their memory.
 const SPARE_PART: u64 = 16;
-
-/// The keys of a pass over the directory.
-pub(super) struct Slice {
-    /// Those of each store.
-    positions: Vec<KeyPositions>,
-    /// Home buckets of each store, of which those from `first` to before `end` are the slice.
-    bucket_count: u32,
-    first: u32,
-    end: u32,
-}
-
-impl Slice {
-    fn new(number: u64, tables: &[Settings], bucket_count: u32) -> Slice {
-        let bound = |number: u64| (number * u64::from(bucket_count) / SLICES) as u32;
-        let positions = tables.iter().map(|table| KeyPositions::new(table.seed)).collect();
-        Slice { positions, bucket_count, first: bound(number), end: bound(number + 1) }
-    }
-
-    /// Returns true if the key of a store is to be recovered in this pass.
-    pub(super) fn contains(&self, store: usize, key: &[u8]) -> bool {
-        let position = self.positions[store].of(key);
-        let bucket = (u128::from(position) * u128::from(self.bucket_count)) >> 64;
-        (self.first..self.end).contains(&(bucket as u32))
-    }
-}
 
 /// A directory whose hash space is recovered.
 pub(super) struct Source<'d> {

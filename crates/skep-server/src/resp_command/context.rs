@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::table::CommandName;
-use super::{Arguments, monitor_command, slow_log_command};
+use super::{Arguments, monitor_line, slow_entry};
 use crate::account::Account;
 use crate::command_metrics::TurnCalls;
 use crate::limits::{MONITOR_LINE_WORK, SLOW_ENTRY_WORK, TURN_PART_OF_CONNECTION, TURN_WORK, WAKE_WORK};
@@ -88,7 +88,7 @@ impl Context<'_> {
             && let Some(lines) = self.monitor_lines.take()
         {
             let before = lines.len();
-            monitor_command::append_line(lines, name, arguments, self);
+            monitor_line::append_line(lines, name, arguments, self.connection, self.time, self.shared);
             self.account.spend(MONITOR_LINE_WORK * (lines.len() - before));
             self.monitor_lines = Some(lines);
         }
@@ -98,7 +98,7 @@ impl Context<'_> {
         {
             self.slow_room -= 1;
             self.account.spend(SLOW_ENTRY_WORK);
-            slow_log_command::enter(name, arguments, duration, self);
+            slow_entry::enter(name, arguments, duration, self.connection, self.time, self.shared);
         }
     }
 

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use super::info_fields::fields;
 use super::info_statistics::{command_stats, error_stats, latency_stats, stats};
 use super::{Arguments, REDIS_VERSION};
 use crate::account::Account;
@@ -61,15 +62,6 @@ pub(super) fn text(arguments: Arguments<'_>, shared: &Shared, account: &mut Acco
     }
     text
 }
-
-/// Appends `key:value` lines.
-macro_rules! fields {
-    ($text:ident $($key:literal $value:expr)*) => {
-        $(write!($text, concat!($key, ":{}\r\n"), $value).expect("a String takes every text");)*
-    };
-}
-
-pub(super) use fields;
 
 fn server(text: &mut String, shared: &Shared) {
     let uptime = shared.started.elapsed().as_secs();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use skep_transport::datagram::Dropped;
 
-use super::info::fields;
+use super::info_fields::fields;
 use super::table::COMMANDS;
 use crate::command_metrics::ERROR_PREFIXES;
 use crate::counter::Counter;

@@ -1,14 +1,11 @@
 //! `SLOWLOG` and `LATENCY`: what took long.
 
-use std::time::Duration;
-
 use skep_wire::resp::ReplyWriter;
 
-use super::shown::arguments_shown;
-use super::table::{COMMANDS, CommandName};
+use super::table::COMMANDS;
 use super::{Arguments, Context, excerpt};
 use crate::delays::DelayCounts;
-use crate::limits::{LOOK_WORK, SLOW_ARGUMENT_SIZE_MAX, SLOW_ARGUMENTS_MAX, SLOW_LOG_LENGTH_MAX, TEXT_WORK};
+use crate::limits::{LOOK_WORK, SLOW_LOG_LENGTH_MAX, TEXT_WORK};
 use crate::slow_log::SlowCommand;
 
 const SLOW_LOG_HELP: [&str; 11] = [
@@ -85,31 +82,6 @@ fn write(command: &SlowCommand, writer: &mut ReplyWriter<'_>) {
     command.arguments.iter().for_each(|argument| writer.bulk(argument));
     writer.bulk(command.client.as_ref().map_or_else(String::new, ToString::to_string).as_bytes());
     writer.bulk(command.client_name.as_bytes());
-}
-
-/// Enters a command in the slow log, with the first of its arguments and their first bytes.
-pub(super) fn enter(name: CommandName, arguments: Arguments<'_>, duration: Duration, context: &Context<'_>) {
-    let (client, client_name) = match context.shared.clients().get(&context.connection) {
-        Some(client) => (Some(client.address.clone()), client.name.clone()),
-        None => (None, String::new()),
-    };
-    let count = arguments.count();
-    let shown_count = if count > SLOW_ARGUMENTS_MAX { SLOW_ARGUMENTS_MAX - 1 } else { count };
-    let shorten = |argument: &[u8]| match argument.split_at_checked(SLOW_ARGUMENT_SIZE_MAX) {
-        Some((begin, rest)) if !rest.is_empty() => {
-            [begin, format!("... ({} more bytes)", rest.len()).as_bytes()].concat()
-        }
-        _ => argument.to_vec(),
-    };
-    let mut shown: Vec<Vec<u8>> =
-        arguments_shown(name, arguments).take(shown_count).map(|argument| shorten(&argument)).collect();
-    if shown_count < count {
-        shown.push(format!("... ({} more arguments)", count - shown_count).into_bytes());
-    }
-    let (time, _) = context.time.seconds_and_microseconds();
-    let command = SlowCommand { number: 0, time, duration, arguments: shown, client, client_name };
-    let length = usize::try_from(context.shared.adjustable.slow_log_length.get()).unwrap_or(0);
-    context.shared.slow_log.enter(command, length);
 }
 
 /// Runs a subcommand of `LATENCY`, whose number of arguments was checked. There are no events.

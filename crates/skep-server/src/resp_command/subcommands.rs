@@ -125,3 +125,14 @@ fn check_subcommand(command: CommandName, arguments: Arguments<'_>) -> Result<()
     }
     Ok(())
 }
+
+/// Returns the names of all commands, and the full names of all subcommands.
+#[cfg(test)]
+pub(crate) fn full_names() -> Vec<String> {
+    let names = super::table::COMMANDS.iter().flat_map(|info| {
+        let subcommands: Vec<String> = Subcommand::all_of(info.name).map(Subcommand::full_name).collect();
+        let is_alone = subcommands.is_empty() || info.arity == -1;
+        subcommands.into_iter().chain(is_alone.then(|| info.name.to_owned()))
+    });
+    names.collect()
+}

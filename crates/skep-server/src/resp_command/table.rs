@@ -341,18 +341,6 @@ impl CommandName {
     }
 }
 
-/// Returns the names of all commands, and the full names of all subcommands.
-#[cfg(test)]
-pub(crate) fn full_names() -> Vec<String> {
-    use super::subcommands::Subcommand;
-    let names = COMMANDS.iter().flat_map(|info| {
-        let subcommands: Vec<String> = Subcommand::all_of(info.name).map(Subcommand::full_name).collect();
-        let is_alone = subcommands.is_empty() || info.arity == -1;
-        subcommands.into_iter().chain(is_alone.then(|| info.name.to_owned()))
-    });
-    names.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::{COMMANDS, CommandName, NAME_SIZE_MAX, NAMES};

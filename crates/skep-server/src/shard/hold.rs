@@ -38,6 +38,7 @@ use std::time::Instant;
 
 use skep_wire::partition::Partition;
 
+use super::isolation::Isolation;
 use super::replies_held::{list_held, release, seal};
 use super::{Message, Shard, Visitor};
 use crate::connection::{Connection, Next};
@@ -104,20 +105,6 @@ struct Hold {
     connections: VecDeque<Waiting>,
     /// The command of the first of them has begun, and waits.
     blocked: Option<Step>,
-}
-
-/// The state of a connection after its isolated commands were run as far as possible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Isolation {
-    /// Its next command is not isolated, or may not be run yet.
-    Over,
-    /// Its next command needs these shards.
-    Needs(ShardSet),
-    /// The operations of the turn are used up, or its next command is run in parts or is too much effort now. It can go on
-    /// later.
-    Later(Effort),
-    /// A command has begun and cannot go on: nothing else is executed.
-    Blocked(Step),
 }
 
 impl Holds {

@@ -12,7 +12,7 @@ use std::time::Instant;
 use skep_store::ordered::OrderedStore;
 
 use super::Shard;
-use super::hold::Isolation;
+use super::isolation::Isolation;
 use crate::connection::Connection;
 use crate::durability::Log;
 use crate::shared::Shared;

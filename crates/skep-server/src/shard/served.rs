@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use super::Shard;
 use super::command_turn::CommandTurn;
-use super::hold::{Caller, Isolation, run};
+use super::hold::{Caller, run};
+use super::isolation::Isolation;
 use super::replies_held::{list_held, release, seal};
 use super::submission::Submission;
 use crate::connection::Next;

@@ -7,7 +7,7 @@
 use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::resp::ReplyWriter;
 
-use super::run::{Course, Environment};
+use super::environment::{Course, Environment};
 use crate::resp_command::{Arguments, BitFunction, store_error};
 use crate::vocabulary::{Space, Step};
 

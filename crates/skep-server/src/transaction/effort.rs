@@ -7,8 +7,9 @@
 //!
 //! A command that is run in parts is a medium effort at most: each of its parts fits a turn.
 
+use super::environment::Environment;
 use super::forecast::Commands;
-use super::run::{Environment, Run};
+use super::run::Run;
 use crate::limits::{MEDIUM_EFFORT_ARGUMENTS, MEDIUM_EFFORT_WORK, SMALL_EFFORT_ARGUMENTS, SMALL_EFFORT_WORK};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Arguments, Isolated};

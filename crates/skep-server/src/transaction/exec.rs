@@ -6,7 +6,8 @@
 use skep_core::operation::Reply;
 use skep_wire::native::Response;
 
-use super::run::{Course, Environment, count_error, keys, step};
+use super::command::{count_error, keys, step};
+use super::environment::{Course, Environment};
 use crate::keyspace::KeyspaceRequest;
 use crate::limits::{
     ERRORS_SIZE_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, KEYSPACE_STEP_WORK, OPERANDS_SIZE_KEPT, SHORT_REPLY_SIZE,

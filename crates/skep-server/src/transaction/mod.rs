@@ -8,7 +8,7 @@
 //! ```
 //!
 //! 1. The parsed batch of a connection ends its ordinary operations at the first isolated command. The shard runs that
-//!    command when every reply before it is in the output, and writes its reply there (`run.rs`, `several.rs`, `exec.rs`).
+//!    command when every reply before it is in the output, and writes its reply there (`command.rs`, `several.rs`, `exec.rs`).
 //! 2. While a command runs, no other operation is executed on the stores of the shards that it involves. So it takes
 //!    effect at one moment. If it has to wait, because a store merges free memory or its turn is full, these shards go on
 //!    polling, receiving and sleeping, but execute nothing.
@@ -24,7 +24,9 @@
 
 mod bounds;
 mod combine;
+mod command;
 mod effort;
+mod environment;
 mod exec;
 mod forecast;
 mod run;
@@ -32,4 +34,5 @@ mod several;
 
 pub(crate) use bounds::Bounds;
 pub(crate) use effort::Judgement;
-pub(crate) use run::{Environment, Run};
+pub(crate) use environment::Environment;
+pub(crate) use run::Run;

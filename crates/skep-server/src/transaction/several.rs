@@ -17,7 +17,7 @@ use skep_core::operation::{
 use skep_store::hash::Room;
 use skep_wire::resp::ReplyWriter;
 
-use super::run::{Course, Environment};
+use super::environment::{Course, Environment};
 use crate::limits::ISOLATED_PART_MAX;
 use crate::resp_command::{Arguments, SetMany, store_error};
 use crate::vocabulary::{Space, Step};

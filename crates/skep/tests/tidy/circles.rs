@@ -2,21 +2,12 @@
 //!
 //! Each folder of a crate's sources is one graph. Its nodes are the modules of the folder, each with all that is below it.
 //! An arrow from a to b means that code of a names something of b, by `use` or by a path; names that are imported again on
-//! the way are followed to where they come from. Tests do not count. [`CIRCLES`] lists the folders that still have circles;
-//! their numbers can only fall.
+//! the way are followed to where they come from. Tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::code::code_of;
 use crate::{Finding, Tree, finding};
-
-/// Folders with circles, and the number of modules in them.
-const CIRCLES: &[(&str, usize)] = &[
-    ("crates/skep-server/src/durability", 2),
-    ("crates/skep-server/src/resp_command", 4),
-    ("crates/skep-server/src/shard", 2),
-    ("crates/skep-server/src/transaction", 4),
-];
 
 /// Circles in a folder: the sets of modules that reach each other.
 type Circles = BTreeMap<String, Vec<BTreeSet<String>>>;
@@ -37,24 +28,10 @@ struct Module {
 type Modules = BTreeMap<Path, Module>;
 
 pub(crate) fn check_circles(tree: &Tree) -> Vec<Finding> {
-    check_against(tree, CIRCLES)
-}
-
-fn check_against(tree: &Tree, listed: &[(&str, usize)]) -> Vec<Finding> {
-    let found = circles(tree);
-    let mut findings = Vec::new();
-    for (folder, circles) in &found {
-        let count: usize = circles.iter().map(BTreeSet::len).sum();
-        let allowed = listed.iter().find(|(name, _)| name == folder).map_or(0, |(_, count)| *count);
-        if count != allowed {
-            let names: Vec<String> = circles.iter().map(|set| format!("{set:?}")).collect();
-            let what = format!("{count} modules in circles, and CIRCLES allows {allowed}: {}", names.join(", "));
-            findings.push(finding(folder, what));
-        }
-    }
-    let gone = listed.iter().filter(|(folder, _)| !found.contains_key(*folder));
-    findings.extend(gone.map(|(folder, _)| finding(folder, "has no circle: take it out of CIRCLES")));
-    findings
+    let found = circles(tree).into_iter();
+    let sets = found.flat_map(|(folder, sets)| sets.into_iter().map(move |set| (folder.clone(), set)));
+    sets.map(|(folder, set)| finding(&folder, format!("these modules import each other in a circle: {set:?}")))
+        .collect()
 }
 
 /// Returns the folders that have circles.
@@ -294,10 +271,8 @@ mod tests {
     }
 
     #[test]
-    fn the_list_can_only_shrink() {
+    fn each_circle_is_a_finding() {
         let tree = tree_of(&[(A, "use crate::b::B;"), ("crates/x/src/b.rs", "use crate::a::A;")]);
-        let count = |listed: &[(&str, usize)]| check_against(&tree, listed).len();
-        assert_eq!([count(&[]), count(&[("crates/x/src", 2)]), count(&[("crates/x/src", 3)])], [1, 0, 1]);
-        assert_eq!(count(&[("crates/x/src", 2), ("crates/y/src", 2)]), 1);
+        assert_eq!(check_circles(&tree).len(), 1);
     }
 }

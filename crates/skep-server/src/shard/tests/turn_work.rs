@@ -14,7 +14,7 @@ use super::{Bench, Client, command, frame};
 use crate::limits::{OPERATION_WORK, TURN_WORK};
 use crate::memcached_batch::MemcachedBatch;
 use crate::parsed_batch::ParsedBatch;
-use crate::resp_command::table::full_names;
+use crate::resp_command::full_names;
 use crate::settings::ServerSettings;
 
 /// Bytes of the largest values.

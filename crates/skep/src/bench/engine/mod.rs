@@ -14,7 +14,7 @@ mod ordered;
 mod report;
 mod work;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use skep_measure::Times;
@@ -77,7 +77,9 @@ impl Arguments {
 
 /// Loads a store, measures it and prints the report.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    eprintln!("loading a store of {}", arguments.memory);
+    if io::stderr().is_terminal() {
+        eprintln!("loading a store of {}", arguments.memory);
+    }
     let report = match arguments.engine {
         Engine::Hash => hash::measure(arguments)?,
         Engine::Ordered => ordered::measure(arguments)?,
