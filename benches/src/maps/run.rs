@@ -135,28 +135,7 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     }
 
     let work = compare_replies(&mut contenders, plan)?;
-    let times = Times::for_slice(plan.slice);
-    let mut rates = vec![vec![Vec::new(); Case::ALL.len()]; contenders.len()];
-    let mut progress = Progress::new(plan.rounds * Case::ALL.len() * contenders.len());
-    for round in 0..plan.rounds {
-        for (case_index, case) in Case::ALL.into_iter().enumerate() {
-            for turn in 0..contenders.len() {
-                let turn = (turn + round) % contenders.len();
-                // All contenders get the same sequence of keys; a faster one uses more of it.
-                let mut draw = draw(case, round as u64 + 2, plan);
-                let contender = &mut *contenders[turn];
-                let work = times.measure(|at_least| {
-                    Work::of_steps(at_least, |operations| {
-                        let drawn = Drawn::new(&mut draw, round as u64, operations);
-                        Ok::<_, String>(time(contender, case, &drawn, plan.batch).1)
-                    })
-                })?;
-                rates[turn][case_index].push(work.rate());
-                progress.step();
-            }
-        }
-    }
-
+    let rates = measure(&mut contenders, plan)?;
     for (row, rates) in rows.iter_mut().zip(&rates) {
         row.ops_per_s = rates.iter().map(|rates| Figure::of(rates)).collect();
     }
@@ -183,6 +162,32 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
         rows,
         work,
     })
+}
+
+/// Measures all contenders by turns. Returns the rates of each in each case, round by round.
+fn measure(contenders: &mut [Box<dyn Contender>], plan: &Plan) -> Result<Vec<Vec<Vec<f64>>>, String> {
+    let times = Times::for_slice(plan.slice);
+    let mut rates = vec![vec![Vec::new(); Case::ALL.len()]; contenders.len()];
+    let mut progress = Progress::new(plan.rounds * Case::ALL.len() * contenders.len());
+    for round in 0..plan.rounds {
+        for (case_index, case) in Case::ALL.into_iter().enumerate() {
+            for turn in 0..contenders.len() {
+                let turn = (turn + round) % contenders.len();
+                // All contenders get the same sequence of keys; a faster one uses more of it.
+                let mut draw = draw(case, round as u64 + 2, plan);
+                let contender = &mut *contenders[turn];
+                let work = times.measure(|at_least| {
+                    Work::of_steps(at_least, |operations| {
+                        let drawn = Drawn::new(&mut draw, round as u64, operations);
+                        Ok::<_, String>(time(contender, case, &drawn, plan.batch).1)
+                    })
+                })?;
+                rates[turn][case_index].push(work.rate());
+                progress.step();
+            }
+        }
+    }
+    Ok(rates)
 }
 
 /// Runs the same operations of each case on all contenders. Returns the hash of their replies, which must agree.
