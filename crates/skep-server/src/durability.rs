@@ -131,14 +131,14 @@ pub(crate) struct DiskProgress {
     /// There were blocks after it. While there are, the shard looks with each tick.
     pub(crate) waits: bool,
     /// The time since the shard has seen this first.
-    stood: Duration,
+    without_progress: Duration,
     /// When the shard has looked last.
     seen: Instant,
 }
 
 impl DiskProgress {
     pub(crate) fn new(now: Instant) -> DiskProgress {
-        DiskProgress { durable: 0, waits: false, stood: Duration::ZERO, seen: now }
+        DiskProgress { durable: 0, waits: false, without_progress: Duration::ZERO, seen: now }
     }
 }
 
@@ -473,16 +473,17 @@ impl Log {
             return Refusal::Nothing;
         }
         if self.troubles.are_any() {
+            progress.waits = false;
             return Refusal::Writes(WireError::NotDurable);
         }
         let durable = self.durable();
         let waits = durable != self.sealed();
-        progress.stood += now.saturating_duration_since(progress.seen).min(LOOK_GAP_MAX);
+        progress.without_progress += now.saturating_duration_since(progress.seen).min(LOOK_GAP_MAX);
         progress.seen = now;
         if durable != progress.durable || !progress.waits {
-            *progress = DiskProgress { durable, waits, stood: Duration::ZERO, seen: now };
+            *progress = DiskProgress { durable, waits, without_progress: Duration::ZERO, seen: now };
         }
-        match progress.stood {
+        match progress.without_progress {
             time if time >= self.patience.stalled => {
                 if !self.is_stalled.swap(true, Ordering::Relaxed) {
                     tracing::error!("{STALLED}; writes are refused until it does");

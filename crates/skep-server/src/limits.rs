@@ -85,6 +85,9 @@ pub(crate) const OPERATION_WORK: usize = 512;
 /// Work for which a turn takes on connections: the other half is for their operations, and for the commands that the server
 /// executes itself.
 pub(crate) const TURN_INTAKE_WORK: usize = TURN_WORK / 2;
+/// In one of this many turns, connections with large operations are before the other ready ones. In all other turns they
+/// follow.
+pub(crate) const TURNS_WITH_LARGE_FIRST: u64 = 8;
 /// Work of a connection in a turn from which on it waits after connections with less: see `shard/ready.rs`.
 pub(crate) const COSTLY_WORK: usize = TURN_WORK / 64;
 /// Work for which a turn takes connections on beside a command that has the store.
@@ -493,6 +496,8 @@ const _: () = {
     assert!(READ_MIN <= READ_MAX && READ_MAX <= TURN_SIZE_MAX && REQUEST_FRAME_SIZE_MAX <= BUDGET_MIN / 2);
     assert!(INPUT_ROOM_MIN <= EMPTY_INPUT_SIZE_MAX && EMPTY_INPUT_SIZE_MAX <= SPARE_INPUT_SIZE_MAX);
     assert!(OUTPUT_BLOCK_MIN <= OUTPUT_BLOCK_MAX && SMALL_OUTPUT_SIZE_MAX <= TURN_SIZE_MAX);
+    // The kinds of connections have a quarter of the bytes each.
+    assert!(RESUMED_PART == 4);
     // The largest window of small operations fits a turn.
     assert!(WINDOW_MAX * OPERATION_WORK <= TURN_WORK - TURN_INTAKE_WORK);
     // A connection within its share reads, decodes and replies.

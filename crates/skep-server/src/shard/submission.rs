@@ -1,17 +1,24 @@
 //! The operations of the connections of a turn: how many of each go to the stores and to other shards.
 //!
-//! A turn submits about [`TURN_SIZE_MAX`] bytes, the last operation of a connection more. The connections of a batch are of four
-//! kinds, in this order. Each kind has a part of the bytes that those before it cannot use up:
+//! The connections of a batch are of four kinds, in this order. The bytes of a turn are [`TURN_SIZE_MAX`]; each kind has a part
+//! of them that those before it cannot use up. So a turn submits at most 1.75 times as many, and of each kind the rest of an
+//! operation:
 //!
 //! | connections | bytes |
 //! |---|---|
-//! | postponed, returned, at the head of the queue | a quarter at most |
-//! | ready, with small operations | all that is left |
+//! | that come first: postponed or returned before | a quarter at most |
+//! | ready, with small operations | three quarters at least |
 //! | ready, with large operations | a half at least |
 //! | stuck | a quarter at least |
+//!
+//! In one of eight turns the connections with large operations are before the others, as one kind with them. Otherwise they
+//! would never be the first. Small operations could use up the memory or the copied bytes of each batch, or contain a
+//! flush in each turn, and the large ones would wait forever.
 
 use std::ops::Range;
 use std::time::Instant;
+
+use skep_wire::partition::Partition;
 
 use crate::connections::Connections;
 use crate::dispatch::{Dispatch, Outgoing};
@@ -23,7 +30,6 @@ use crate::reply_queue::ReplyRange;
 use crate::spaces::SpaceRequests;
 use crate::vocabulary::{Limit, Pause, Refusal, Token};
 use crate::window::Window;
-use skep_wire::partition::Partition;
 
 /// A connection's part of a batch.
 pub(super) struct Submission {
@@ -59,30 +65,29 @@ pub(super) struct Kinds {
 /// The bytes that a turn submits.
 pub(super) struct Bytes<'k> {
     kinds: &'k Kinds,
+    /// The number of the kind of the last connection.
+    kind: usize,
     /// The bytes that the next connection cannot use: at most those of the operations so far.
     used: usize,
-    /// Whether large and stuck connections have begun.
-    begun: (bool, bool),
     /// The bytes of all operations so far.
     pub(super) submitted: usize,
 }
 
 impl Bytes<'_> {
     pub(super) fn new(kinds: &Kinds) -> Bytes<'_> {
-        Bytes { kinds, used: 0, begun: (false, false), submitted: 0 }
+        Bytes { kinds, kind: 0, used: 0, submitted: 0 }
     }
 
     /// Returns the bytes that the connection at this index of the batch may submit; 0: it has to wait.
     pub(super) fn left(&mut self, index: usize) -> usize {
-        let begun = (index >= self.kinds.large, index >= self.kinds.stuck);
-        if begun.0 && !self.begun.0 {
-            self.used = self.used.min(TURN_SIZE_MAX / 2);
+        let Kinds { ready, large, stuck } = *self.kinds;
+        let kind = [ready, large, stuck].into_iter().filter(|first| index >= *first).count();
+        if kind != self.kind {
+            // Of four quarters, each kind leaves one to the next.
+            self.used = self.used.min(kind * (TURN_SIZE_MAX / RESUMED_PART));
+            self.kind = kind;
         }
-        if begun.1 && !self.begun.1 {
-            self.used = self.used.min(TURN_SIZE_MAX / 4 * 3);
-        }
-        self.begun = begun;
-        let max = if index < self.kinds.ready { TURN_SIZE_MAX / RESUMED_PART } else { TURN_SIZE_MAX };
+        let max = if kind == 0 { TURN_SIZE_MAX / RESUMED_PART } else { TURN_SIZE_MAX };
         max.saturating_sub(self.used)
     }
 
@@ -192,23 +197,27 @@ impl<'s> Submitter<'s> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn each_kind_of_connections_has_bytes_of_its_own() {
-        let kinds = Kinds { ready: 1, large: 3, stuck: 5 };
-        let mut bytes = Bytes::new(&kinds);
-        let mut left = |index, size| {
+    /// Returns the bytes that are left to each connection of a batch, of which each that may submit submits `size`.
+    fn left(kinds: &Kinds, count: usize, size: usize) -> (Vec<usize>, usize) {
+        let mut bytes = Bytes::new(kinds);
+        let left = (0..count).map(|index| {
             let left = bytes.left(index);
             bytes.count(if left > 0 { size } else { 0 });
             left
-        };
-        assert_eq!(left(0, TURN_SIZE_MAX / 8), TURN_SIZE_MAX / RESUMED_PART);
-        // A small one may have many operations.
-        assert_eq!(left(1, TURN_SIZE_MAX), TURN_SIZE_MAX / 8 * 7);
-        assert_eq!(left(2, 1), 0);
-        assert_eq!(left(3, TURN_SIZE_MAX), TURN_SIZE_MAX / 2);
-        assert_eq!(left(4, 1), 0);
-        assert_eq!(left(5, 1), TURN_SIZE_MAX / 4);
-        assert_eq!(bytes.submitted, TURN_SIZE_MAX / 8 * 17 + 1);
-        assert_eq!(Bytes::new(&kinds).left(6), TURN_SIZE_MAX);
+        });
+        (left.collect(), bytes.submitted)
+    }
+
+    #[test]
+    fn each_kind_of_connections_has_bytes_of_its_own() {
+        const QUARTER: usize = TURN_SIZE_MAX / 4;
+        let kinds = Kinds { ready: 2, large: 4, stuck: 6 };
+        let expected = [QUARTER, 0, 3 * QUARTER, 0, 2 * QUARTER, 0, QUARTER, 0];
+        assert_eq!(left(&kinds, 8, TURN_SIZE_MAX), (expected.to_vec(), 4 * TURN_SIZE_MAX));
+        let (small, submitted) = left(&kinds, 8, 1);
+        assert!(small.iter().all(|left| *left >= QUARTER - 1) && submitted == 8);
+        // Stuck ones follow small ones.
+        let kinds = Kinds { ready: 0, large: 1, stuck: 1 };
+        assert_eq!(left(&kinds, 2, TURN_SIZE_MAX).0, [TURN_SIZE_MAX, QUARTER]);
     }
 }

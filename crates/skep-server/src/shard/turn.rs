@@ -47,7 +47,7 @@ use super::submission::{Bytes, Submission, Submitter};
 use super::visits::WaitingVisits;
 use super::{Parts, Shard};
 use crate::exchange::Peer;
-use crate::limits::{COSTLY_WORK, NAP, RESUMED_MAX, RESUMED_PART, STUCK_MAX, TURN_INTAKE_WORK};
+use crate::limits::{COSTLY_WORK, NAP, RESUMED_MAX, RESUMED_PART, STUCK_MAX, TURN_INTAKE_WORK, TURNS_WITH_LARGE_FIRST};
 use crate::spaces::Stores;
 use crate::vocabulary::Token;
 
@@ -83,25 +83,27 @@ impl Shard {
                 && self.account.spent() - spent_before < TURN_INTAKE_WORK / RESUMED_PART
                 && let Some(token) = self.next_with_slot()
             {
-                operations += self.take_on(token, now);
+                operations += self.take_on_ready(token, now);
             }
         }
         let before = self.account.spent() + self.expected_work;
         for is_costly in [false, true] {
-            let mut is_first = true;
-            while (is_first || operations < operations_max && self.may_take_more(is_costly, before))
+            let first = self.batch.len() + self.large.len();
+            while (self.batch.len() + self.large.len() == first
+                || operations < operations_max && self.may_take_more(is_costly, before))
                 && let Some(token) = self.ready.pop_of(is_costly)
             {
-                operations += self.take_on(token, now);
-                is_first = false;
-                if let Some(large) = self.batch.pop_if(|submission| submission.is_large) {
-                    self.large.push(large);
-                }
+                operations += self.take_on_ready(token, now);
             }
         }
         self.kinds.large = self.batch.len();
+        let large_count = self.large.len();
         self.batch.append(&mut self.large);
         self.kinds.stuck = self.batch.len();
+        if self.turns.is_multiple_of(TURNS_WITH_LARGE_FIRST) {
+            self.batch[self.kinds.ready..].rotate_right(large_count);
+            self.kinds.large = self.kinds.stuck;
+        }
         while let Some(token) = self.next_with_slot() {
             self.ready.push_back(token, 0);
         }
@@ -120,6 +122,18 @@ impl Shard {
                 self.take_on(token, now);
             }
         }
+    }
+
+    /// Takes a ready connection on, apart from the others if its operations are large.
+    fn take_on_ready(&mut self, token: Token, now: Instant) -> usize {
+        let before = self.batch.len();
+        let operations = self.take_on(token, now);
+        // It may have been closed, or handed to another shard.
+        let is_taken = self.batch.len() > before;
+        if is_taken && let Some(large) = self.batch.pop_if(|submission| submission.is_large) {
+            self.large.push(large);
+        }
+        operations
     }
 
     /// Returns true if the turn may take another connection: the work of those that it has taken is not enough. Costly ones

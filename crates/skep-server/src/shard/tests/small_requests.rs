@@ -5,7 +5,7 @@ use std::sync::Arc;
 use skep_core::operation::{Operation, PutCondition, Request};
 
 use super::memory_admission::{BUDGET, Sender, serve_all, settings};
-use super::{Bench, command, frame, prepare};
+use super::{Bench, Client, command, frame, prepare};
 use crate::limits::{PROGRESS_TIME, TICK};
 use crate::memcached_batch::MemcachedBatch;
 use crate::parsed_batch::ParsedBatch;
@@ -111,5 +111,48 @@ fn a_get_does_not_wait_for_the_first_large_values_of_many_clients() {
     for client in &mut large {
         bench.turns_until(client, 5, 1000);
         assert_eq!(client.received, b"+OK\r\n");
+    }
+}
+
+/// Lets each client send a request again as soon as it has a reply of at least this size, until the other client has one.
+/// Returns the turns.
+fn turns_beside(
+    bench: &mut Bench,
+    hogs: &mut [Client],
+    request: &[u8],
+    size: usize,
+    other: (&mut Client, usize),
+) -> usize {
+    let (client, reply_size) = other;
+    for turns in 0..1000 {
+        for hog in &mut *hogs {
+            if hog.receive() >= size {
+                hog.received.clear();
+                bench.send(hog, request);
+            }
+        }
+        if client.receive() >= reply_size {
+            return turns;
+        }
+        bench.turn(0);
+    }
+    panic!("no reply within 1000 turns");
+}
+
+#[test]
+fn large_values_do_not_wait_for_ever_for_small_operations() {
+    const LARGE: usize = 1 << 20;
+    // Each turn has a flush, after which nothing is submitted; or replies as large as a batch may copy.
+    let gets = command(&[b"GET", b"medium"]).repeat(40);
+    for (name, request, size) in [("FLUSHDB", command(&[b"FLUSHDB"]), 5), ("GET", gets, 40 * 60_000)] {
+        let mut bench = Bench::new(1, &ServerSettings::default());
+        let mut hogs: Vec<Client> = (0..4).map(|_| bench.resp(0)).collect();
+        bench.ask(&mut hogs[0], &command(&[b"SET", b"medium", &vec![b'm'; 60_000]]), 5);
+        let mut client = prepare(&mut bench, 1, &command(&[b"SET", b"large", &vec![b'v'; LARGE]])).remove(0);
+        hogs.iter_mut().for_each(|hog| bench.send(hog, &request));
+        // Both are decoded together.
+        bench.send(&mut client, &[b"\n".to_vec(), command(&[b"GET", b"large"])].concat());
+        let turns = turns_beside(&mut bench, &mut hogs, &request, size, (&mut client, 5 + 5));
+        assert!(turns <= 20, "{turns} turns beside {name}");
     }
 }
