@@ -131,7 +131,11 @@ impl SetMany {
             (course.phase, course.next) = (2, 0);
         }
         while let Some((shard, room)) = course.rooms.get(course.next) {
-            match environment.stores.part(*shard).processor.reserve(room, put(0).1.key) {
+            let processor = &mut environment.stores.part(*shard).processor;
+            let reserved = processor.reserve(room, put(0).1.key);
+            let merged = processor.bytes_merged();
+            environment.spend(0, merged);
+            match reserved {
                 Ok(true) => course.next += 1,
                 Ok(false) => return Err(Step::Wait),
                 Err(error) => {

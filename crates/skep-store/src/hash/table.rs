@@ -528,6 +528,11 @@ impl<M: Memory> HashTable<M> {
         self.slabs.borrow_mut().begin_batch(merge_work);
     }
 
+    /// Returns the bytes that merging has touched in this batch, in the store itself.
+    pub(crate) fn bytes_merged(&self) -> usize {
+        self.slabs.borrow().work_of_merging().saturating_mul(LINE_SIZE)
+    }
+
     /// Notes that an operation on a key lacks slabs, which are being merged. Returns false if it has already waited for
     /// all merges.
     pub(crate) fn may_wait(&self, hash: KeyHash) -> bool {

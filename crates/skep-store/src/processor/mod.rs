@@ -202,7 +202,7 @@ impl<M: Memory> Processor<M> {
                 break;
             }
         }
-        replies.touch_large(self.arena.work());
+        replies.touch_large(self.arena.work() + self.table.bytes_merged());
     }
 
     /// Adds the memory that some puts and sets need at most. The others of the requests need none.
@@ -226,7 +226,7 @@ impl<M: Memory> Processor<M> {
 
     /// Reserves memory that was counted, until [`Processor::end_reservation`]. Until then, requests that were counted do not
     /// run out of memory, if no others that store are executed before them. Returns false if it is not free yet: try again
-    /// later. `waiter` is the same each time.
+    /// later. `waiter` is the same each time. [`Processor::bytes_merged`] tells what it has cost.
     pub fn reserve(&mut self, room: &Room, waiter: &[u8]) -> Result<bool, OperationError> {
         self.table.begin_batch(MERGE_WORK_MAX);
         let hash = self.table.locate(waiter).hash;
@@ -237,6 +237,11 @@ impl<M: Memory> Processor<M> {
         };
         self.table.end_wait(hash);
         reserved
+    }
+
+    /// Returns the bytes that the store has touched in the last batch, or reservation, to merge free memory.
+    pub fn bytes_merged(&self) -> usize {
+        self.table.bytes_merged()
     }
 
     /// Frees the memory that was reserved and not used.

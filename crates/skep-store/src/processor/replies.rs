@@ -160,7 +160,7 @@ impl Replies {
     }
 
     /// Returns the bytes that the last batch has read and written of large values, overflow values and scanned pairs, and what
-    /// its computations have cost, as bytes. The other operations touch a few lines each, which are not counted: their number
+    /// its computations and the merging of free memory have cost, as bytes. The other operations touch a few lines each, which are not counted: their number
     /// is known.
     pub fn bytes_touched(&self) -> usize {
         self.large_bytes

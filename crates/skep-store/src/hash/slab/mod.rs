@@ -76,8 +76,7 @@ pub enum NoSlab {
     /// Merging may yield them: try again in a later batch.
     Later,
     /// Nothing that is free can be joined to them, the slabs with the daemon included. What was released since a zone was last
-    /// merged does not count until it is a sixty-fourth of what is free; nor does it count for an operation that has waited for
-    /// a whole search, unless more is free than when that began.
+    /// merged does not count until it is a sixty-fourth of what is free.
     Full,
 }
 
@@ -94,7 +93,9 @@ pub struct SlabAllocator {
     /// Slabs that are allocated for the next operations: see [`SlabAllocator::reserve`].
     reserved: [Vec<Pointer>; SlabClass::COUNT],
     has_reserved: bool,
-    /// Entries that searches may still merge in this batch.
+    /// Entries that searches may merge in this batch.
+    merge_work_max: usize,
+    /// Those of them that are left.
     merge_work: usize,
     /// Bytes of the memory.
     size: u64,
@@ -118,6 +119,7 @@ impl SlabAllocator {
             spare: Spare::new(end),
             reserved: std::array::from_fn(|_| Vec::new()),
             has_reserved: false,
+            merge_work_max: usize::MAX,
             merge_work: usize::MAX,
             size: u64::from(end.unit() - start.unit()) * UNIT_SIZE as u64,
             free_size: u64::from(end.unit() - start.unit()) * UNIT_SIZE as u64,
@@ -275,12 +277,14 @@ impl SlabAllocator {
         self.take_back();
         // Merging in the shard would stall it; without a daemon it is done in need only. A search that operations wait for merges
         // each zone anyway.
-        if !self.merger.has_daemon() || !self.merger.is_idle() || self.has_waiters() {
+        if !self.merger.has_daemon() || !self.merger.is_idle() || self.is_searching() {
             return;
         }
         let zone = self.host.zone_of(released);
         let (count, _) = self.host.shorter_than(SlabClass::LARGEST, zone);
         if count > self.merge_watermarks[zone] as usize && self.host.can_spare(zone, RESERVE) {
+            // While the daemon has a pass, no search counts as ended.
+            self.note_end();
             self.hand_over(zone);
         }
     }

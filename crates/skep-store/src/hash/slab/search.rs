@@ -11,9 +11,10 @@
 //! others are merged:
 //!
 //! 1. The local cache is moved to the host side, so that the zone has all of its free entries.
-//! 2. The daemon gets the zone, if there is a daemon and the shard keeps slabs of each class without it: two batches, or
+//! 2. A zone with few short entries, at most [`FEW`], is merged by the shard itself: that takes less time than to hand it over.
+//! 3. The daemon gets the others, if there is a daemon and the shard keeps slabs of each class without them: two batches, or
 //!    as many as go. So small operations go on.
-//! 3. Otherwise the shard merges the zone itself, as far as the batch has work left.
+//! 4. Otherwise the shard merges the zone itself, as far as the batch has work left.
 //!
 //! After a flush, memory that the allocator has forgotten is returned first, zone by zone.
 //!
@@ -21,17 +22,18 @@
 //! [`NoSlab::Later`] and the search continues in the next batch.
 //!
 //! **Every operation is done or refused after two searches**, one that was begun before it and a whole one, although others
-//! take what merging yields, and release slabs that seem to make another search worthwhile:
+//! take what merging yields, and release slabs that make another search worthwhile:
 //!
-//! 1. An operation that is told to try later is a *waiter* ([`SlabAllocator::may_wait`]). A search that begins is for all
-//!    waiters that there are. While there are any, only the search hands passes to the daemon.
-//! 2. A search has ended when all zones were merged and no pass is with the daemon. A waiter that it was for and that still
-//!    lacks slabs is then refused: what was free in any zone was joined since it came, and nothing that fits is left.
-//! 3. Another search begins when all of these were told, or if more is free than when the search began. That is at most as
-//!    often as free memory can grow by a sixty-fourth.
-//! 4. A waiter that does not try again is forgotten after [`LAPSE`] batches in which nothing else happens.
+//! 1. An operation that is told to try later is a *waiter* ([`SlabAllocator::may_wait`]). It has the number of the search that
+//!    was the last one to begin before it.
+//! 2. A search has ended when all zones were merged and no pass is with the daemon. A waiter that still lacks slabs when a later
+//!    search than its own has ended is refused: what was free in any zone was joined since it came, and nothing that fits was
+//!    left to it. It does not matter that there are newer searches.
+//! 3. Another search begins when an operation lacks slabs and so much was released since the last one began that it may have
+//!    another outcome: a sixty-fourth of what is free.
+//! 4. A waiter that does not try again is forgotten after [`LAPSE`] batches: its client may be gone.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::merge::{Pass, merge};
 use super::{NoSlab, RESERVE, SlabAllocator, SlabClass, SlabNeeds};
@@ -40,25 +42,41 @@ use crate::memory::{Pointer, UNIT_SIZE};
 /// The cost of passing over a zone, or merging one, besides its entries.
 const ZONE_WORK: usize = 8;
 
-/// Batches without progress after which waiters that have not tried again are forgotten: their clients may be gone.
-const LAPSE: u32 = 64;
+/// Short entries of a zone up to which the shard merges it itself: some microseconds.
+const FEW: usize = 256;
 
-/// Most waiters of each kind. Others wait without being counted among them until there are fewer.
+/// Batches after which a waiter that has not tried again is forgotten. A hold may be as many batches.
+const LAPSE: u64 = 1 << 14;
+/// Batches without progress after which a search counts as given up, until an operation lacks slabs again.
+const STALLED: u32 = 64;
+
+/// Most waiters. Others wait without being counted among them until there are fewer.
 const WAITERS_MAX: usize = 1 << 16;
 /// Waiters that the memory is kept for.
 const WAITERS_KEPT: usize = 1 << 10;
 
+/// An operation that was told to try later.
+#[derive(Debug)]
+struct Waiter {
+    /// The number of the last search that had begun before it came.
+    search: u64,
+    /// The batch in which it tried last.
+    tried: u64,
+}
+
 /// The state of the search for slabs, and its waiters.
 #[derive(Debug, Default)]
 pub(super) struct Search {
+    /// The number of searches so far, with this one.
+    number: u64,
+    /// The number of the last one that has ended.
+    ended: u64,
     next_zone: usize,
-    /// `changed_size` and `free_size` when it began.
+    /// `changed_size` when it began.
     changed_before: u64,
-    free_before: u64,
-    /// Waiters that were there when it began.
-    due: HashSet<u64>,
-    /// Waiters that came since.
-    late: HashSet<u64>,
+    waiters: HashMap<u64, Waiter>,
+    /// Batches so far.
+    batches: u64,
     /// Batches since it last made progress, and none was with the daemon.
     stalled: u32,
 }
@@ -75,45 +93,60 @@ impl SlabAllocator {
     /// Begins a batch, in which the shard itself merges until it has had `merge_work` entries, and then at most the rest of
     /// a zone.
     pub fn begin_batch(&mut self, merge_work: usize) {
-        self.merge_work = if self.spare.is_open() { usize::MAX } else { merge_work };
-        if self.has_waiters() {
+        self.merge_work_max = if self.spare.is_open() { usize::MAX } else { merge_work };
+        self.merge_work = self.merge_work_max;
+        self.search.batches += 1;
+        if self.search.batches.is_multiple_of(LAPSE) {
+            self.forget_lapsed();
+        }
+        if self.is_searching() {
             let has_progress = self.take_back() || !self.merger.is_idle();
             self.search.stalled = if has_progress { 0 } else { self.search.stalled + 1 };
-            if self.search.stalled > LAPSE {
-                for waiters in [&mut self.search.due, &mut self.search.late] {
-                    waiters.clear();
-                    waiters.shrink_to(WAITERS_KEPT);
-                }
-            }
         }
+    }
+
+    /// Returns the work that merging was to the shard itself in this batch: entries, and some for each zone.
+    pub fn work_of_merging(&self) -> usize {
+        self.merge_work_max - self.merge_work
     }
 
     /// Notes that an operation was told to try later. Returns false if it is to be refused instead, because a whole search
     /// found too little for it.
     pub fn may_wait(&mut self, waiter: u64) -> bool {
-        if !self.search.due.contains(&waiter) {
-            if self.search.late.len() < WAITERS_MAX {
-                self.search.late.insert(waiter);
+        self.note_end();
+        let Search { number, ended, batches, waiters, .. } = &mut self.search;
+        match waiters.get_mut(&waiter) {
+            Some(waiter) if *batches - waiter.tried <= LAPSE => {
+                waiter.tried = *batches;
+                waiter.search >= *ended
             }
-            return true;
+            known => {
+                if known.is_some() || waiters.len() < WAITERS_MAX {
+                    waiters.insert(waiter, Waiter { search: *number, tried: *batches });
+                }
+                true
+            }
         }
-        !self.has_ended() || self.is_worthwhile(self.free_size, self.search.free_before)
     }
 
     /// Notes that an operation, which may have waited, is done or refused.
     #[inline]
     pub fn end_wait(&mut self, waiter: u64) {
-        if self.has_waiters() {
-            if self.search.due.remove(&waiter) {
-                self.search.stalled = 0;
-            }
-            self.search.late.remove(&waiter);
+        if !self.search.waiters.is_empty() {
+            self.search.waiters.remove(&waiter);
         }
     }
 
-    /// Returns true if operations wait for the search.
-    pub(super) fn has_waiters(&self) -> bool {
-        !self.search.due.is_empty() || !self.search.late.is_empty()
+    /// Forgets the waiters that have not tried again.
+    fn forget_lapsed(&mut self) {
+        let Search { waiters, batches, .. } = &mut self.search;
+        waiters.retain(|_, waiter| *batches - waiter.tried <= LAPSE);
+        waiters.shrink_to(WAITERS_KEPT);
+    }
+
+    /// Returns true if a search has begun, has not ended and was not given up.
+    pub(super) fn is_searching(&self) -> bool {
+        self.search.next_zone > 0 && !self.has_ended() && self.search.stalled <= STALLED
     }
 
     /// Returns true if all zones were merged.
@@ -121,9 +154,11 @@ impl SlabAllocator {
         self.search.next_zone == self.host.zone_count() && self.merger.is_idle()
     }
 
-    /// Returns true if a size has grown enough for another search to be worth its work.
-    fn is_worthwhile(&self, now: u64, before: u64) -> bool {
-        now.saturating_sub(before) >= (self.free_size / 64).max(UNIT_SIZE as u64)
+    /// Notes the end of the search, if it has ended.
+    pub(super) fn note_end(&mut self) {
+        if self.has_ended() {
+            self.search.ended = self.search.number;
+        }
     }
 
     /// Allocates a slab of the class.
@@ -200,17 +235,13 @@ impl SlabAllocator {
             if !self.merger.is_idle() {
                 return Outcome::Later;
             }
-            if !self.is_worthwhile(self.changed_size, self.search.changed_before) {
+            if self.changed_size - self.search.changed_before < (self.free_size / 64).max(UNIT_SIZE as u64) {
                 return Outcome::Full;
             }
-            if !self.search.due.is_empty() && !self.is_worthwhile(self.free_size, self.search.free_before) {
-                // Those that waited for it are told first.
-                return Outcome::Later;
-            }
-            let Search { due, late, .. } = &mut self.search;
-            due.extend(late.drain().take(WAITERS_MAX.saturating_sub(due.len())));
+            self.note_end();
+            self.search.number += 1;
             (self.search.next_zone, self.search.stalled) = (0, 0);
-            (self.search.changed_before, self.search.free_before) = (self.changed_size, self.free_size);
+            self.search.changed_before = self.changed_size;
         }
         if self.merge_work == 0 || !self.merger.has_room() || self.merger.is_away(self.search.next_zone) {
             return Outcome::Later;
@@ -234,8 +265,10 @@ impl SlabAllocator {
                 return Outcome::Later;
             }
             self.merge_work = self.merge_work.saturating_sub(ZONE_WORK);
-            let is_joinable = self.host.shorter_than(SlabClass::LARGEST, zone).1 >= 2 * UNIT_SIZE as u64;
-            let is_for_daemon = self.merger.has_daemon() && !self.spare.is_open() && self.host.can_spare(zone, RESERVE);
+            let (count, size) = self.host.shorter_than(SlabClass::LARGEST, zone);
+            let is_joinable = size >= 2 * UNIT_SIZE as u64;
+            let is_for_daemon =
+                count > FEW && self.merger.has_daemon() && !self.spare.is_open() && self.host.can_spare(zone, RESERVE);
             if is_joinable && is_for_daemon && !self.merger.has_room() {
                 return Outcome::Later;
             }
@@ -269,7 +302,12 @@ mod tests {
 
     /// Returns an allocator of 64 KiB, all of it allocated as slabs of 32 B.
     fn full() -> (SlabAllocator, Vec<Pointer>) {
-        let mut allocator = SlabAllocator::new(Pointer::new(0), Pointer::new(1 << 11));
+        full_of(1 << 11)
+    }
+
+    /// Returns an allocator of this number of units, which are all allocated.
+    fn full_of(units: u32) -> (SlabAllocator, Vec<Pointer>) {
+        let mut allocator = SlabAllocator::new(Pointer::new(0), Pointer::new(units));
         let mut slabs: Vec<_> = std::iter::from_fn(|| allocator.allocate(class(32))).collect();
         slabs.sort_unstable();
         (allocator, slabs)
@@ -290,14 +328,15 @@ mod tests {
 
     #[test]
     fn passes_leave_a_reserve_of_each_class() {
-        let (mut allocator, slabs) = full();
+        const FREE: u64 = 1 << 14;
+        let (mut allocator, slabs) = full_of(2 * FREE as u32);
         let _held_back = allocator.merge_daemon();
         for slab in slabs.iter().step_by(2) {
             allocator.release(class(32), *slab);
         }
         assert_eq!(allocator.take(class(64)), Err(NoSlab::Later));
         let left = std::iter::from_fn(|| allocator.allocate(class(32))).count() as u64;
-        assert!((RESERVE..1024 - RESERVE).contains(&left), "{left} of 1024 are not with the daemon");
+        assert!((RESERVE..FREE - RESERVE).contains(&left), "{left} of {FREE} are not with the daemon");
     }
 
     #[test]
@@ -336,6 +375,31 @@ mod tests {
             batches += 1;
         }
         assert!(batches <= 2 * 16 + 2, "{batches} batches for 16 zones");
+    }
+
+    /// Another client takes slabs and releases them, and between the two it begins searches of its own: so after each search more
+    /// is free than when it began.
+    #[test]
+    fn an_operation_waits_for_two_searches_however_many_others_begin() {
+        const OWN: u64 = 7;
+        let (mut allocator, slabs) = full_of(1 << 13);
+        slabs.iter().step_by(2).for_each(|slab| allocator.release(class(32), *slab));
+        let mut attempts = 0;
+        loop {
+            allocator.begin_batch(1 << 11);
+            let none = allocator.take(class(512)).expect_err("no two are neighbours");
+            assert_eq!(none, NoSlab::Later, "attempt {attempts}");
+            attempts += 1;
+            if !allocator.may_wait(OWN) {
+                break;
+            }
+            assert!(attempts < 8, "the operation waits");
+            let taken: Vec<_> = (0..300).filter_map(|_| allocator.allocate(class(32))).collect();
+            allocator.begin_batch(1 << 11);
+            assert!(allocator.take(class(512)).is_err());
+            taken.iter().for_each(|slab| allocator.release(class(32), *slab));
+        }
+        assert!(allocator.search.number > 1);
     }
 
     /// Slabs of 64 B that a pass for other operations has taken are free: an operation that needs them is not refused.

@@ -258,46 +258,68 @@ fn a_large_value_that_is_put_off_holds_nothing() {
     assert_eq!(after.operations, before.operations, "what is deferred is not counted");
 }
 
-/// Random operations on a store that is full most of the time, beside a daemon that is slow: what is deferred is executed
-/// later, in the order of each key, with the replies of the naive store.
+/// Executes requests until none is deferred, beside a daemon that is slow, with the replies of the naive store. Returns the
+/// number of deferred and of refused ones.
+fn settle<'a>(
+    processor: &mut Processor,
+    daemon: &MergeDaemon,
+    naive: &mut NaiveStore,
+    mut left: Vec<Request<'a>>,
+    of: &str,
+) -> (usize, usize) {
+    let mut replies = Replies::with_budget(1 << 20);
+    let (mut deferred, mut refused, mut turns) = (0, 0, 0);
+    while !left.is_empty() {
+        processor.execute(&left, &mut replies);
+        let mut again: Vec<Request<'a>> = Vec::new();
+        for (request, reply) in left.iter().zip(replies.iter()) {
+            if reply == Reply::Deferred {
+                again.push(*request);
+                continue;
+            }
+            let overtakes = request.validate().is_ok() && again.iter().any(|earlier| earlier.key == request.key);
+            assert!(!overtakes, "{of}: {request:?}");
+            refused += usize::from(matches!(reply, Reply::Failed(error) if error.is_out_of_memory()));
+            let checked = naive.check(request, reply);
+            assert!(checked.is_ok(), "{of}: {request:?}\n{reply:?}, not {checked:?}");
+        }
+        deferred += again.len();
+        left = again;
+        turns += 1;
+        if turns % 3 == 0 {
+            daemon.run_waiting();
+        }
+        assert!(turns < 1000, "{of}: {} are left", left.len());
+    }
+    (deferred, refused)
+}
+
+/// Random operations on a store that is full most of the time: what is deferred is executed later, in the order of each key.
+/// Small pairs fill the memory at first, and some of them are deleted in each batch, far from each other: so much is free, in
+/// pieces.
 #[test]
 fn deferred_operations_keep_the_order_of_their_keys() {
+    const BATCHES: usize = 150;
+    let pieces: Vec<[u8; 8]> = (0..60_000_u64).map(u64::to_le_bytes).collect();
     let (mut deferred, mut refused) = (0, 0);
     for seed in 0..6 {
-        let settings = Settings { memory: 512 << 10, hash_index_ratio: 0.1, inline_threshold: 0, seed };
+        let settings = Settings { memory: 2 << 20, hash_index_ratio: 0.1, inline_threshold: 0, seed };
         let mut processor = Processor::new(&settings).unwrap();
         let daemon = processor.merge_daemon();
-        let (mut naive, mut replies) = (NaiveStore::new(), Replies::with_budget(1 << 20));
+        let mut naive = NaiveStore::new();
         let mix = Mix { put: 50, delete: 20, ..Mix::default() };
         let settings = GeneratorSettings { seed, key_count: 8000, key_size: 1..=64, mix, ..Default::default() };
         let mut generator = Generator::new(settings);
-        for batch in 0..150 {
+        let stored = pieces.iter().map(|key| Request { key, operation: put(&SMALL) }).collect();
+        settle(&mut processor, &daemon, &mut naive, stored, "pieces");
+        for batch in 0..BATCHES {
             let owned: Vec<OwnedRequest> = generator.by_ref().take(700).collect();
-            let mut left: Vec<Request<'_>> = owned.iter().map(OwnedRequest::as_request).collect();
-            let mut turns = 0;
-            while !left.is_empty() {
-                processor.execute(&left, &mut replies);
-                let mut again: Vec<Request<'_>> = Vec::new();
-                for (request, reply) in left.iter().zip(replies.iter()) {
-                    if reply == Reply::Deferred {
-                        again.push(*request);
-                        continue;
-                    }
-                    let overtakes =
-                        request.validate().is_ok() && again.iter().any(|earlier| earlier.key == request.key);
-                    assert!(!overtakes, "seed {seed} batch {batch}: {request:?}");
-                    refused += u32::from(matches!(reply, Reply::Failed(error) if error.is_out_of_memory()));
-                    let checked = naive.check(request, reply);
-                    assert!(checked.is_ok(), "seed {seed} batch {batch}: {request:?}\n{reply:?}, not {checked:?}");
-                }
-                deferred += again.len();
-                left = again;
-                turns += 1;
-                if turns % 3 == 0 {
-                    daemon.run_waiting();
-                }
-                assert!(turns < 1000, "seed {seed} batch {batch}: {} are left", left.len());
-            }
+            let mut requests: Vec<Request<'_>> = owned.iter().map(OwnedRequest::as_request).collect();
+            let deleted = pieces.iter().skip(batch * 2).step_by(BATCHES * 2);
+            requests.extend(deleted.map(|key| Request { key, operation: Operation::Delete }));
+            let of = format!("seed {seed} batch {batch}");
+            let (more_deferred, more_refused) = settle(&mut processor, &daemon, &mut naive, requests, &of);
+            (deferred, refused) = (deferred + more_deferred, refused + more_refused);
         }
         // The time is 0, and so are some expiries.
         while processor.reclaim_from() == Some(0) {
