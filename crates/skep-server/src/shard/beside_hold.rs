@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use super::Shard;
+use super::waits::Waits;
 use crate::connection::Connection;
 use crate::limits::{BESIDE_WORK, RESUMED_MAX};
 use crate::spaces::Stores;
@@ -15,20 +16,20 @@ impl Shard {
     /// Serves connections whose next commands need no store. Returns true if there were some.
     pub(super) fn serve_beside_hold(&mut self, stores: &mut Stores<'_>, now: Instant) -> bool {
         self.put_aside();
-        if self.ready.is_empty() && self.postponed.is_empty() {
+        if !self.waits.have_ready() {
             return false;
         }
-        self.turns += 1;
+        self.turn.number += 1;
         // The command that has the store may have spent the account of the turn.
-        let spent_before = self.account.spent();
-        while self.batch.len() < RESUMED_MAX
-            && (self.batch.is_empty() || self.account.spent() - spent_before < BESIDE_WORK)
-            && let Some(token) = self.postponed.pop_front().or_else(|| self.ready.pop_front())
+        let spent_before = self.turn.account.spent();
+        while self.turn.batch.len() < RESUMED_MAX
+            && (self.turn.batch.is_empty() || self.turn.account.spent() - spent_before < BESIDE_WORK)
+            && let Some(token) = self.waits.postponed.pop_front().or_else(|| self.waits.ready.pop_front())
         {
             self.take_on(token, now);
         }
-        (self.resumed, self.kinds.ready) = (0, 0);
-        self.destinations.clear();
+        (self.turn.resumed, self.turn.kinds.ready) = (0, 0);
+        self.execution.destinations.clear();
         self.reply_to_connections(false, stores, now);
         self.put_aside();
         true
@@ -36,7 +37,7 @@ impl Shard {
 
     /// Moves the connections aside whose next commands need a store.
     fn put_aside(&mut self) {
-        let Shard { ready, aside, connections, .. } = self;
+        let Shard { waits: Waits { ready, aside, .. }, connections, .. } = self;
         ready.retain(|token, is_costly| {
             let waits = connections.connection(token).is_some_and(Connection::needs_store);
             if waits {
@@ -44,12 +45,5 @@ impl Shard {
             }
             !waits
         });
-    }
-
-    /// Returns the connections that have waited aside to the heads of their queues.
-    pub(super) fn end_aside(&mut self) {
-        while let Some((token, is_costly)) = self.aside.pop_back() {
-            self.ready.push_front(token, is_costly);
-        }
     }
 }

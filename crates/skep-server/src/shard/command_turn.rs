@@ -31,11 +31,11 @@ impl Shard {
         let shared = &self.parts.shared;
         let slow_from = slow_from(shared.adjustable.slow_log_from.get());
         CommandTurn {
-            time: self.time,
+            time: self.turn.time,
             now,
             pause: self.pause(now),
             slow_from,
-            executed_at: if slow_from.is_some() && self.has_clock { Instant::now() } else { now },
+            executed_at: if slow_from.is_some() && self.ticks.has_clock { Instant::now() } else { now },
             served_at: now.saturating_duration_since(shared.started).as_millis() as u64,
             is_monitored: !shared.monitors.is_empty(),
         }

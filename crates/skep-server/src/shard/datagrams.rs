@@ -44,8 +44,8 @@ impl Shard {
                     self.metrics().datagrams.dropped[reason as usize].add(1);
                 }
             }
-            self.account.spend_operations(1, bytes.len());
-            if self.account.spent() >= TURN_ARRIVALS_WORK {
+            self.turn.account.spend_operations(1, bytes.len());
+            if self.turn.account.spent() >= TURN_ARRIVALS_WORK {
                 break;
             }
         }
@@ -130,7 +130,7 @@ impl Shard {
         }
         let shared = &self.parts.shared;
         let has_room = shared.connection_count.load(Ordering::Relaxed) < shared.settings.connections_max;
-        if self.stop_until.is_some() || !has_room {
+        if self.stop.until.is_some() || !has_room {
             self.metrics().connections_refused.add(1);
             return Err(Dropped::Sessions);
         }

@@ -88,7 +88,7 @@ impl Driven<'_> {
         let time = UnixTime::after(now - self.begin + Duration::from_millis(EXPIRIES_END));
         let worked = self.shard.work(&mut self.stores, now, time);
         self.shard.lend_after_turn(&mut self.stores);
-        worked.then_some(self.shard.executed)
+        worked.then_some(self.shard.execution.executed)
     }
 
     /// Returns true if a command on the shard's keys has begun and is not done.
@@ -116,8 +116,8 @@ impl Driven<'_> {
     /// Returns true if the shard has no connections, and holds no memory for any.
     pub(crate) fn is_empty(&self) -> bool {
         self.shard.connections.is_empty()
-            && self.shard.visitors.is_empty()
-            && self.shard.later.is_empty()
+            && self.shard.arrivals.visitors.is_empty()
+            && self.shard.waits.later.is_empty()
             && self.shard.shard_budget.used() == 0
     }
 }

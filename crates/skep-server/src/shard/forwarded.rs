@@ -1,12 +1,13 @@
 //! Forwarded batches of other shards: requests that wait for a batch of this shard, and replies that came back. Of visits,
 //! only the way is the same: see `visits.rs`.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use skep_core::operation::Reply;
 
 use super::Shard;
-use super::visits::Visitor;
+use super::visits::{Visitor, Visitors};
 use crate::endpoint::Endpoint;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
 use crate::limits::{OPERATIONS_WITHOUT_MEMORY_MAX, TURN_SIZE_MAX};
@@ -36,13 +37,38 @@ impl Arrival {
     }
 }
 
+/// What other shards have sent, and a turn has not taken on.
+#[derive(Default)]
+pub(super) struct Arrivals {
+    /// Requests.
+    pub(super) inbox: VecDeque<Arrival>,
+    /// Visits that have not begun.
+    pub(super) visitors: Visitors,
+    /// The shard whose batches are taken first.
+    first_peer: usize,
+    /// Replies were left for the next turn.
+    has_more_replies: bool,
+}
+
+impl Arrivals {
+    /// Returns true if a turn has something of them to do.
+    pub(super) fn have_work(&self) -> bool {
+        !self.inbox.is_empty() || !self.visitors.is_empty() || self.has_more_replies
+    }
+
+    /// Returns the number of batches and visits that wait.
+    pub(super) fn len(&self) -> usize {
+        self.inbox.len() + self.visitors.len()
+    }
+}
+
 impl Shard {
     /// Takes the batches that other shards sent: replies go to the connections that wait for them, requests into the
     /// inbox. Takes from the shards in rotation, until there is enough for this turn.
     pub(super) fn receive(&mut self, now: Instant) {
         let shard_count = self.parts.peers.len();
         let (mut size, mut empty) = (0, 0);
-        let mut shard = self.first_peer;
+        let mut shard = self.arrivals.first_peer;
         while empty < shard_count && size < TURN_SIZE_MAX {
             let forwarded = self.parts.peers[shard].as_mut().and_then(Peer::receive_replies);
             if let Some(forwarded) = forwarded {
@@ -53,10 +79,10 @@ impl Shard {
             }
             shard = (shard + 1) % shard_count;
         }
-        self.has_more_replies = empty < shard_count;
+        self.arrivals.has_more_replies = empty < shard_count;
         empty = 0;
         // Visits do not count: there are at most as many as slots, and they must not keep requests waiting.
-        let mut operations: usize = self.inbox.iter().map(|arrival| arrival.forwarded.len()).sum();
+        let mut operations: usize = self.arrivals.inbox.iter().map(|arrival| arrival.forwarded.len()).sum();
         while empty < shard_count && operations < self.window.limit() {
             let forwarded = self.parts.peers[shard].as_mut().and_then(Peer::receive_requests);
             if let Some(forwarded) = forwarded {
@@ -64,12 +90,18 @@ impl Shard {
                 let first = ReplyIndex::hash(0);
                 match Visitor::new(shard, forwarded) {
                     Ok(visitor) => {
-                        self.time = self.time.max(visitor.time());
-                        self.visitors.push(visitor);
+                        self.turn.time = self.turn.time.max(visitor.time());
+                        self.arrivals.visitors.push(visitor);
                     }
                     Err(forwarded) => {
                         operations += forwarded.len();
-                        self.inbox.push_back(Arrival { shard, forwarded, first, submitted: 0, is_refused: false });
+                        self.arrivals.inbox.push_back(Arrival {
+                            shard,
+                            forwarded,
+                            first,
+                            submitted: 0,
+                            is_refused: false,
+                        });
                     }
                 }
             } else {
@@ -77,7 +109,7 @@ impl Shard {
             }
             shard = (shard + 1) % shard_count;
         }
-        self.first_peer = shard;
+        self.arrivals.first_peer = shard;
     }
 
     /// Takes the replies, or the visit, that `shard` sent back. Returns the bytes that were written to a connection, or
@@ -89,7 +121,7 @@ impl Shard {
         if let Some(visit) = forwarded.visit.take() {
             let written = self.end_visit(shard, visit, &forwarded, now);
             let size = written.max(forwarded.encoded.len());
-            self.account.spend(size);
+            self.turn.account.spend(size);
             self.shard_budget.balance();
             if let Some(peer) = &mut self.parts.peers[shard] {
                 peer.return_to_pool(forwarded);
@@ -112,7 +144,7 @@ impl Shard {
             peer.return_to_pool(forwarded);
         }
         match shortage {
-            _ if waits_for_store => self.returned.push_back(token),
+            _ if waits_for_store => self.waits.returned.push_back(token),
             // Requests for which the owner has no memory are sent again when there may be some.
             Some(Shortage::Replies) => self.starve(token),
             _ => self.queue(token),
@@ -124,15 +156,15 @@ impl Shard {
     /// their operations was executed.
     pub(super) fn reply_to_shards(&mut self) -> bool {
         let mut has_progress = false;
-        for _ in 0..self.inbox.len() {
-            let Some(mut arrival) = self.inbox.pop_front() else { break };
+        for _ in 0..self.arrivals.inbox.len() {
+            let Some(mut arrival) = self.arrivals.inbox.pop_front() else { break };
             let first = arrival.first;
             let range = 0..std::mem::take(&mut arrival.submitted);
-            if range.clone().any(|index| !self.replies.is_deferred(first.plus(index))) {
+            if range.clone().any(|index| !self.execution.replies.is_deferred(first.plus(index))) {
                 has_progress = true;
                 let Arrival { shard, mut forwarded, .. } = arrival;
                 for index in range.clone() {
-                    forwarded.replies.push(self.replies.get(first.plus(index)));
+                    forwarded.replies.push(self.execution.replies.get(first.plus(index)));
                 }
                 for _ in range.len()..forwarded.len() {
                     forwarded.replies.push(Reply::Deferred);
@@ -148,7 +180,7 @@ impl Shard {
             }
             let shortage = if arrival.is_refused {
                 Some(Shortage::ManyReplies)
-            } else if range.clone().any(|index| self.replies.is_deferred_for_room(first.plus(index))) {
+            } else if range.clone().any(|index| self.execution.replies.is_deferred_for_room(first.plus(index))) {
                 Some(Shortage::Replies)
             } else if !range.is_empty() {
                 Some(Shortage::Store)
@@ -165,7 +197,7 @@ impl Shard {
                 }
                 continue;
             }
-            self.inbox.push_back(arrival);
+            self.arrivals.inbox.push_back(arrival);
         }
         has_progress
     }

@@ -36,13 +36,13 @@ impl Shard {
     pub(super) fn take_orders(&mut self) {
         let orders = &self.parts.shared.orders;
         let version = orders.version();
-        if version == self.held.version {
+        if version == self.waits.held.version {
             return;
         }
-        self.held.version = version;
+        self.waits.held.version = version;
         let (kills, pause) = (orders.take_kills(self.parts.index), orders.current_pause());
-        self.held.pause = pause;
-        self.monitoring = self.parts.shared.monitors.all(Some(self.parts.index));
+        self.waits.held.pause = pause;
+        self.monitoring.feeds = self.parts.shared.monitors.all(Some(self.parts.index));
         for token in kills {
             self.close(token);
         }
@@ -50,18 +50,18 @@ impl Shard {
 
     /// Returns true if there are no orders that were not taken.
     pub(super) fn knows_orders(&self) -> bool {
-        self.parts.shared.orders.version() == self.held.version
+        self.parts.shared.orders.version() == self.waits.held.version
     }
 
     /// Returns the pause that is in force `now`.
     pub(super) fn pause(&self, now: Instant) -> Option<Pause> {
-        self.held.pause.filter(|pause| now < pause.until && self.stop_until.is_none())
+        self.waits.held.pause.filter(|pause| now < pause.until && self.stop.until.is_none())
     }
 
     /// Holds a connection until the pause ends.
     pub(super) fn hold_for_pause(&mut self, token: Token) {
         if self.hold(token) {
-            self.held.paused.push(token);
+            self.waits.held.paused.push(token);
         }
     }
 
@@ -70,7 +70,7 @@ impl Shard {
         if pause.is_some_and(|pause| pause.until == until) {
             self.hold_for_pause(token);
         } else if self.hold(token) {
-            self.held.sleeping.push((until, token));
+            self.waits.held.sleeping.push((until, token));
         }
     }
 
@@ -88,11 +88,11 @@ impl Shard {
         if event.is_over || endpoint.flush(metrics, now, &mut self.shard_budget) == Next::Close {
             self.close(token);
             // Its entry is removed with those of others, so that each costs little.
-            self.held.left += 1;
-            if self.held.left > self.held.paused.len().max(self.held.sleeping.len()) / 2 {
-                self.held.left = 0;
-                self.held.paused.retain(|token| self.connections.connection(*token).is_some());
-                self.held.sleeping.retain(|(_, token)| self.connections.connection(*token).is_some());
+            self.waits.held.left += 1;
+            if self.waits.held.left > self.waits.held.paused.len().max(self.waits.held.sleeping.len()) / 2 {
+                self.waits.held.left = 0;
+                self.waits.held.paused.retain(|token| self.connections.connection(*token).is_some());
+                self.waits.held.sleeping.retain(|(_, token)| self.connections.connection(*token).is_some());
             }
         }
         self.list_session(token);
@@ -100,13 +100,14 @@ impl Shard {
 
     /// Releases the connections whose time has come.
     pub(super) fn release_held(&mut self, now: Instant) {
-        if !self.held.paused.is_empty() && self.pause(now).is_none() {
-            for token in std::mem::take(&mut self.held.paused) {
+        if !self.waits.held.paused.is_empty() && self.pause(now).is_none() {
+            for token in std::mem::take(&mut self.waits.held.paused) {
                 self.release(token);
             }
         }
-        let is_stopping = self.stop_until.is_some();
+        let is_stopping = self.stop.until.is_some();
         let released: Vec<Token> = self
+            .waits
             .held
             .sleeping
             .extract_if(.., |(until, _)| is_stopping || now >= *until)
@@ -126,8 +127,8 @@ impl Shard {
 
     /// Returns the time until a held connection is released.
     pub(super) fn held_wait(&self, now: Instant) -> Option<Duration> {
-        let pause_end = self.held.pause.filter(|_| !self.held.paused.is_empty()).map(|pause| pause.until);
-        let ends = self.held.sleeping.iter().map(|(until, _)| *until).chain(pause_end);
+        let pause_end = self.waits.held.pause.filter(|_| !self.waits.held.paused.is_empty()).map(|pause| pause.until);
+        let ends = self.waits.held.sleeping.iter().map(|(until, _)| *until).chain(pause_end);
         // The clock of the system may wake the shard a little early.
         ends.min().map(|end| end.saturating_duration_since(now).min(SLEEP_MAX) + Duration::from_millis(1))
     }

@@ -242,7 +242,7 @@ impl Shard {
         let mut worked = false;
         if self.holds.has_begun()
             && let Some(log) = &self.parts.shared.log
-            && log.holds_up(self.write_refusal)
+            && log.holds_up(self.log.write_refusal)
         {
             // A long command waits for the disk.
             return false;
@@ -313,7 +313,7 @@ impl Shard {
     /// Runs the commands of a hold that has all its shards. Then gives the stores back. Returns true if something was done.
     fn run_hold(&mut self, stores: &mut Stores<'_>, now: Instant) -> bool {
         // A key must not be expired in one shard and exist in another.
-        stores.set_time(self.time);
+        stores.set_time(self.turn.time);
         let hold = self.holds.hold.as_mut().expect("a hold is complete");
         let (held, mut connections) = (hold.shards, std::mem::take(&mut hold.connections));
         stores.swap_log();
@@ -322,7 +322,7 @@ impl Shard {
             None => Bounds::new(stores, held),
         };
         // A single one keeps no other waiting.
-        bounds.is_careful = self.later.is_careful(self.turns) && connections.len() > 1;
+        bounds.is_careful = self.waits.later.is_careful(self.turn.number) && connections.len() > 1;
         let (mut unserved, mut effort) = (VecDeque::new(), Effort::Small);
         while let Some(waiting) = connections.pop_front() {
             // Each effort has time of its own.
@@ -335,7 +335,7 @@ impl Shard {
             } else if let Some(step) = self.run_held(waiting.token, &mut bounds, now) {
                 connections.push_front(waiting);
                 self.holds.put_back(&mut unserved);
-                self.later.note(bounds.has_misjudged, self.turns);
+                self.waits.later.note(bounds.has_misjudged, self.turn.number);
                 let executed = bounds.executed;
                 let hold = self.holds.hold.as_mut().expect("a hold is complete");
                 (hold.connections, hold.blocked) = (connections, Some(step));
@@ -344,11 +344,11 @@ impl Shard {
             }
         }
         self.holds.put_back(&mut unserved);
-        self.later.note(bounds.has_misjudged, self.turns);
+        self.waits.later.note(bounds.has_misjudged, self.turn.number);
         stores.swap_log();
         stores.publish(&self.parts.shared);
         for (shard, part) in stores.give_back() {
-            self.parts.handovers[usize::from(shard)].send(Message::GiveBack(part, self.time));
+            self.parts.handovers[usize::from(shard)].send(Message::GiveBack(part, self.turn.time));
         }
         self.holds.hold = None;
         self.holds.spare = connections;
@@ -358,7 +358,7 @@ impl Shard {
     /// Lends the store after a turn, and after the part of a snapshot's walk that follows it: a shard whose store is asked for
     /// all the time makes steps too.
     pub(super) fn lend_after_turn(&mut self, stores: &mut Stores<'_>) {
-        if !self.waits_for_log {
+        if !self.log.is_behind {
             self.lend(stores);
         }
     }
@@ -370,7 +370,7 @@ impl Shard {
             && let Some(part) = stores.lend()
         {
             self.holds.is_lent = true;
-            let message = Message::Lend(self.parts.index, part, self.time);
+            let message = Message::Lend(self.parts.index, part, self.turn.time);
             self.parts.handovers[usize::from(shard)].send(message);
         }
     }
@@ -386,40 +386,42 @@ impl Shard {
         let connection = (endpoint.connection.number, endpoint.connection.read_at());
         let left = endpoint.connection.operations_left();
         let is_late = bounds.refuses_late
-            && self.stop_until.is_none()
-            && self.window.is_late(connection.1, now, left, self.others_wait);
-        let refusal = if is_late { Refusal::Late } else { self.write_refusal };
-        let (counters, spent_before) = ((&mut self.calls, &mut self.monitor_lines), self.account.spent());
-        let mut context = turn.context(&self.parts, connection, counters, (bounds.slow_room, &mut self.account, true));
+            && self.stop.until.is_none()
+            && self.window.is_late(connection.1, now, left, self.turn.others_wait);
+        let refusal = if is_late { Refusal::Late } else { self.log.write_refusal };
+        let (counters, spent_before) =
+            ((&mut self.execution.calls, &mut self.monitoring.lines), self.turn.account.spent());
+        let mut context =
+            turn.context(&self.parts, connection, counters, (bounds.slow_room, &mut self.turn.account, true));
         let begun = bounds.executed;
         let (isolation, replied) = run(
             &mut endpoint.connection,
             bounds,
-            (&self.replies, &mut self.encoded, &mut context, &mut self.shard_budget),
+            (&self.execution.replies, &mut self.execution.encoded, &mut context, &mut self.shard_budget),
             &self.parts.partition,
             now,
             refusal,
         );
-        self.executed += bounds.executed - begun;
+        self.execution.executed += bounds.executed - begun;
         if replied > 0 {
-            self.replied.push((replied, endpoint.connection.read_at()));
+            self.execution.replied.push((replied, endpoint.connection.read_at()));
         }
         endpoint.activity.record(context.last_command, turn.served_at);
         let held_until = context.held_until;
         bounds.slow_room = context.slow_room;
         endpoint.record_cost(
             context.account.spent() - spent_before,
-            self.turns,
-            self.ready.idle_turn,
-            self.ready.len(),
+            self.turn.number,
+            self.waits.ready.idle_turn,
+            self.waits.ready.len(),
         );
         if !matches!(isolation, Isolation::Blocked(_)) {
             seal(bounds.stores);
         }
-        let release = release(bounds.stores, isolation, &mut endpoint.connection, self.log_failure.0);
-        let next = endpoint.write((&self.encoded, release), true, metrics, now, &mut self.shard_budget);
-        list_held(&mut self.awaiting, (token, &endpoint.connection), release);
-        self.encoded.clear();
+        let release = release(bounds.stores, isolation, &mut endpoint.connection, self.log.failure());
+        let next = endpoint.write((&self.execution.encoded, release), true, metrics, now, &mut self.shard_budget);
+        list_held(&mut self.waits.awaiting, (token, &endpoint.connection), release);
+        self.execution.encoded.clear();
         let is_postponed = context.is_postponed && next == Next::Work;
         if let Isolation::Blocked(step) = isolation {
             return Some(step);
@@ -429,7 +431,7 @@ impl Shard {
             Next::Work if let Some(until) = held_until => self.hold_until(token, turn.pause, until),
             Next::Work if is_postponed => {
                 endpoint.is_queued = true;
-                self.postponed.push_back(token);
+                self.waits.postponed.push_back(token);
             }
             Next::Work => match isolation {
                 Isolation::Needs(shards) => {
@@ -441,8 +443,8 @@ impl Shard {
             },
             Next::Wait => {}
             Next::Starve => self.starve(token),
-            Next::Drain if self.draining.contains(&token) => {}
-            Next::Drain => self.draining.push(token),
+            Next::Drain if self.waits.draining.contains(&token) => {}
+            Next::Drain => self.waits.draining.push(token),
             Next::Close => self.close(token),
         }
         None

@@ -27,14 +27,14 @@ impl Shard {
     /// Makes a part of a pass, if one is due.
     pub(super) fn close_idle(&mut self, now: Instant) {
         let Some(timeout) = self.timeout() else { return };
-        if self.idle_pass.next_slot == 0 {
-            if now < self.idle_pass.next_pass {
+        if self.ticks.idle_pass.next_slot == 0 {
+            if now < self.ticks.idle_pass.next_pass {
                 return;
             }
-            self.idle_pass.next_pass = now + IDLE_PASS_TIME;
+            self.ticks.idle_pass.next_pass = now + IDLE_PASS_TIME;
         }
-        let end = self.connections.slot_count().min(self.idle_pass.next_slot + IDLE_LOOKS_MAX);
-        for slot in self.idle_pass.next_slot..end {
+        let end = self.connections.slot_count().min(self.ticks.idle_pass.next_slot + IDLE_LOOKS_MAX);
+        for slot in self.ticks.idle_pass.next_slot..end {
             if let Some((token, endpoint)) = self.connections.at(slot)
                 && endpoint.connection.is_idle(now, timeout)
                 && endpoint.activity.monitors.get() == 0
@@ -43,7 +43,7 @@ impl Shard {
                 self.close(token);
             }
         }
-        self.idle_pass.next_slot = if end == self.connections.slot_count() { 0 } else { end };
+        self.ticks.idle_pass.next_slot = if end == self.connections.slot_count() { 0 } else { end };
     }
 
     /// Returns the time after which the shard must look for idle connections, also while nothing else happens.
@@ -51,7 +51,7 @@ impl Shard {
         self.timeout()?;
         if self.connections.is_empty() {
             None
-        } else if self.idle_pass.next_slot > 0 {
+        } else if self.ticks.idle_pass.next_slot > 0 {
             Some(TICK)
         } else {
             Some(IDLE_PASS_TIME)

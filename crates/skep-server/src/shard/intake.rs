@@ -96,7 +96,7 @@ impl Shard {
     /// Begins a connection for each datagram of a memcached client that has arrived, up to a bound.
     pub(super) fn receive_memcached_datagrams(&mut self, now: Instant) {
         for _ in 0..ARRIVALS_IN_TURN_MAX {
-            if self.account.spent() >= TURN_ARRIVALS_WORK {
+            if self.turn.account.spent() >= TURN_ARRIVALS_WORK {
                 return;
             }
             let Some(received) = self.parts.memcached_socket.as_mut().and_then(MemcachedSocket::receive) else {
@@ -106,7 +106,7 @@ impl Shard {
             match received {
                 Ok(datagram) => {
                     let (peer, local) = datagram.addresses();
-                    self.account.spend_operations(1, CLIENT_WORK + datagram.size());
+                    self.turn.account.spend_operations(1, CLIENT_WORK + datagram.size());
                     let number = shared.enter_datagram(peer, local);
                     let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(
                         &shared.settings,
@@ -164,7 +164,7 @@ impl Shard {
         while let Ok(message) = self.parts.incoming.messages.try_recv() {
             if let Message::Lend(_, _, time) | Message::GiveBack(_, time) = &message {
                 // Keys that have expired in another shard's turn stay expired.
-                self.time = self.time.max(*time);
+                self.turn.time = self.turn.time.max(*time);
             }
             self.holds.take(message);
         }
@@ -191,7 +191,7 @@ impl Shard {
             }
         }
         endpoint.connection.record_memory(&mut self.shard_budget);
-        if self.stop_until.is_some() {
+        if self.stop.until.is_some() {
             let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
             endpoint.end_input(metrics, now, &mut self.shard_budget);
         }

@@ -70,7 +70,7 @@ impl Shard {
     /// Runs the isolated commands of the turn and writes the replies of its batch.
     pub(super) fn reply_and_run(&mut self, stores: &mut Stores<'_>, now: Instant) {
         for effort in [Effort::Large, Effort::Medium] {
-            if std::mem::take(&mut self.later.missed[effort as usize]) {
+            if std::mem::take(&mut self.waits.later.missed[effort as usize]) {
                 self.run_later(effort, stores, now);
             }
         }
@@ -85,28 +85,29 @@ impl Shard {
             self.serve_visits(stores, now);
         }
         self.run_later(Effort::Medium, stores, now);
-        let has_small = !self.visitors.is_empty() || !self.later.waiting[Effort::Small as usize].is_empty();
-        if has_small && self.later.turns_of_small < TURNS_OF_SMALL_MAX {
-            self.later.turns_of_small += 1;
+        let has_small =
+            !self.arrivals.visitors.is_empty() || !self.waits.later.waiting[Effort::Small as usize].is_empty();
+        if has_small && self.waits.later.turns_of_small < TURNS_OF_SMALL_MAX {
+            self.waits.later.turns_of_small += 1;
         } else {
-            self.later.turns_of_small = 0;
+            self.waits.later.turns_of_small = 0;
             self.run_later(Effort::Large, stores, now);
         }
     }
 
     /// Runs commands of this effort that wait, as far as the time of a turn permits.
     fn run_later(&mut self, effort: Effort, stores: &mut Stores<'_>, now: Instant) {
-        if self.later.waiting[effort as usize].is_empty() {
+        if self.waits.later.waiting[effort as usize].is_empty() {
             return;
         }
         if self.holds.is_held() {
-            self.later.missed[effort as usize] = effort > Effort::Small;
+            self.waits.later.missed[effort as usize] = effort > Effort::Small;
             return;
         }
         let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
-        (bounds.is_careful, bounds.refuses_late) = (self.later.is_careful(self.turns), true);
+        (bounds.is_careful, bounds.refuses_late) = (self.waits.later.is_careful(self.turn.number), true);
         while bounds.left > 1
-            && let Some(mut caller) = self.later.waiting[effort as usize].pop_front()
+            && let Some(mut caller) = self.waits.later.waiting[effort as usize].pop_front()
         {
             (bounds.effort_max, bounds.left) = (effort, bounds.left - 1);
             let step = match &mut caller {
@@ -118,7 +119,9 @@ impl Shard {
                     self.holds.begin_own(caller, step);
                     break;
                 }
-                (Caller::Visit(mut visitor), Some(_)) => self.later.push(visitor.effort(), Caller::Visit(visitor)),
+                (Caller::Visit(mut visitor), Some(_)) => {
+                    self.waits.later.push(visitor.effort(), Caller::Visit(visitor))
+                }
                 (Caller::Visit(visitor), None) => {
                     seal(bounds.stores);
                     bounds.stores.publish(&self.parts.shared);
@@ -128,7 +131,7 @@ impl Shard {
             }
         }
         bounds.stores.publish(&self.parts.shared);
-        self.later.note(bounds.has_misjudged, self.turns);
+        self.waits.later.note(bounds.has_misjudged, self.turn.number);
         self.feed_monitors();
         self.retry_starved();
     }
@@ -139,7 +142,7 @@ impl Shard {
         endpoint.is_queued = true;
         match endpoint.connection.isolated_shards(&self.parts.partition, &self.shard_budget) {
             Some(shards) if !ShardSet::one(self.parts.index).includes(shards) => self.leave_for(token, shards),
-            _ => self.later.push(effort, Caller::Connection(token)),
+            _ => self.waits.later.push(effort, Caller::Connection(token)),
         }
     }
 }

@@ -62,7 +62,7 @@ impl Shard {
             }
             None if before == MemoryWait::Nowhere => {
                 endpoint.memory_wait = MemoryWait::Shard;
-                self.starved.push(token);
+                self.waits.starved.push(token);
             }
             None => {}
         }
@@ -71,7 +71,7 @@ impl Shard {
     /// Returns true if memory is to be scanned from time to time, also while nothing else happens.
     pub(super) fn watches_memory(&self) -> bool {
         let memory_budget = self.shard_budget.memory_budget();
-        self.shard_budget.borrowed() > 0 || !self.starved.is_empty() || memory_budget.has_waiting()
+        self.shard_budget.borrowed() > 0 || !self.waits.starved.is_empty() || memory_budget.has_waiting()
     }
 
     /// Tries starved connections again, and admits requests that wait, if memory was released.
@@ -87,7 +87,7 @@ impl Shard {
         if self.shard_budget.memory_budget().has_waiting() {
             self.admit();
         }
-        if !self.starved.is_empty() && !self.shard_budget.is_short() {
+        if !self.waits.starved.is_empty() && !self.shard_budget.is_short() {
             self.queue_starved();
         }
     }
@@ -137,7 +137,7 @@ impl Shard {
 
     /// Tries the connections again that wait for a step, the oldest request first.
     fn queue_starved(&mut self) {
-        let mut starved = std::mem::take(&mut self.starved);
+        let mut starved = std::mem::take(&mut self.waits.starved);
         let rank = |token: &Token| self.connections.connection(*token).map(Connection::step_rank);
         starved.sort_by_cached_key(rank);
         for token in starved {
@@ -155,9 +155,9 @@ impl Shard {
     /// Tries starved connections again, returns memory that connections do not need, and closes slow ones while memory is
     /// scarce.
     pub(super) fn scan_memory(&mut self, now: Instant) {
-        let is_due = now >= self.next_memory_scan;
+        let is_due = now >= self.ticks.next_memory_scan;
         if is_due {
-            self.next_memory_scan = now + MEMORY_SCAN_TIME;
+            self.ticks.next_memory_scan = now + MEMORY_SCAN_TIME;
             self.metrics().publish_memory(&self.shard_budget);
         }
         let is_scarce = self.shard_budget.memory_budget().is_scarce();
@@ -211,7 +211,7 @@ impl Shard {
             let next = endpoint.close_slow(metrics, now, &mut self.shard_budget);
             self.list_session(token);
             match next {
-                Next::Drain => self.draining.push(token),
+                Next::Drain => self.waits.draining.push(token),
                 _ => self.close(token),
             }
             self.admit();

@@ -36,7 +36,7 @@ impl Shard {
             let Some(rdma) = rdma.accept(&self.poller, random_number(), keepalive, now) else { return };
             let shared = &self.parts.shared;
             let has_room = shared.connection_count.load(Ordering::Relaxed) < shared.settings.connections_max;
-            if self.stop_until.is_some() || !has_room {
+            if self.stop.until.is_some() || !has_room {
                 rdma.refuse(Refusal::Full);
                 self.metrics().connections_refused.add(1);
                 continue;

@@ -74,8 +74,10 @@ impl Shard {
             && !endpoint.is_queued
         {
             endpoint.is_queued = true;
-            endpoint.waits_since.get_or_insert(self.turns);
-            self.ready.push_back(token, endpoint.debt(self.turns, self.ready.idle_turn, self.ready.len()));
+            endpoint.waits_since.get_or_insert(self.turn.number);
+            self.waits
+                .ready
+                .push_back(token, endpoint.debt(self.turn.number, self.waits.ready.idle_turn, self.waits.ready.len()));
         }
     }
 }

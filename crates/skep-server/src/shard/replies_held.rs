@@ -14,17 +14,49 @@ use skep_store::ordered::OrderedStore;
 use super::Shard;
 use super::isolation::Isolation;
 use crate::connection::Connection;
-use crate::durability::Log;
+use crate::durability::{DiskProgress, Log};
 use crate::shared::Shared;
 use crate::spaces::Stores;
 use crate::transport::Event;
 use crate::vocabulary::{Reached, Refusal, Release, Token};
 
+/// What a shard knows of the log.
+pub(super) struct LogView {
+    /// The failure that it knows, and whether the attempt to begin a fresh log has failed too.
+    failure: (u64, bool),
+    /// The writes that are refused in this turn, because the log cannot take them.
+    pub(super) write_refusal: Refusal,
+    /// Nothing was executed in this turn, because the disk is behind.
+    pub(super) is_behind: bool,
+    disk_progress: DiskProgress,
+}
+
+impl LogView {
+    pub(super) fn new(now: Instant) -> LogView {
+        LogView {
+            failure: (0, false),
+            write_refusal: Refusal::Nothing,
+            is_behind: false,
+            disk_progress: DiskProgress::new(now),
+        }
+    }
+
+    /// Returns the number of the failure that it knows.
+    pub(super) fn failure(&self) -> u64 {
+        self.failure.0
+    }
+
+    /// Returns true if blocks wait for the disk.
+    pub(super) fn awaits_disk(&self) -> bool {
+        self.disk_progress.waits
+    }
+}
+
 impl Shard {
     /// Returns true if replies wait for blocks that are on disk now.
     pub(super) fn may_release(&self) -> bool {
         let log = self.parts.shared.log.as_ref();
-        self.awaiting.front().is_some_and(|(reached, _)| log.is_some_and(|log| log.released().covers(*reached)))
+        self.waits.awaiting.front().is_some_and(|(reached, _)| log.is_some_and(|log| log.released().covers(*reached)))
     }
 
     /// Lets the connections write whose replies may leave now.
@@ -32,10 +64,10 @@ impl Shard {
         let Some(log) = self.parts.shared.log.clone() else { return };
         self.follow_troubles(&log);
         let durable = log.released();
-        while let Some(&(reached, token)) = self.awaiting.front()
+        while let Some(&(reached, token)) = self.waits.awaiting.front()
             && durable.covers(reached)
         {
-            self.awaiting.pop_front();
+            self.waits.awaiting.pop_front();
             if let Some(connection) = self.connections.connection_mut(token)
                 && connection.release_replies(durable)
             {
@@ -54,19 +86,19 @@ impl Shard {
 
     /// Returns true if the log or a snapshot has work for the shard.
     pub(super) fn has_log_work(&self, stores: &Stores<'_>) -> bool {
-        let knows_failure = self.parts.shared.log.as_deref().is_none_or(|log| self.log_failure == failure_of(log));
+        let knows_failure = self.parts.shared.log.as_deref().is_none_or(|log| self.log.failure == failure_of(log));
         !knows_failure || !self.holds.is_held() && stores.may_walk()
     }
 
     /// Notes the connections that are doubtful, and ends them if it remains unknown what is on disk.
     fn follow_troubles(&mut self, log: &Log) {
         let (failure, is_given_up) = failure_of(log);
-        if (failure, is_given_up) == self.log_failure {
+        if (failure, is_given_up) == self.log.failure {
             return;
         }
         let has_failed = failure != 0;
-        let has_begun = has_failed && failure != self.log_failure.0;
-        self.log_failure = (failure, is_given_up);
+        let has_begun = has_failed && failure != self.log.failure.0;
+        self.log.failure = (failure, is_given_up);
         // At the other levels no reply waits for the log.
         let closes = is_given_up && log.holds_replies();
         let tokens: Vec<Token> = self.connections.tokens().collect();
@@ -80,15 +112,15 @@ impl Shard {
             }
         }
         if closes {
-            self.awaiting.clear();
+            self.waits.awaiting.clear();
         }
     }
 
     /// Notes which operations are refused in this turn. Returns true if nothing is executed, because the disk is behind.
     pub(super) fn is_log_full(&mut self, now: Instant) -> bool {
         let Some(log) = &self.parts.shared.log else { return false };
-        self.write_refusal = log.write_refusal(&mut self.disk_progress, now);
-        self.write_refusal == Refusal::Nothing && log.is_full()
+        self.log.write_refusal = log.write_refusal(&mut self.log.disk_progress, now);
+        self.log.write_refusal == Refusal::Nothing && log.is_full()
     }
 }
 

@@ -88,9 +88,9 @@ impl Shard {
         let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
         // A visit may have begun that is not done.
         bounds.is_over = self.holds.is_held();
-        bounds.is_careful = self.later.is_careful(self.turns);
-        for index in 0..self.batch.len() {
-            if index == self.kinds.ready {
+        bounds.is_careful = self.waits.later.is_careful(self.turn.number);
+        for index in 0..self.turn.batch.len() {
+            if index == self.turn.kinds.ready {
                 course.written = course.written.min(TURN_SIZE_MAX / RESUMED_PART);
             }
             let done = self.record_replies(index, &mut course);
@@ -101,18 +101,18 @@ impl Shard {
                 self.put(index, place, &served, &turn, &mut course);
             }
         }
-        for index in 0..self.batch.len() {
-            if self.batch[index].continues {
-                self.queue(self.batch[index].token);
+        for index in 0..self.turn.batch.len() {
+            if self.turn.batch[index].continues {
+                self.queue(self.turn.batch[index].token);
             }
         }
         if bounds.executed > 0 {
             bounds.stores.publish(&self.parts.shared);
         }
-        self.later.note(bounds.has_misjudged, self.turns);
-        self.executed += bounds.executed;
-        self.batch.clear();
-        self.encoded.shrink_to(ENCODE_BUFFER_SIZE_MAX);
+        self.waits.later.note(bounds.has_misjudged, self.turn.number);
+        self.execution.executed += bounds.executed;
+        self.turn.batch.clear();
+        self.execution.encoded.shrink_to(ENCODE_BUFFER_SIZE_MAX);
         self.feed_monitors();
         self.retry_starved();
     }
@@ -120,14 +120,18 @@ impl Shard {
     /// Records the replies to the operations of a connection. Returns their number.
     fn record_replies(&mut self, index: usize, course: &mut Course) -> usize {
         let share = self.window.share();
-        let Submission { token, ref destinations, forwarded_count, lacks_memory, .. } = self.batch[index];
+        let Submission { token, ref destinations, forwarded_count, lacks_memory, .. } = self.turn.batch[index];
         let Some(connection) = self.connections.connection_mut(token) else { return 0 };
-        let destinations = &self.destinations[destinations.clone()];
+        let destinations = &self.execution.destinations[destinations.clone()];
         let done = match destinations.is_empty() {
             true => 0,
-            false => {
-                connection.record_submission(destinations, forwarded_count, &self.replies, share, course.has_progress)
-            }
+            false => connection.record_submission(
+                destinations,
+                forwarded_count,
+                &self.execution.replies,
+                share,
+                course.has_progress,
+            ),
         };
         if lacks_memory {
             connection.starve();
@@ -145,25 +149,27 @@ impl Shard {
         turn: &CommandTurn,
         bounds: &mut Bounds<'_, '_>,
     ) -> Option<Served> {
-        let Submission { token, ref destinations, .. } = self.batch[index];
-        let destinations = &self.destinations[destinations.clone()];
+        let Submission { token, ref destinations, .. } = self.turn.batch[index];
+        let destinations = &self.execution.destinations[destinations.clone()];
         let endpoint = self.connections.get_mut(token)?;
         let connection = &mut endpoint.connection;
         // Replies of the server itself, such as to PING, rest on nothing.
         let rests_on_nothing = !connection.awaits_replies() && !connection.has_isolated();
         let read_at = connection.read_at();
-        let touched = destinations.iter().map(|range| range.bytes_touched(&self.replies)).sum::<usize>();
-        let spent_before = self.account.spent();
-        let (counters, account) = ((&mut self.calls, &mut self.monitor_lines), &mut self.account);
+        let touched = destinations.iter().map(|range| range.bytes_touched(&self.execution.replies)).sum::<usize>();
+        let spent_before = self.turn.account.spent();
+        let (counters, account) = ((&mut self.execution.calls, &mut self.monitoring.lines), &mut self.turn.account);
         let of_turn = (bounds.slow_room, account, index == 0);
         let mut context = turn.context(&self.parts, (connection.number, read_at), counters, of_turn);
-        let mut replied = connection.encode(&self.replies, &mut self.encoded, &mut context, &self.shard_budget);
+        let mut replied =
+            connection.encode(&self.execution.replies, &mut self.execution.encoded, &mut context, &self.shard_budget);
         let mut isolation = Isolation::Over;
         if connection.has_isolated() {
             let left = connection.operations_left();
-            let is_late = self.stop_until.is_none() && self.window.is_late(read_at, turn.now, left, self.others_wait);
-            let parts = (&self.replies, &mut self.encoded, &mut context, &mut self.shard_budget);
-            let refusal = if is_late { Refusal::Late } else { self.write_refusal };
+            let is_late =
+                self.stop.until.is_none() && self.window.is_late(read_at, turn.now, left, self.turn.others_wait);
+            let parts = (&self.execution.replies, &mut self.execution.encoded, &mut context, &mut self.shard_budget);
+            let refusal = if is_late { Refusal::Late } else { self.log.write_refusal };
             let (over, count) = run(connection, bounds, parts, &self.parts.partition, turn.now, refusal);
             (isolation, replied) = (over, replied + count);
             if let Isolation::Blocked(step) = isolation {
@@ -173,8 +179,8 @@ impl Shard {
             }
         }
         if replied > 0 {
-            self.replied.push((replied, connection.read_at()));
-        } else if done == 0 && destinations.iter().any(|range| range.is_deferred_for_room(&self.replies)) {
+            self.execution.replied.push((replied, connection.read_at()));
+        } else if done == 0 && destinations.iter().any(|range| range.is_deferred_for_room(&self.execution.replies)) {
             connection.starve();
         }
         bounds.slow_room = context.slow_room;
@@ -182,9 +188,9 @@ impl Shard {
         // A turn in which its next command only began to wait says nothing of what that costs.
         if replied > 0 || !matches!(isolation, Isolation::Needs(_) | Isolation::Later(_)) {
             let spent = touched + context.account.spent() - spent_before;
-            endpoint.record_cost(spent, self.turns, self.ready.idle_turn, self.ready.len());
+            endpoint.record_cost(spent, self.turn.number, self.waits.ready.idle_turn, self.waits.ready.len());
         }
-        let is_first_again = index < self.resumed && self.encoded.is_empty();
+        let is_first_again = index < self.turn.resumed && self.execution.encoded.is_empty();
         let (held_until, is_postponed) = (context.held_until, context.is_postponed);
         Some(Served { done, replied, rests_on_nothing, isolation, held_until, is_postponed, is_first_again })
     }
@@ -198,40 +204,41 @@ impl Shard {
         course: &mut Course,
         now: Instant,
     ) -> Option<Next> {
-        let token = self.batch[index].token;
+        let token = self.turn.batch[index].token;
         let endpoint = self.connections.get_mut(token)?;
-        let output_size = endpoint.connection.output_size() + self.encoded.len();
+        let output_size = endpoint.connection.output_size() + self.execution.encoded.len();
         if !bounds.is_over {
             seal(bounds.stores);
         }
         let release = match served.rests_on_nothing {
             true => Release::Same,
-            false => release(bounds.stores, served.isolation, &mut endpoint.connection, self.log_failure.0),
+            false => release(bounds.stores, served.isolation, &mut endpoint.connection, self.log.failure()),
         };
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
         let may_write_much = course.written < TURN_SIZE_MAX;
-        let next = endpoint.write((&self.encoded, release), may_write_much, metrics, now, &mut self.shard_budget);
-        list_held(&mut self.awaiting, (token, &endpoint.connection), release);
-        self.encoded.clear();
+        let next =
+            endpoint.write((&self.execution.encoded, release), may_write_much, metrics, now, &mut self.shard_budget);
+        list_held(&mut self.waits.awaiting, (token, &endpoint.connection), release);
+        self.execution.encoded.clear();
         course.written += output_size - endpoint.connection.output_size();
         Some(next)
     }
 
     /// Returns where a connection waits for its next step.
     fn place(&mut self, index: usize, served: &Served, next: Next, course: &Course, now: Instant) -> Option<Place> {
-        let Submission { token, ref destinations, is_waiting, is_held, without_slot, .. } = self.batch[index];
-        let destinations = &self.destinations[destinations.clone()];
+        let Submission { token, ref destinations, is_waiting, is_held, without_slot, .. } = self.turn.batch[index];
+        let destinations = &self.execution.destinations[destinations.clone()];
         let Endpoint { connection, transport, waits_since, .. } = self.connections.get_mut(token)?;
         let works = next == Next::Work;
         let is_deferred = works && (is_waiting && served.done == 0 || served.is_postponed);
         if !is_deferred && let Some(since) = waits_since.take() {
             let most = &self.parts.shared.metrics(usize::from(self.parts.index)).turns_waited_max;
-            most.set(most.get().max(self.turns - since));
+            most.set(most.get().max(self.turn.number - since));
         }
         self.parts.list_session(token, transport);
-        let is_late = works && self.stop_until.is_none() && {
+        let is_late = works && self.stop.until.is_none() && {
             let left = connection.operations_left();
-            self.window.is_late(connection.read_at(), now, left, self.others_wait)
+            self.window.is_late(connection.read_at(), now, left, self.turn.others_wait)
         };
         // The usual case is `Next::Wait`.
         Some(match next {
@@ -265,7 +272,7 @@ impl Shard {
 
     /// Puts a connection where it waits.
     fn put(&mut self, index: usize, place: Place, served: &Served, turn: &CommandTurn, course: &mut Course) {
-        let token = self.batch[index].token;
+        let token = self.turn.batch[index].token;
         let is_blocked = matches!(served.isolation, Isolation::Blocked(_));
         let is_listed = matches!(
             place,
@@ -287,26 +294,26 @@ impl Shard {
             Place::HeldUntil(until) => self.hold_until(token, turn.pause, until),
             Place::Paused => self.hold_for_pause(token),
             Place::Visit(shards) => self.leave_for(token, shards),
-            Place::Later(effort) => self.later.push(effort, Caller::Connection(token)),
+            Place::Later(effort) => self.waits.later.push(effort, Caller::Connection(token)),
             Place::Postponed => {
                 // Before the connections that were postponed after it.
-                let at = if served.is_first_again { course.postponed_again } else { self.postponed.len() };
-                self.postponed.insert(at, token);
+                let at = if served.is_first_again { course.postponed_again } else { self.waits.postponed.len() };
+                self.waits.postponed.insert(at, token);
                 course.postponed_again += usize::from(served.is_first_again);
             }
             // A refusal is cheap.
-            Place::Head => self.ready.push_front(token, false),
+            Place::Head => self.waits.ready.push_front(token, false),
             Place::Returned => {
-                self.returned.insert(course.returned_again, token);
+                self.waits.returned.insert(course.returned_again, token);
                 course.returned_again += 1;
             }
-            Place::Slotless(shard) => self.slotless[shard].push_back(token),
-            Place::Stuck => self.stuck.push_back(token),
+            Place::Slotless(shard) => self.waits.push_slotless(shard, token),
+            Place::Stuck => self.waits.stuck.push_back(token),
             Place::Tail => self.queue(token),
-            Place::Last => self.batch[index].continues = true,
+            Place::Last => self.turn.batch[index].continues = true,
             Place::Starving => self.starve(token),
-            Place::Draining if self.draining.contains(&token) => {}
-            Place::Draining => self.draining.push(token),
+            Place::Draining if self.waits.draining.contains(&token) => {}
+            Place::Draining => self.waits.draining.push(token),
             Place::Closed => self.close(token),
         }
     }

@@ -7,12 +7,21 @@ use super::Shard;
 use crate::limits::FLUSH_TIME;
 use crate::vocabulary::Token;
 
+/// How far a shard has stopped.
+#[derive(Debug, Default)]
+pub(super) struct Stop {
+    /// Set when the server stops: the time at which all connections are closed.
+    pub(super) until: Option<Instant>,
+    /// This shard has told the others that it has no more connections.
+    is_finished: bool,
+}
+
 impl Shard {
     /// Stops step by step. First no more connections and no more input are taken. When every reply is sent, or too much
     /// time has passed, all connections end.
     pub(super) fn stop(&mut self, now: Instant) {
-        let Some(until) = self.stop_until else {
-            self.stop_until = Some(now + FLUSH_TIME);
+        let Some(until) = self.stop.until else {
+            self.stop.until = Some(now + FLUSH_TIME);
             self.parts.listeners = None;
             if let Some(socket) = self.parts.memcached_socket.take() {
                 socket.deregister(&self.poller);
@@ -37,8 +46,8 @@ impl Shard {
                 self.close(token);
             }
         }
-        if self.connections.is_empty() && !self.finished {
-            self.finished = true;
+        if self.connections.is_empty() && !self.stop.is_finished {
+            self.stop.is_finished = true;
             // Release and acquire: the last shard to finish ends them all, and none may miss a reply that was sent
             // before.
             let busy = self.parts.shared.shards_busy.fetch_sub(1, Ordering::AcqRel);
@@ -53,6 +62,6 @@ impl Shard {
 
     /// Returns true if all shards have finished. Until then this one replies to the others.
     pub(super) fn is_over(&self) -> bool {
-        self.finished && self.parts.shared.shards_busy.load(Ordering::Acquire) == 0
+        self.stop.is_finished && self.parts.shared.shards_busy.load(Ordering::Acquire) == 0
     }
 }

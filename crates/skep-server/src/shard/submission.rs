@@ -32,6 +32,7 @@ use crate::vocabulary::{Limit, Pause, Refusal, Token};
 use crate::window::Window;
 
 /// A connection's part of a batch.
+#[derive(Debug)]
 pub(super) struct Submission {
     pub(super) token: Token,
     /// Its part of [`super::Shard::destinations`].

@@ -38,18 +38,56 @@
 //! 4. A forwarded batch whose requests were all deferred is returned to its sender, so that the path is free for
 //!    others. The connection is called *returned* too, and submits an operation again after [`NAP`].
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::forwarded::submit_arrivals;
 use super::replies_held::seal;
-use super::submission::{Bytes, Submission, Submitter};
-use super::visits::WaitingVisits;
+use super::submission::{Bytes, Kinds, Submission, Submitter};
 use super::{Parts, Shard};
-use crate::exchange::Peer;
-use crate::limits::{COSTLY_WORK, NAP, RESUMED_MAX, RESUMED_PART, STUCK_MAX, TURN_INTAKE_WORK, TURNS_WITH_LARGE_FIRST};
+use crate::account::Account;
+use crate::limits::{COSTLY_WORK, RESUMED_MAX, RESUMED_PART, TURN_INTAKE_WORK, TURN_WORK, TURNS_WITH_LARGE_FIRST};
 use crate::spaces::Stores;
+use crate::unix_time::UnixTime;
 use crate::vocabulary::Token;
+
+/// The turn: what it has taken on, and what it has spent.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Turns so far that had something to do.
+    pub(super) number: u64,
+    /// The time of day at which it began.
+    pub(super) time: UnixTime,
+    /// Its work. It begins with the events.
+    pub(super) account: Account,
+    /// Work that the stores are expected to do for its connections: what these have cost before.
+    expected_work: usize,
+    /// Connections that take part in the batch.
+    pub(super) batch: Vec<Submission>,
+    /// Number of postponed connections at the start of the batch.
+    pub(super) resumed: usize,
+    /// Where the kinds of connections begin in the batch.
+    pub(super) kinds: Kinds,
+    /// Connections of the batch whose operations are large, until they follow the others. Empty between batches.
+    large: Vec<Submission>,
+    /// In all, more than one connection or forwarded batch waits.
+    pub(super) others_wait: bool,
+}
+
+impl Default for Turn {
+    fn default() -> Turn {
+        Turn {
+            number: 0,
+            time: UnixTime::default(),
+            account: Account::new(TURN_WORK),
+            expected_work: 0,
+            batch: Vec::new(),
+            resumed: 0,
+            kinds: Kinds::default(),
+            large: Vec::new(),
+            others_wait: false,
+        }
+    }
+}
 
 impl Shard {
     /// Reads and decodes postponed and returned connections and those at the head of the queue, until there is enough
@@ -58,80 +96,73 @@ impl Shard {
     pub(super) fn gather(&mut self, now: Instant) {
         let operations_max = self.window.room();
         let mut operations = 0;
-        self.expected_work = 0;
-        while self.batch.len() < RESUMED_MAX
+        self.turn.expected_work = 0;
+        while self.turn.batch.len() < RESUMED_MAX
             && operations < operations_max.div_ceil(RESUMED_PART).max(1)
-            && (self.batch.is_empty() || self.account.spent() + self.expected_work < TURN_INTAKE_WORK / RESUMED_PART)
-            && let Some(token) = self.postponed.pop_front()
+            && (self.turn.batch.is_empty()
+                || self.turn.account.spent() + self.turn.expected_work < TURN_INTAKE_WORK / RESUMED_PART)
+            && let Some(token) = self.waits.postponed.pop_front()
         {
             operations += self.take_on(token, now);
         }
-        self.resumed = self.batch.len();
-        if self.may_retry(now) {
-            self.next_retry = now + NAP;
-            for _ in 0..self.returned.len().min(RESUMED_MAX) {
-                self.returned.pop_front().map(|token| self.take_on(token, now));
-            }
+        self.turn.resumed = self.turn.batch.len();
+        for _ in 0..self.waits.begin_retry(now) {
+            self.waits.returned.pop_front().map(|token| self.take_on(token, now));
         }
-        self.kinds.ready = self.batch.len();
+        self.turn.kinds.ready = self.turn.batch.len();
         self.send_waiting_visits();
-        self.promised.fill(0);
+        self.waits.begin_promises();
         // In every other turn those that have waited for a slot come first: others may want the same slots.
-        if self.turns.is_multiple_of(2) {
-            let spent_before = self.account.spent();
+        if self.turn.number.is_multiple_of(2) {
+            let spent_before = self.turn.account.spent();
             while operations < operations_max.div_ceil(RESUMED_PART)
-                && self.account.spent() - spent_before < TURN_INTAKE_WORK / RESUMED_PART
-                && let Some(token) = self.next_with_slot()
+                && self.turn.account.spent() - spent_before < TURN_INTAKE_WORK / RESUMED_PART
+                && let Some(token) = self.waits.next_with_slot(&self.parts.peers)
             {
                 operations += self.take_on_ready(token, now);
             }
         }
-        let before = self.account.spent() + self.expected_work;
+        let before = self.turn.account.spent() + self.turn.expected_work;
         for is_costly in [false, true] {
-            let first = self.batch.len() + self.large.len();
-            while (self.batch.len() + self.large.len() == first
+            let first = self.turn.batch.len() + self.turn.large.len();
+            while (self.turn.batch.len() + self.turn.large.len() == first
                 || operations < operations_max && self.may_take_more(is_costly, before))
-                && let Some(token) = self.ready.pop_of(is_costly)
+                && let Some(token) = self.waits.ready.pop_of(is_costly)
             {
                 operations += self.take_on_ready(token, now);
             }
         }
-        self.kinds.large = self.batch.len();
-        let large_count = self.large.len();
-        self.batch.append(&mut self.large);
-        self.kinds.stuck = self.batch.len();
-        if self.turns.is_multiple_of(TURNS_WITH_LARGE_FIRST) {
-            self.batch[self.kinds.ready..].rotate_right(large_count);
-            self.kinds.large = self.kinds.stuck;
+        self.turn.kinds.large = self.turn.batch.len();
+        let large_count = self.turn.large.len();
+        self.turn.batch.append(&mut self.turn.large);
+        self.turn.kinds.stuck = self.turn.batch.len();
+        if self.turn.number.is_multiple_of(TURNS_WITH_LARGE_FIRST) {
+            self.turn.batch[self.turn.kinds.ready..].rotate_right(large_count);
+            self.turn.kinds.large = self.turn.kinds.stuck;
         }
-        while let Some(token) = self.next_with_slot() {
-            self.ready.push_back(token, 0);
+        while let Some(token) = self.waits.next_with_slot(&self.parts.peers) {
+            self.waits.ready.push_back(token, 0);
         }
-        self.metrics().held_back.add(self.ready.len() as u64);
-        let have_others = !self.later.is_empty() || !self.visitors.is_empty() || self.has_commands_away();
-        if self.ready.is_empty() && !have_others {
+        self.metrics().held_back.add(self.waits.ready.len() as u64);
+        let have_others =
+            !self.waits.later.is_empty() || !self.arrivals.visitors.is_empty() || self.has_commands_away();
+        if self.waits.ready.is_empty() && !have_others {
             // None waits for what another owes.
-            self.ready.idle_turn = self.turns;
+            self.waits.ready.idle_turn = self.turn.number;
         }
-        if (2..=STUCK_MAX).contains(&self.stuck.len()) {
-            // Each is the first one in one of the turns: some may be deferred only because of others before them.
-            self.stuck.rotate_left(1);
-        }
-        for _ in 0..self.stuck.len().min(STUCK_MAX) {
-            if let Some(token) = self.stuck.pop_front() {
-                self.take_on(token, now);
-            }
+        for _ in 0..self.waits.begin_stuck() {
+            self.waits.stuck.pop_front().map(|token| self.take_on(token, now));
         }
     }
 
     /// Takes a ready connection on, apart from the others if its operations are large.
     fn take_on_ready(&mut self, token: Token, now: Instant) -> usize {
-        let before = self.batch.len();
+        let before = self.turn.batch.len();
         let operations = self.take_on(token, now);
         // It may have been closed, or handed to another shard.
-        let is_taken = self.batch.len() > before;
-        if is_taken && let Some(large) = self.batch.pop_if(|submission| submission.is_large) {
-            self.large.push(large);
+        let is_taken = self.turn.batch.len() > before;
+        if is_taken && let Some(large) = self.turn.batch.pop_if(|submission| submission.is_large) {
+            self.turn.large.push(large);
         }
         operations
     }
@@ -139,21 +170,8 @@ impl Shard {
     /// Returns true if the turn may take another connection: the work of those that it has taken is not enough. Costly ones
     /// leave their part to what the turn has taken on before, which was or is expected to be the work `before`.
     fn may_take_more(&self, is_costly: bool, before: usize) -> bool {
-        let work = self.account.spent() + self.expected_work;
+        let work = self.turn.account.spent() + self.turn.expected_work;
         (if is_costly { work } else { work.saturating_sub(before) }) < TURN_INTAKE_WORK
-    }
-
-    /// Takes a connection that has waited for a slot, if there are more slots than such connections were taken in this
-    /// turn.
-    fn next_with_slot(&mut self) -> Option<Token> {
-        let Shard { parts, slotless, promised, .. } = self;
-        let slots = parts.peers.iter().map(|peer| peer.as_ref().map_or(0, Peer::slots));
-        let mut waiting = slotless.iter_mut().zip(promised).zip(slots);
-        waiting.find_map(|((waiting, promised), slots)| {
-            let token = if *promised < slots { waiting.pop_front() } else { None };
-            *promised += usize::from(token.is_some());
-            token
-        })
     }
 
     /// Reads and decodes a connection and adds it to the batch. Spends the work, also that of its operations. Returns the
@@ -164,24 +182,24 @@ impl Shard {
         let needs_password = self.parts.shared.access.needs_password();
         let Some(endpoint) = self.connections.get_mut(token) else { return 0 };
         endpoint.is_queued = false;
-        self.expected_work += endpoint.debt(self.turns, self.ready.idle_turn, self.ready.len());
+        self.turn.expected_work += endpoint.debt(self.turn.number, self.waits.ready.idle_turn, self.waits.ready.len());
         endpoint.connection.retry(&self.shard_budget);
         if self.shard_budget.is_exhausted() {
             // When its empty buffers are freed, its share may cover the next step.
             endpoint.connection.release(&mut self.shard_budget);
         }
         endpoint.read(metrics, share, now, &mut self.shard_budget);
-        if let Some(hello) = endpoint.connection.decode(metrics, self.time, needs_password, &mut self.shard_budget)
+        if let Some(hello) = endpoint.connection.decode(metrics, self.turn.time, needs_password, &mut self.shard_budget)
             && self.handshake(token, &hello, now)
         {
-            self.account.spend_operations(1, 0);
+            self.turn.account.spend_operations(1, 0);
             return 1;
         }
         let Some(endpoint) = self.connections.get_mut(token) else { return 1 };
         let connection = &mut endpoint.connection;
         connection.record_memory(&mut self.shard_budget);
         let is_waiting = connection.wants_submission();
-        self.batch.push(Submission {
+        self.turn.batch.push(Submission {
             token,
             destinations: 0..0,
             forwarded_count: 0,
@@ -195,13 +213,13 @@ impl Shard {
         // A connection without operations costs time too.
         let operations = if is_waiting { connection.submission_max(share) } else { 1 };
         endpoint.decoding_work = connection.take_work();
-        self.account.spend_operations(operations, endpoint.decoding_work);
+        self.turn.account.spend_operations(operations, endpoint.decoding_work);
         operations
     }
 
     /// Returns true if the forwarded batches of other shards come before the connections in this turn.
     pub(super) fn inbox_is_first(&self) -> bool {
-        self.turns.is_multiple_of(2)
+        self.turn.number.is_multiple_of(2)
     }
 
     /// Executes the operations of all connections of the batch, and of the inbox, as one batch. Operations of a
@@ -210,24 +228,24 @@ impl Shard {
     pub(super) fn execute(&mut self, stores: &mut Stores<'_>, now: Instant) {
         let inbox_is_first = self.inbox_is_first();
         let operations_max = self.window.limit();
-        self.others_wait = self.do_others_wait();
+        self.turn.others_wait = self.do_others_wait();
         // The requests of the turn were read before: one that was sent after the reply to an order finds it in force.
         self.take_orders();
         let pause = self.pause(now);
         // Another shard may have returned memory that this one lacks.
         self.shard_budget.balance();
-        self.replies.set_room(self.shard_budget.reply_room());
+        self.execution.replies.set_room(self.shard_budget.reply_room());
         // True also if only another shard uses its reserve.
         let is_low = self.shard_budget.is_low();
-        let mut requests = std::mem::take(&mut self.requests).recycle();
-        self.destinations.clear();
+        let mut requests = std::mem::take(&mut self.execution.requests).recycle();
+        self.execution.destinations.clear();
         let Parts { index, shared, peers, partition, .. } = &mut self.parts;
         let metrics = shared.metrics(usize::from(*index));
-        self.inbox.iter_mut().for_each(|arrival| arrival.refuse_if(is_low));
-        let mut arrivals = self.inbox.iter_mut().filter(|arrival| !arrival.is_refused());
+        self.arrivals.inbox.iter_mut().for_each(|arrival| arrival.refuse_if(is_low));
+        let mut arrivals = self.arrivals.inbox.iter_mut().filter(|arrival| !arrival.is_refused());
         if inbox_is_first {
             submit_arrivals(arrivals.by_ref(), operations_max, &mut requests);
-            self.account.spend_operations(requests.len(), 0);
+            self.turn.account.spend_operations(requests.len(), 0);
         }
         let mut submitter = Submitter {
             own: *index,
@@ -237,16 +255,18 @@ impl Shard {
             window: &mut self.window,
             shard_budget: &mut self.shard_budget,
             peers,
-            destinations: &mut self.destinations,
-            outgoing: &mut self.outgoing,
+            destinations: &mut self.execution.destinations,
+            outgoing: &mut self.execution.outgoing,
             pause,
-            refusal: self.write_refusal,
-            judged_at: self.stop_until.is_none().then_some(now),
-            others_wait: self.others_wait,
+            refusal: self.log.write_refusal,
+            judged_at: self.stop.until.is_none().then_some(now),
+            others_wait: self.turn.others_wait,
             is_low,
         };
-        let mut bytes = Bytes::new(&self.kinds);
-        for (index, submission) in self.batch.iter_mut().enumerate().filter(|(_, submission)| submission.is_waiting) {
+        let mut bytes = Bytes::new(&self.turn.kinds);
+        for (index, submission) in
+            self.turn.batch.iter_mut().enumerate().filter(|(_, submission)| submission.is_waiting)
+        {
             let left = bytes.left(index);
             if left > 0 {
                 bytes.count(submitter.submit(submission, &mut requests, left));
@@ -255,26 +275,23 @@ impl Shard {
         if !inbox_is_first {
             let before = requests.len();
             submit_arrivals(arrivals, operations_max, &mut requests);
-            self.account.spend_operations(requests.len() - before, 0);
+            self.turn.account.spend_operations(requests.len() - before, 0);
         }
         if requests.len() > 0 {
-            let executed = stores.execute(&requests, &mut self.replies, now);
-            self.executed = executed.operations;
-            self.account.spend(executed.bytes.max(bytes.submitted));
-            metrics.operations.add(self.executed as u64);
+            let executed = stores.execute(&requests, &mut self.execution.replies, now);
+            self.execution.executed = executed.operations;
+            self.turn.account.spend(executed.bytes.max(bytes.submitted));
+            metrics.operations.add(self.execution.executed as u64);
             stores.publish(shared);
         }
-        self.requests = requests.recycle();
+        self.execution.requests = requests.recycle();
         seal(stores);
     }
 
     /// Returns true if, in all, more than one connection or forwarded batch waits.
     fn do_others_wait(&self) -> bool {
-        let waiting = self.batch.iter().filter(|submission| submission.is_waiting).count();
-        let slotless = self.slotless.iter().map(VecDeque::len).sum::<usize>();
-        let visits = self.waiting_visits.iter().map(WaitingVisits::len).sum::<usize>() + self.visitors.len();
-        let aside = self.stuck.len() + self.postponed.len() + self.returned.len() + self.later.len() + slotless;
-        waiting + self.ready.len() + aside + visits + self.inbox.len() > 1
+        let waiting = self.turn.batch.iter().filter(|submission| submission.is_waiting).count();
+        waiting + self.waits.ready.len() + self.waits.blocked_count() + self.arrivals.len() > 1
     }
 
     /// Sends replies back to other shards, writes the replies of the batch, and puts connections into the lists of the
@@ -293,19 +310,16 @@ impl Shard {
     /// Adjusts the window to the time until the replies of the turn were written; the turn took `spent`.
     pub(super) fn measure(&mut self, now: Instant, spent: Duration) {
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-        for (count, read_at) in self.replied.drain(..) {
+        for (count, read_at) in self.execution.replied.drain(..) {
             metrics.replied(count as u64, now.saturating_duration_since(read_at));
             self.window.replied(count as u64, read_at, now);
         }
-        self.calls.count(&metrics.commands, now, spent, self.executed);
-        if self.next_retry == now - spent + NAP {
-            // The operations that were submitted again in this turn may have taken longer than a nap.
-            self.next_retry = now + NAP;
-        }
+        self.execution.calls.count(&metrics.commands, now, spent, self.execution.executed);
+        self.waits.end_retry(now - spent, now);
         metrics.publish_memory(&self.shard_budget);
         self.window.adjust(now);
-        self.window.worked(self.executed, spent);
-        metrics.turns.set(self.turns);
+        self.window.worked(self.execution.executed, spent);
+        metrics.turns.set(self.turn.number);
         metrics.publish_window(&self.window);
     }
 }

@@ -162,7 +162,7 @@ impl Shard {
         }
         let (is_larger, shard_count) = (connection.effort() > Effort::Small, self.parts.peers.len());
         let Some(peer) = &mut self.parts.peers[owner] else { return };
-        let waiting = &mut self.waiting_visits[owner];
+        let waiting = &mut self.waits.visits[owner];
         let may_be_sent = !is_larger || waiting.larger_left(shard_count) > 0;
         let Some(mut forwarded) = may_be_sent.then(|| peer.forwarded_batch(false)).flatten() else {
             waiting.push(token, is_larger);
@@ -182,7 +182,7 @@ impl Shard {
             operations_left,
             parsed,
             input,
-            time: self.time,
+            time: self.turn.time,
             commands: 0,
             executed: 0,
             is_larger,
@@ -200,24 +200,26 @@ impl Shard {
         connection.end_visit_permit(&mut self.shard_budget);
         self.window.submitted(forwarded.len());
         peer.send_requests(forwarded);
-        self.visits_away += 1;
+        self.waits.visits_away += 1;
     }
 
     /// Returns true if a connection waits for the stores of other shards.
     pub(super) fn has_commands_away(&self) -> bool {
-        self.visits_away > 0 || self.holds.has_waiting() || self.waiting_visits.iter().any(|waiting| waiting.len() > 0)
+        self.waits.visits_away > 0
+            || self.holds.has_waiting()
+            || self.waits.visits.iter().any(|waiting| waiting.len() > 0)
     }
 
     /// Sends visits that have waited for a slot, for half of the slots: requests of other connections get the others.
     pub(super) fn send_waiting_visits(&mut self) {
         for owner in 0..self.parts.peers.len() {
             let slots = |shard: &Shard| shard.parts.peers[owner].as_ref().map_or(0, Peer::slots);
-            for _ in 0..self.waiting_visits[owner].larger_left(self.parts.peers.len()).min(slots(self)) {
-                let Some(token) = self.waiting_visits[owner].larger.pop_front() else { break };
+            for _ in 0..self.waits.visits[owner].larger_left(self.parts.peers.len()).min(slots(self)) {
+                let Some(token) = self.waits.visits[owner].larger.pop_front() else { break };
                 self.send_visit(token, owner);
             }
             for _ in 0..slots(self).div_ceil(2) {
-                let Some(token) = self.waiting_visits[owner].small.pop_front() else { break };
+                let Some(token) = self.waits.visits[owner].small.pop_front() else { break };
                 self.send_visit(token, owner);
             }
         }
@@ -227,41 +229,41 @@ impl Shard {
     /// that were written.
     pub(super) fn end_visit(&mut self, owner: usize, visit: Visit, forwarded: &ForwardedBatch, now: Instant) -> usize {
         let token = forwarded.connection;
-        self.visits_away -= 1;
-        self.waiting_visits[owner].larger_away -= usize::from(visit.is_larger);
-        self.time = self.time.max(visit.time);
+        self.waits.visits_away -= 1;
+        self.waits.visits[owner].larger_away -= usize::from(visit.is_larger);
+        self.turn.time = self.turn.time.max(visit.time);
         let shared = self.parts.shared.clone();
         let metrics = shared.metrics(usize::from(self.parts.index));
         metrics.operations_forwarded.add(visit.executed as u64);
         let Some(endpoint) = self.connections.get_mut(token) else { return 0 };
         endpoint.is_queued = false;
-        endpoint.add_cost(forwarded.work, self.turns + 1, self.ready.idle_turn, self.ready.len());
+        endpoint.add_cost(forwarded.work, self.turn.number + 1, self.waits.ready.idle_turn, self.waits.ready.len());
         let at = now.saturating_duration_since(shared.started).as_millis() as u64;
         endpoint.activity.record(visit.last_command, at);
         let lacks_memory = forwarded.shortage.is_some();
         let parts = (visit.parsed, visit.input);
         endpoint.connection.end_visit(parts, visit.is_closing, lacks_memory, &mut self.shard_budget);
-        if self.stop_until.is_some() {
+        if self.stop.until.is_some() {
             endpoint.end_input(metrics, now, &mut self.shard_budget);
         }
         if visit.commands > 0 {
-            self.replied.push((visit.executed.max(visit.commands), visit.read_at));
+            self.execution.replied.push((visit.executed.max(visit.commands), visit.read_at));
         }
         // Its shard has sealed what the visit has executed.
-        let (version, known_failure) = (shown_version(Some(&shared)), self.log_failure.0);
+        let (version, known_failure) = (shown_version(Some(&shared)), self.log.failure());
         let release =
             |log: &Arc<Log>| endpoint.connection.with_doubt(|doubt| log.release(doubt, version, known_failure));
         let release = shared.log.as_ref().map_or(Release::Now, release);
         let output_size = endpoint.connection.output_size() + forwarded.encoded.len();
         let next = endpoint.write((&forwarded.encoded, release), true, metrics, now, &mut self.shard_budget);
         let written = output_size.saturating_sub(endpoint.connection.output_size());
-        list_held(&mut self.awaiting, (token, &endpoint.connection), release);
+        list_held(&mut self.waits.awaiting, (token, &endpoint.connection), release);
         match next {
             Next::Work => self.queue(token),
             Next::Wait => {}
             Next::Starve => self.starve(token),
-            Next::Drain if self.draining.contains(&token) => {}
-            Next::Drain => self.draining.push(token),
+            Next::Drain if self.waits.draining.contains(&token) => {}
+            Next::Drain => self.waits.draining.push(token),
             Next::Close => self.close(token),
         }
         written
@@ -269,31 +271,31 @@ impl Shard {
 
     /// Runs visits as far as the operations and bytes of a turn permit.
     pub(super) fn serve_visits(&mut self, stores: &mut Stores<'_>, now: Instant) {
-        if self.visitors.is_empty() || self.holds.is_held() {
+        if self.arrivals.visitors.is_empty() || self.holds.is_held() {
             return;
         }
         let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
         let mut size = 0;
-        bounds.is_careful = self.later.is_careful(self.turns);
-        for _ in 0..self.visitors.len() {
+        bounds.is_careful = self.waits.later.is_careful(self.turn.number);
+        for _ in 0..self.arrivals.visitors.len() {
             // A command that begins with nothing left would hold the shard for nothing.
             if bounds.left <= 1 || size >= TURN_SIZE_MAX {
                 break;
             }
-            let Some(mut visitor) = self.visitors.waiting.pop_front() else { break };
+            let Some(mut visitor) = self.arrivals.visitors.waiting.pop_front() else { break };
             (bounds.left, bounds.effort_max) = (bounds.left - 1, Effort::Small);
             match self.run_visit(&mut visitor, &mut bounds, now) {
                 None => {
                     seal(bounds.stores);
                     size += visitor.forwarded.encoded.len();
-                    self.visitors.done.push(visitor);
+                    self.arrivals.visitors.done.push(visitor);
                 }
                 #[cfg(test)]
                 Some(_) if bounds.stores.is_broken => {
-                    self.visitors.waiting.push_front(visitor);
+                    self.arrivals.visitors.waiting.push_front(visitor);
                     break;
                 }
-                Some(Step::Later) => self.later.push(visitor.effort(), Caller::Visit(visitor)),
+                Some(Step::Later) => self.waits.later.push(visitor.effort(), Caller::Visit(visitor)),
                 Some(step) => {
                     self.holds.begin_own(Caller::Visit(visitor), step);
                     break;
@@ -302,10 +304,10 @@ impl Shard {
         }
         // A client that has its reply finds the metrics of its commands.
         bounds.stores.publish(&self.parts.shared);
-        self.later.note(bounds.has_misjudged, self.turns);
-        let mut done = std::mem::take(&mut self.visitors.done);
+        self.waits.later.note(bounds.has_misjudged, self.turn.number);
+        let mut done = std::mem::take(&mut self.arrivals.visitors.done);
         done.drain(..).for_each(|visitor| self.send_back(visitor));
-        self.visitors.done = done;
+        self.arrivals.visitors.done = done;
     }
 
     /// Continues the commands of a visit, as far as they are isolated, this shard has their keys, and the turn permits.
@@ -321,11 +323,11 @@ impl Shard {
         let Visitor { forwarded, loan, .. } = &mut *visitor;
         let ForwardedBatch { visit, encoded, work, shortage, .. } = &mut **forwarded;
         let visit = visit.as_mut().expect("it is a visit");
-        let is_late = self.stop_until.is_none()
-            && self.window.is_late(visit.read_at, now, visit.operations_left, self.others_wait);
-        let refusal = if is_late { Refusal::Late } else { self.write_refusal };
-        let (connection, rooms) = ((visit.number, visit.read_at), (bounds.slow_room, &mut self.account, true));
-        let counters = (&mut self.calls, &mut self.monitor_lines);
+        let is_late = self.stop.until.is_none()
+            && self.window.is_late(visit.read_at, now, visit.operations_left, self.turn.others_wait);
+        let refusal = if is_late { Refusal::Late } else { self.log.write_refusal };
+        let (connection, rooms) = ((visit.number, visit.read_at), (bounds.slow_room, &mut self.turn.account, true));
+        let counters = (&mut self.execution.calls, &mut self.monitoring.lines);
         let mut context = turn.context(&self.parts, connection, counters, rooms);
         let (partition, own) = (&self.parts.partition, ShardSet::one(self.parts.index));
         let executed = bounds.executed;
@@ -376,7 +378,7 @@ impl Shard {
         visit.last_command = context.last_command;
         visit.is_closing |= context.closing;
         bounds.slow_room = context.slow_room;
-        self.executed += bounds.executed - executed;
+        self.execution.executed += bounds.executed - executed;
         if step.is_none() {
             visitor.leave(&mut self.shard_budget);
         }
@@ -387,7 +389,7 @@ impl Shard {
     pub(super) fn send_back(&mut self, mut visitor: Visitor) {
         self.feed_monitors();
         if let Some(visit) = &mut visitor.forwarded.visit {
-            visit.time = self.time;
+            visit.time = self.turn.time;
         }
         if let Some(peer) = &mut self.parts.peers[visitor.shard] {
             peer.send_replies(visitor.forwarded);

@@ -168,7 +168,7 @@ fn a_forecast_of_many_keys_takes_many_turns() {
         let (mut sum, mut most) = (0, 0);
         while !client.received.ends_with(END) {
             bench.turn_or_tick();
-            let spent = bench.shards[0].shard.account.spent();
+            let spent = bench.shards[0].shard.turn.account.spent();
             (sum, most) = (sum + spent, most.max(spent));
             client.receive();
         }

@@ -58,7 +58,7 @@ fn bench(shards: u16, owners: [u16; 2]) -> (Bench, Vec<u8>) {
 /// Lets all shards make a turn. Returns their work.
 fn turn_all(bench: &mut Bench) -> usize {
     let work = |shard: usize, bench: &mut Bench| {
-        if bench.turn(shard) { bench.shards[shard].shard.account.spent() } else { 0 }
+        if bench.turn(shard) { bench.shards[shard].shard.turn.account.spent() } else { 0 }
     };
     (0..bench.shards.len()).map(|shard| work(shard, bench)).sum()
 }

@@ -29,7 +29,7 @@ fn ask(bench: &mut Bench, client: &mut Client, arguments: &[&[u8]]) -> (Vec<u8>,
         }
         for shard in 0..bench.shards.len() {
             if bench.turn(shard) {
-                work += bench.shards[shard].shard.account.spent();
+                work += bench.shards[shard].shard.turn.account.spent();
             }
         }
     }

@@ -17,7 +17,7 @@ const CLIENTS: usize = 300;
 fn debt(bench: &Bench, shard: usize) -> usize {
     let shard = &bench.shards[shard].shard;
     let tokens: Vec<_> = shard.connections.tokens().collect();
-    let debts = tokens.iter().filter_map(|token| Some(shard.connections.get(*token)?.debt(shard.turns, 0, 0)));
+    let debts = tokens.iter().filter_map(|token| Some(shard.connections.get(*token)?.debt(shard.turn.number, 0, 0)));
     debts.max().unwrap_or(0)
 }
 
@@ -73,11 +73,11 @@ fn forwarded_batches_without_memory_leave_the_path_to_others() {
     for _ in 0..20 {
         let mut executed = 0;
         while [1, 0].map(|shard| bench.turn(shard)).contains(&true) {
-            executed += bench.shards[0].shard.executed;
+            executed += bench.shards[0].shard.execution.executed;
         }
         assert_eq!(executed, 0, "nothing can be carried out");
         assert!(bench.shards[1].shard.is_stuck() && !bench.shards[0].shard.has_work(), "both may sleep a little");
-        bench.now = bench.shards[1].shard.next_retry - MICROSECOND;
+        bench.now = bench.shards[1].shard.waits.next_retry - MICROSECOND;
         assert!(!bench.turn(1), "nothing is sent again before a nap is over");
         bench.send(&mut reader, &get);
         let turns = bench.turns_until(&mut reader, 9, 1000);

@@ -40,7 +40,7 @@ fn the_commands_of_one_share_their_turn() {
             let mut bench = with_requests(count, request.repeat(8500.min(65_000 / request.len())).as_bytes());
             let (mut sum, mut most) = (0, 0);
             while bench.turn(0) {
-                let spent = bench.shards[0].shard.account.spent();
+                let spent = bench.shards[0].shard.turn.account.spent();
                 (sum, most) = (sum + spent, most.max(spent));
             }
             assert!(bench.shards[0].is_empty());
@@ -58,7 +58,7 @@ fn one_that_lacks_memory_is_dropped() {
     let token = shard.connections.tokens().next().unwrap();
     shard.starve(token);
     assert_eq!(shard.connections.tokens().count(), 1);
-    assert!(shard.starved.is_empty() && shard.connections.get_mut(token).is_none());
+    assert!(shard.waits.starved.is_empty() && shard.connections.get_mut(token).is_none());
     while bench.turn(0) {}
     assert!(bench.shards[0].is_empty());
 }

@@ -214,7 +214,7 @@ fn a_starved_connection_whose_client_is_gone_is_closed() {
         other.record(&mut loan, 8 << 20, 0, 8 << 20);
         bench.send(&mut client, &command(&[b"GET", b"large"]));
         while bench.turn(0) {}
-        assert_eq!(bench.shards[0].shard.starved.len(), 1);
+        assert_eq!(bench.shards[0].shard.waits.starved.len(), 1);
         if is_reset {
             rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO)).unwrap();
         }
@@ -433,7 +433,7 @@ fn a_connection_that_waits_for_another_shard_counts_and_is_served_beside_clients
         }
         assert_eq!((bench.shared.memory_budget.starved(), bench.shared.memory_budget.is_scarce()), (1, true));
         let Driven { shard, .. } = &bench.shards[0];
-        assert!(shard.starved.iter().all(|token| shard.connections.connection(*token).unwrap().is_starved()));
+        assert!(shard.waits.starved.iter().all(|token| shard.connections.connection(*token).unwrap().is_starved()));
         release_all_memory(other);
         while reader.receive() < (1 << 20) + 12 {
             bench.turn_or_tick();
@@ -508,7 +508,7 @@ fn a_request_waits_in_the_order_of_its_arrival_although_its_connection_waits_alr
     // The first one waits for room for a reply. It is tried again, and then its next request waits.
     bench.send(&mut clients[1], &command(&[b"GET", b"large"]));
     (0..4).for_each(|_| _ = bench.turn(0));
-    let token = bench.shards[0].shard.starved[0];
+    let token = bench.shards[0].shard.waits.starved[0];
     let endpoint = bench.shards[0].shard.connections.get_mut(token).unwrap();
     endpoint.connection.wait_for_request(100_000);
     bench.shards[0].shard.starve(token);
@@ -555,8 +555,8 @@ fn a_held_shard_serves_small_requests_although_the_account_of_the_turn_is_spent(
     let now = bench.now;
     let Driven { shard, stores, .. } = &mut bench.shards[0];
     shard.poll(now);
-    shard.account.spend(TURN_WORK);
-    assert!(shard.account.is_spent());
+    shard.turn.account.spend(TURN_WORK);
+    assert!(shard.turn.account.is_spent());
     assert!(shard.serve_beside_hold(stores, now));
     let replied = clients.iter_mut().filter_map(|client| (client.receive() == 7).then_some(()));
     assert_eq!(replied.count(), 3);
@@ -566,8 +566,8 @@ fn a_held_shard_serves_small_requests_although_the_account_of_the_turn_is_spent(
     others.iter_mut().for_each(|client| client.stream.write_all(&b"PING\r\n".repeat(10_000)).unwrap());
     let Driven { shard, stores, .. } = &mut bench.shards[0];
     shard.poll(now);
-    shard.account.spend(TURN_WORK);
+    shard.turn.account.spend(TURN_WORK);
     assert!(shard.serve_beside_hold(stores, now));
-    let spent = shard.account.spent() - TURN_WORK;
+    let spent = shard.turn.account.spent() - TURN_WORK;
     assert!(spent < 2 * BESIDE_WORK && others.iter_mut().any(|client| client.receive() == 0), "{spent} bytes");
 }

@@ -274,7 +274,7 @@ impl Attack {
             senders.iter_mut().for_each(|sender| sender.go_on(repeats));
             idle = if bench.turn(0) { 0 } else { idle + 1 };
             turns += 1;
-            let spent = bench.shards[0].shard.account.spent();
+            let spent = bench.shards[0].shard.turn.account.spent();
             (sum, most) = (sum + spent, most.max(spent));
         }
         drop(senders);

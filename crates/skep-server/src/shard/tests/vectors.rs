@@ -14,7 +14,7 @@ fn ask(bench: &mut Bench, client: &mut Client, request: &[u8], size: usize) -> (
     while client.receive() < size {
         sent += std::io::Write::write(&mut client.stream, &request[sent..]).unwrap_or(0);
         bench.turn(0);
-        let spent = bench.shards[0].shard.account.spent();
+        let spent = bench.shards[0].shard.turn.account.spent();
         (sum, most, turns) = (sum + spent, most.max(spent), turns + 1);
         assert!(turns < 100_000, "no reply");
     }
@@ -118,7 +118,7 @@ fn short_vectors_are_paid_for_too() {
         while idle < 3 {
             let has_worked = bench.turn(0);
             clients.iter_mut().for_each(|client| _ = client.receive());
-            let spent = if has_worked { bench.shards[0].shard.account.spent() } else { 0 };
+            let spent = if has_worked { bench.shards[0].shard.turn.account.spent() } else { 0 };
             (sum, most, idle) = (sum + spent, most.max(spent), if has_worked { 0 } else { idle + 1 });
         }
         for client in &clients {

@@ -26,7 +26,8 @@ fn is_held(bench: &Bench, shard: usize) -> bool {
 
 /// Returns true if no shard has visits, and no memory is counted for any.
 fn is_over(bench: &Bench) -> bool {
-    bench.shards.iter().all(|driven| driven.shard.visitors.is_empty()) && bench.shared.memory_budget.batches() == 0
+    bench.shards.iter().all(|driven| driven.shard.arrivals.visitors.is_empty())
+        && bench.shared.memory_budget.batches() == 0
 }
 
 /// Lets a client of the first shard execute commands, while a client of the second one sends a `GET` in each turn. Returns
@@ -322,7 +323,7 @@ fn more_connections_than_slots_visit_a_shard_one_after_another() {
     }
     (0..20).for_each(|_| _ = bench.turn(0));
     bench.shards[1].shard.receive(bench.now);
-    assert_eq!(bench.shards[1].shard.visitors.len(), slots);
+    assert_eq!(bench.shards[1].shard.arrivals.visitors.len(), slots);
     let mut turns = 0;
     let mut counts = Vec::new();
     for client in &mut clients {
@@ -396,5 +397,5 @@ fn commands_that_follow_each_other_make_one_visit() {
     assert!(turns <= 3, "{turns} turns");
     // Their replies are measured without a turn for the client.
     while bench.turn(0) || bench.turn(1) {}
-    assert!(bench.shards[0].shard.replied.is_empty() && is_over(&bench));
+    assert!(bench.shards[0].shard.execution.replied.is_empty() && is_over(&bench));
 }
