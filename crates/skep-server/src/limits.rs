@@ -116,6 +116,8 @@ pub(crate) const TURN_SIZE_MAX: usize = 2 << 20;
 pub(crate) const OPERATIONS_WITHOUT_MEMORY_MAX: usize = 1;
 /// Postponed connections that are tried in a turn, and returned connections, each at most this number.
 pub(crate) const RESUMED_MAX: usize = 64;
+/// The same of returned connections with large operations: more would not fit the bytes of those that come first.
+pub(crate) const LARGE_RESUMED_MAX: usize = TURN_SIZE_MAX / RESUMED_PART / COSTLY_WORK;
 /// Postponed connections may take this part of a turn's operations before those of the queue. Together with returned
 /// connections, they may take this part of its bytes.
 pub(crate) const RESUMED_PART: usize = 4;

@@ -36,6 +36,7 @@ mod polled;
 mod rdma;
 mod ready;
 mod replies_held;
+mod returned;
 mod served;
 mod stop;
 mod submission;
@@ -301,7 +302,7 @@ impl Shard {
             return has_served || has_replied;
         }
         self.waits.end_aside();
-        let worked = self.has_work() || self.waits.may_retry(now);
+        let worked = self.has_work() || self.waits.returned.are_due(now);
         if worked {
             self.turn.number += 1;
             self.gather(now);

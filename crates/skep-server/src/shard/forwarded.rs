@@ -10,7 +10,7 @@ use super::Shard;
 use super::visits::{Visitor, Visitors};
 use crate::endpoint::Endpoint;
 use crate::exchange::{ForwardedBatch, Peer, Shortage};
-use crate::limits::{OPERATIONS_WITHOUT_MEMORY_MAX, TURN_SIZE_MAX};
+use crate::limits::{COSTLY_WORK, OPERATIONS_WITHOUT_MEMORY_MAX, TURN_SIZE_MAX};
 use crate::spaces::SpaceRequests;
 use crate::vocabulary::{List, ReplyIndex, Space};
 
@@ -129,7 +129,7 @@ impl Shard {
             return size;
         }
         let (token, shortage) = (forwarded.connection, forwarded.shortage);
-        let mut waits_for_store = false;
+        let (mut waits_for_store, mut is_large) = (false, false);
         if let Some(Endpoint { connection, is_queued, .. }) = self.connections.get_mut(token) {
             connection.receive(shard as u16, &forwarded.replies);
             if shortage == Some(Shortage::Replies) {
@@ -138,13 +138,14 @@ impl Shard {
             connection.record_memory(&mut self.shard_budget);
             waits_for_store = shortage == Some(Shortage::Store) && connection.is_returned() && !*is_queued;
             *is_queued |= waits_for_store;
+            is_large = connection.operation_size() >= COSTLY_WORK;
         }
         self.shard_budget.balance();
         if let Some(peer) = &mut self.parts.peers[shard] {
             peer.return_to_pool(forwarded);
         }
         match shortage {
-            _ if waits_for_store => self.waits.returned.push_back(token),
+            _ if waits_for_store => self.waits.returned.push(token, is_large),
             // Requests for which the owner has no memory are sent again when there may be some.
             Some(Shortage::Replies) => self.starve(token),
             _ => self.queue(token),

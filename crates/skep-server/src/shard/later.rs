@@ -120,7 +120,7 @@ impl Shard {
                     break;
                 }
                 (Caller::Visit(mut visitor), Some(_)) => {
-                    self.waits.later.push(visitor.effort(), Caller::Visit(visitor))
+                    self.waits.later.push(visitor.effort(), Caller::Visit(visitor));
                 }
                 (Caller::Visit(visitor), None) => {
                     seal(bounds.stores);

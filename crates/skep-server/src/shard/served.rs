@@ -30,9 +30,8 @@ struct Course {
     has_progress: bool,
     /// Bytes that were written.
     written: usize,
-    /// Connections that were put back to the heads of their lists.
+    /// Connections that were put back to the head of the postponed ones.
     postponed_again: usize,
-    returned_again: usize,
 }
 
 /// What the turn has done for a connection.
@@ -84,7 +83,7 @@ impl Shard {
     /// an operation before those of the connections was executed.
     pub(super) fn reply_to_connections(&mut self, has_progress: bool, stores: &mut Stores<'_>, now: Instant) {
         let turn = self.command_turn(now);
-        let mut course = Course { has_progress, written: 0, postponed_again: 0, returned_again: 0 };
+        let mut course = Course { has_progress, written: 0, postponed_again: 0 };
         let mut bounds = Bounds::new(stores, ShardSet::one(self.parts.index));
         // A visit may have begun that is not done.
         bounds.is_over = self.holds.is_held();
@@ -304,8 +303,7 @@ impl Shard {
             // A refusal is cheap.
             Place::Head => self.waits.ready.push_front(token, false),
             Place::Returned => {
-                self.waits.returned.insert(course.returned_again, token);
-                course.returned_again += 1;
+                self.waits.returned.push_again(token, self.turn.batch[index].is_large);
             }
             Place::Slotless(shard) => self.waits.push_slotless(shard, token),
             Place::Stuck => self.waits.stuck.push_back(token),

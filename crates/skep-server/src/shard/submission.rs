@@ -6,7 +6,7 @@
 //!
 //! | connections | bytes |
 //! |---|---|
-//! | that come first: postponed or returned before | a quarter at most |
+//! | that come first: postponed or returned before, those with small operations first | a quarter at most |
 //! | ready, with small operations | three quarters at least |
 //! | ready, with large operations | a half at least |
 //! | stuck | a quarter at least |

@@ -106,8 +106,11 @@ impl Shard {
             operations += self.take_on(token, now);
         }
         self.turn.resumed = self.turn.batch.len();
-        for _ in 0..self.waits.begin_retry(now) {
-            self.waits.returned.pop_front().map(|token| self.take_on(token, now));
+        let (small, large) = self.waits.returned.begin(now);
+        for (is_large, count) in [(false, small), (true, large)] {
+            for _ in 0..count {
+                self.waits.returned.pop(is_large).map(|token| self.take_on(token, now));
+            }
         }
         self.turn.kinds.ready = self.turn.batch.len();
         self.send_waiting_visits();
@@ -315,7 +318,7 @@ impl Shard {
             self.window.replied(count as u64, read_at, now);
         }
         self.execution.calls.count(&metrics.commands, now, spent, self.execution.executed);
-        self.waits.end_retry(now - spent, now);
+        self.waits.returned.end(now - spent, now);
         metrics.publish_memory(&self.shard_budget);
         self.window.adjust(now);
         self.window.worked(self.execution.executed, spent);

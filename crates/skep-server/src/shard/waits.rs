@@ -24,9 +24,10 @@ use std::time::Instant;
 use super::held::Held;
 use super::later::Later;
 use super::ready::ReadyQueue;
+use super::returned::Returned;
 use super::visits::WaitingVisits;
 use crate::exchange::Peer;
-use crate::limits::{NAP, RESUMED_MAX, STUCK_MAX};
+use crate::limits::STUCK_MAX;
 use crate::vocabulary::{Reached, Token};
 
 /// The connections that wait, by what they wait for.
@@ -40,9 +41,7 @@ pub(super) struct Waits {
     /// Connections whose operations were deferred although no earlier operation of the batch was executed.
     pub(super) stuck: VecDeque<Token>,
     /// Connections whose operations another shard returned for lack of memory.
-    pub(super) returned: VecDeque<Token>,
-    /// The time from which on they are submitted again.
-    pub(super) next_retry: Instant,
+    pub(super) returned: Returned,
     /// Connections whose next operations belong to another shard, when there was no slot for a batch to it, by that shard.
     slotless: Vec<VecDeque<Token>>,
     /// Connections whose commands are to visit another shard, and that wait for a slot, by shard.
@@ -69,8 +68,7 @@ impl Waits {
             postponed: VecDeque::new(),
             aside: VecDeque::new(),
             stuck: VecDeque::new(),
-            returned: VecDeque::new(),
-            next_retry: now,
+            returned: Returned::new(now),
             slotless: vec![VecDeque::new(); shard_count],
             visits: (0..shard_count).map(|_| WaitingVisits::default()).collect(),
             visits_away: 0,
@@ -133,28 +131,6 @@ impl Waits {
     /// Lets a connection wait for a slot to this shard.
     pub(super) fn push_slotless(&mut self, shard: usize, token: Token) {
         self.slotless[shard].push_back(token);
-    }
-
-    /// Returns true if operations that another shard returned are to be submitted again.
-    pub(super) fn may_retry(&self, now: Instant) -> bool {
-        !self.returned.is_empty() && now >= self.next_retry
-    }
-
-    /// Returns how many connections of `returned` are tried in this turn. There is a moment until the next time.
-    pub(super) fn begin_retry(&mut self, now: Instant) -> usize {
-        if !self.may_retry(now) {
-            return 0;
-        }
-        self.next_retry = now + NAP;
-        self.returned.len().min(RESUMED_MAX)
-    }
-
-    /// Ends a turn that began at `begun`. If operations were submitted again in it, the moment until the next time begins now:
-    /// they may have taken longer.
-    pub(super) fn end_retry(&mut self, begun: Instant, now: Instant) {
-        if self.next_retry == begun + NAP {
-            self.next_retry = now + NAP;
-        }
     }
 
     /// Returns how many stuck connections are tried in this turn. Each is the first one in one of the turns: some may be

@@ -77,7 +77,7 @@ fn forwarded_batches_without_memory_leave_the_path_to_others() {
         }
         assert_eq!(executed, 0, "nothing can be carried out");
         assert!(bench.shards[1].shard.is_stuck() && !bench.shards[0].shard.has_work(), "both may sleep a little");
-        bench.now = bench.shards[1].shard.waits.next_retry - MICROSECOND;
+        bench.now = bench.shards[1].shard.waits.returned.next_retry() - MICROSECOND;
         assert!(!bench.turn(1), "nothing is sent again before a nap is over");
         bench.send(&mut reader, &get);
         let turns = bench.turns_until(&mut reader, 9, 1000);
@@ -192,4 +192,31 @@ fn many_connections_reach_another_shard_in_one_turn() {
     for client in &mut clients {
         assert_eq!(client.receive(), b"$-1\r\n".len());
     }
+}
+
+/// A store had no memory for the large values of many connections, nor for a small one after them. When it has, the small one
+/// does not wait for all of the others: a turn sends one or two of them.
+#[test]
+fn a_small_operation_that_was_returned_does_not_wait_for_large_ones() {
+    let settings = ServerSettings { connection_memory: 128 << 20, connections_max: 300, ..ServerSettings::default() };
+    let mut bench = Bench::new(2, &settings);
+    bench.shards[0].stores.defers_puts = true;
+    let value = vec![b'v'; 300_000];
+    let mut writers: Vec<Client> = (0..200).map(|_| bench.resp(1)).collect();
+    for (number, writer) in writers.iter_mut().enumerate() {
+        let key = bench.key(0, number);
+        bench.send(writer, &command(&[b"SET", &key, &value]));
+    }
+    (0..1000).for_each(|_| bench.turn_or_tick());
+    let mut client = bench.resp(1);
+    let key = bench.key(0, 1000);
+    bench.send(&mut client, &command(&[b"SET", &key, b"1"]));
+    (0..100).for_each(|_| bench.turn_or_tick());
+    assert!(bench.shards[1].shard.waits.returned.len() > 150, "most of them wait");
+    bench.shards[0].stores.defers_puts = false;
+    let turns = bench.turns_until(&mut client, 5, 1000);
+    println!("{turns} turns");
+    assert!(turns <= 10, "{turns} turns");
+    (0..5000).for_each(|_| bench.turn_or_tick());
+    assert!(writers.iter_mut().all(|writer| writer.receive() > 0), "all have a reply");
 }
