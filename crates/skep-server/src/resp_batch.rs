@@ -41,6 +41,22 @@ pub(crate) struct RespBatch {
     space: Space,
     parser: RequestParser,
     session: Session,
+    /// The time from which relative times of the commands count.
+    time: UnixTime,
+    requests: Requests,
+    replies: Replies,
+    isolated: IsolatedCommands,
+    /// The transaction that is being queued.
+    multi: Multi,
+    /// The keys that are watched.
+    watched: Option<Box<Watched>>,
+    /// Bytes of memory for the keys of a `WATCH` that is decoded and not done.
+    watch_room: usize,
+}
+
+/// The commands of a parsed batch, as decoded.
+#[derive(Debug, Default)]
+struct Requests {
     commands: Vec<Command>,
     arguments: Vec<Argument>,
     /// Operands of vector commands, in binary form.
@@ -49,8 +65,6 @@ pub(crate) struct RespBatch {
     message_bytes: usize,
     /// Bytes of the queues of transactions that are to be executed.
     queued_bytes: usize,
-    /// Bytes of the replies of the next command, which is isolated and has waited for room for them.
-    reply_needed: usize,
     /// Work of decoding the commands that was not yet told, in bytes touched.
     work: usize,
     /// The last command waits for its operands.
@@ -61,10 +75,13 @@ pub(crate) struct RespBatch {
     ended: bool,
     /// One of the commands is isolated.
     has_isolated: bool,
-    /// The time from which relative times of the commands count.
-    time: UnixTime,
-    /// A command has such a time.
+    /// A command has a relative time.
     counts_from_now: bool,
+}
+
+/// How far the replies to a parsed batch are.
+#[derive(Debug, Default)]
+struct Replies {
     /// Index of the command with the first reply that is not in the output.
     command: usize,
     /// Index of that reply's operation in the command.
@@ -73,13 +90,16 @@ pub(crate) struct RespBatch {
     operations_left: usize,
     /// The replies of the command so far.
     progress: Progress,
-    /// The transaction that is being queued.
-    multi: Multi,
-    /// The keys that are watched.
-    watched: Option<Box<Watched>>,
-    /// Bytes of memory for the keys of a `WATCH` that is decoded and not done.
-    watch_room: usize,
-    /// The isolated command that has begun.
+    /// Bytes of the replies of the next command, which is isolated and has waited for room for them.
+    needed: usize,
+    /// A part of the command's reply is in the output.
+    is_begun: bool,
+}
+
+/// The isolated commands of a parsed batch.
+#[derive(Debug, Default)]
+struct IsolatedCommands {
+    /// The one that has begun.
     run: Option<Box<Run>>,
     /// The shards of the next command, if that is isolated and they are known.
     next_shards: Option<ShardSet>,
@@ -87,10 +107,8 @@ pub(crate) struct RespBatch {
     judgement: Judgement,
     /// It waits, and its shards must be held until it is done.
     is_blocked: bool,
-    /// Arguments of isolated commands that are not done.
-    isolated_left: usize,
-    /// A part of that command's reply is in the output.
-    is_reply_begun: bool,
+    /// Arguments of those that are not done.
+    left: usize,
 }
 
 #[derive(Debug)]
@@ -129,32 +147,13 @@ impl RespBatch {
             space: Space::default(),
             parser: RequestParser::default(),
             session,
-            commands: Vec::new(),
-            arguments: Vec::new(),
-            operands: Operands::default(),
-            message_bytes: 0,
-            queued_bytes: 0,
-            reply_needed: 0,
-            work: 0,
-            is_decoding: false,
-            size: 0,
-            ended: false,
-            has_isolated: false,
             time: UnixTime::default(),
-            counts_from_now: false,
-            command: 0,
-            operation: 0,
-            operations_left: 0,
-            progress: Progress::default(),
+            requests: Requests::default(),
+            replies: Replies::default(),
+            isolated: IsolatedCommands::default(),
             multi: Multi::default(),
             watched: None,
             watch_room: 0,
-            run: None,
-            next_shards: None,
-            judgement: Judgement::default(),
-            is_blocked: false,
-            isolated_left: 0,
-            is_reply_begun: false,
         })
     }
 
@@ -171,12 +170,12 @@ impl RespBatch {
         let is_locked = needs_password && !self.session.is_authenticated;
         self.parser.restrict(is_locked);
         let mut after = After::Command;
-        while after == After::Command && !self.is_decoding && !self.is_full() {
-            after = self.parse(&mut input[self.size..], memory_max, now, is_locked);
+        while after == After::Command && !self.requests.is_decoding && !self.is_full() {
+            after = self.parse(&mut input[self.requests.size..], memory_max, now, is_locked);
         }
         match after {
-            After::NeedsMemory(bytes) if self.commands.is_empty() => return Decoded::NeedsMemory { bytes, perhaps: 0 },
-            After::NeedsRoom(Growth { least, most }) if self.commands.is_empty() => {
+            After::NeedsMemory(bytes) if self.requests.commands.is_empty() => return Decoded::NeedsMemory { bytes, perhaps: 0 },
+            After::NeedsRoom(Growth { least, most }) if self.requests.commands.is_empty() => {
                 self.multi.note_asked();
                 return Decoded::NeedsMemory { bytes: least, perhaps: most - least };
             }
@@ -185,16 +184,16 @@ impl RespBatch {
         if let After::Part(size) = after {
             return Decoded::Part(size);
         }
-        if self.is_decoding {
+        if self.requests.is_decoding {
             let work = self.decode_operands(input);
-            if self.is_decoding {
+            if self.requests.is_decoding {
                 return Decoded::Part(work);
             }
-            self.work += work;
+            self.requests.work += work;
         }
-        let exhausted = after == After::Incomplete || self.ended;
+        let exhausted = after == After::Incomplete || self.requests.ended;
         let (queue_size, request_count) = (self.queue_size(), self.request_count());
-        Decoded::Requests { queue_size, request_count, exhausted, work: std::mem::take(&mut self.work) }
+        Decoded::Requests { queue_size, request_count, exhausted, work: std::mem::take(&mut self.requests.work) }
     }
 
     /// Sets the time at which the next operations are submitted. Relative times of commands that have not begun count from
@@ -205,9 +204,9 @@ impl RespBatch {
             return;
         }
         self.time = now;
-        if self.counts_from_now {
-            let first = self.command + usize::from(self.run.is_some());
-            for command in self.commands.get_mut(first..).into_iter().flatten() {
+        if self.requests.counts_from_now {
+            let first = self.replies.command + usize::from(self.isolated.run.is_some());
+            for command in self.requests.commands.get_mut(first..).into_iter().flatten() {
                 command.action.postpone(milliseconds);
             }
         }
@@ -225,25 +224,25 @@ impl RespBatch {
 
     /// Returns true if the parsed batch has enough commands.
     fn is_full(&self) -> bool {
-        self.operations_left + self.commands.len() >= 2 * PARSED_OPERATIONS_MAX
-            || self.size.max(self.operands.bytes().len()) >= PARSED_SIZE_MAX
-            || self.ended
+        self.replies.operations_left + self.requests.commands.len() >= 2 * PARSED_OPERATIONS_MAX
+            || self.requests.size.max(self.requests.operands.bytes().len()) >= PARSED_SIZE_MAX
+            || self.requests.ended
     }
 
     /// Takes the command that `input` begins with.
     fn parse(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime, is_locked: bool) -> After {
-        if self.commands.len() == self.commands.capacity() {
-            let held = self.capacity() - self.commands.capacity() * size_of::<Command>();
-            if !make_room(&mut self.commands, held, memory_max) {
+        if self.requests.commands.len() == self.requests.commands.capacity() {
+            let held = self.capacity() - self.requests.commands.capacity() * size_of::<Command>();
+            if !make_room(&mut self.requests.commands, held, memory_max) {
                 return After::End;
             }
         }
         if let Some(after) = self.needed_by_inline(input, memory_max).filter(|_| !is_locked) {
             return after;
         }
-        let start = self.size;
-        let first_argument = self.arguments.len() - self.parser.collected();
-        let action = match self.parser.parse(input, &mut self.arguments) {
+        let start = self.requests.size;
+        let first_argument = self.requests.arguments.len() - self.parser.collected();
+        let action = match self.parser.parse(input, &mut self.requests.arguments) {
             Ok(Parsed::Incomplete) => return After::Incomplete,
             Ok(Parsed::NeedsCapacity(count)) => {
                 return match self.make_room_for_arguments(count, memory_max) {
@@ -251,8 +250,8 @@ impl RespBatch {
                     Err(needed) => After::NeedsMemory(needed),
                 };
             }
-            Ok(Parsed::Part(_)) if !self.commands.is_empty() => {
-                self.arguments.truncate(first_argument);
+            Ok(Parsed::Part(_)) if !self.requests.commands.is_empty() => {
+                self.requests.arguments.truncate(first_argument);
                 self.parser.leave_part();
                 return After::End;
             }
@@ -261,7 +260,7 @@ impl RespBatch {
                 Ok(Some(action)) => action,
                 Ok(None) => return After::Command,
                 Err(after) => {
-                    self.arguments.truncate(first_argument);
+                    self.requests.arguments.truncate(first_argument);
                     return after;
                 }
             },
@@ -280,7 +279,7 @@ impl RespBatch {
         now: UnixTime,
         is_locked: bool,
     ) -> Result<Option<Action>, After> {
-        let arguments = Arguments::new(request, &self.arguments[first_argument..]);
+        let arguments = Arguments::new(request, &self.requests.arguments[first_argument..]);
         // Array requests can be parsed again from the same bytes. Inline requests cannot, because they lost their quotes.
         let may_wait = request[0] == b'*';
         let is_long = arguments.count() > LONG_COMMAND;
@@ -288,34 +287,34 @@ impl RespBatch {
         if may_wait {
             self.admit(arguments, request.len(), room, memory_max)?;
             if !self.multi.is_open() {
-                self.operands.reserve(arguments.operand_memory());
+                self.requests.operands.reserve(arguments.operand_memory());
             }
         }
-        self.size += request.len();
+        self.requests.size += request.len();
         if arguments.count() == 0 {
             return Ok(None);
         }
-        let operands_before = self.operands.bytes().len();
+        let operands_before = self.requests.operands.bytes().len();
         let mut action = match self.multi.is_open() {
-            false => Action::decode(arguments, self.space, self.spaces, &mut self.operands, now, is_locked),
-            true => queue(&mut self.multi, request, &self.arguments[first_argument..], room, is_locked),
+            false => Action::decode(arguments, self.space, self.spaces, &mut self.requests.operands, now, is_locked),
+            true => queue(&mut self.multi, request, &self.requests.arguments[first_argument..], room, is_locked),
         };
         if let Action::Isolated(_, Isolated::Watch) = action {
             let growth = watch_growth(arguments);
             if may_wait && growth > self.room_in_transaction(memory_max) {
-                self.size -= request.len();
+                self.requests.size -= request.len();
                 return Err(After::NeedsMemory(growth));
             }
             self.watch_room = growth;
         }
         // The numbers of a long command are converted in parts. Most commands have none.
-        let is_ready = is_long || self.operands.is_complete();
-        let mut convert = || self.operands.convert(arguments, LONG_COMMAND).map(|work| self.work += work);
+        let is_ready = is_long || self.requests.operands.is_complete();
+        let mut convert = || self.requests.operands.convert(arguments, LONG_COMMAND).map(|work| self.requests.work += work);
         if !is_ready && let Err(message) = convert() {
             action = Action::Refuse(message);
         }
-        let operands = self.operands.bytes().len().saturating_sub(operands_before);
-        self.work += DECODE_WORK + OPERAND_BYTE_WORK * operands;
+        let operands = self.requests.operands.bytes().len().saturating_sub(operands_before);
+        self.requests.work += DECODE_WORK + OPERAND_BYTE_WORK * operands;
         Ok(Some(action))
     }
 
@@ -330,101 +329,101 @@ impl RespBatch {
             }
             Action::Server(CommandName::Multi) => self.multi.open(),
             Action::Refuse(message) | Action::Close(message) => {
-                self.message_bytes += message.capacity();
-                self.work += TEXT_WORK * message.len();
+                self.requests.message_bytes += message.capacity();
+                self.requests.work += TEXT_WORK * message.len();
             }
             _ => {}
         }
-        let argument_count = self.arguments.len() - first_argument;
+        let argument_count = self.requests.arguments.len() - first_argument;
         // The ordinary operations end at the first isolated command.
-        self.has_isolated |= action.is_isolated();
-        if self.has_isolated {
+        self.requests.has_isolated |= action.is_isolated();
+        if self.requests.has_isolated {
             action = action.isolated();
         }
-        self.isolated_left += if action.is_isolated() { argument_count } else { 0 };
+        self.isolated.left += if action.is_isolated() { argument_count } else { 0 };
         let operation_count = action.operation_count(argument_count);
-        self.operations_left += operation_count;
-        self.counts_from_now |= action.counts_from_now();
-        self.ended |= action.is_last();
+        self.replies.operations_left += operation_count;
+        self.requests.counts_from_now |= action.counts_from_now();
+        self.requests.ended |= action.is_last();
         let is_end = action.ends_batch() || action.is_barrier();
         let space = self.space;
         if let Action::Isolated(_, Isolated::Exec(queue)) = &action {
-            self.queued_bytes += queue.capacity();
+            self.requests.queued_bytes += queue.capacity();
         }
-        self.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
-        self.is_decoding = !self.operands.is_complete();
+        self.requests.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
+        self.requests.is_decoding = !self.requests.operands.is_complete();
         if is_end { After::End } else { After::Command }
     }
 
     /// Converts the next part of the last command's operands. An operand that is not a number refuses the command.
     /// Returns the work of the part.
     fn decode_operands(&mut self, input: &[u8]) -> usize {
-        let command = self.commands.last_mut().expect("a command waits for its operands");
-        let work = match self.operands.convert(command.arguments(input, &self.arguments), OPERANDS_PART) {
+        let command = self.requests.commands.last_mut().expect("a command waits for its operands");
+        let work = match self.requests.operands.convert(command.arguments(input, &self.requests.arguments), OPERANDS_PART) {
             Ok(work) => work,
             Err(message) => {
-                self.operations_left -= std::mem::take(&mut command.operation_count);
-                self.isolated_left -= if command.action.is_isolated() { command.argument_count } else { 0 };
-                self.message_bytes += message.capacity();
+                self.replies.operations_left -= std::mem::take(&mut command.operation_count);
+                self.isolated.left -= if command.action.is_isolated() { command.argument_count } else { 0 };
+                self.requests.message_bytes += message.capacity();
                 command.action = Action::Refuse(message);
                 0
             }
         };
-        self.is_decoding = !self.operands.is_complete();
+        self.requests.is_decoding = !self.requests.operands.is_complete();
         work
     }
 
     /// Returns the bytes of the input that the commands take.
     pub(crate) fn size(&self) -> usize {
-        self.size
+        self.requests.size
     }
 
     /// Returns true if the last command waits for its operands, or a long one for the rest of its arguments.
     pub(crate) fn is_decoding(&self) -> bool {
-        self.is_decoding || self.parser.is_partial()
+        self.requests.is_decoding || self.parser.is_partial()
     }
 
     /// Returns the number of operations whose replies are not in the output.
     pub(crate) fn operations_left(&self) -> usize {
-        self.operations_left
+        self.replies.operations_left
     }
 
     /// Returns about how many operations isolated commands have that are not done.
     pub(crate) fn isolated_left(&self) -> usize {
-        self.isolated_left
+        self.isolated.left
     }
 
     /// Returns the number of operations that were just decoded, or that of commands if it is larger.
     pub(crate) fn request_count(&self) -> usize {
-        self.operations_left.max(self.commands.len())
+        self.replies.operations_left.max(self.requests.commands.len())
     }
 
     /// Returns true if all replies are in the output.
     pub(crate) fn is_finished(&self) -> bool {
-        self.command == self.commands.len() && !self.parser.is_partial()
+        self.replies.command == self.requests.commands.len() && !self.parser.is_partial()
     }
 
     /// Returns the number of operations of the next reply queue.
     pub(crate) fn queue_size(&self) -> usize {
-        self.operations_left.min(PARSED_OPERATIONS_MAX)
+        self.replies.operations_left.min(PARSED_OPERATIONS_MAX)
     }
 
     /// Forgets the commands. Returns the bytes of the input that they took.
     pub(crate) fn finish(&mut self) -> usize {
-        self.commands.clear();
-        self.commands.shrink_to(PARSED_OPERATIONS_MAX);
-        self.arguments.clear();
-        self.arguments.shrink_to(8 * PARSED_OPERATIONS_MAX);
-        self.operands.clear(PARSED_SIZE_MAX);
-        (self.message_bytes, self.queued_bytes, self.watch_room) = (0, 0, 0);
-        self.command = 0;
-        (self.has_isolated, self.counts_from_now) = (false, false);
-        std::mem::take(&mut self.size)
+        self.requests.commands.clear();
+        self.requests.commands.shrink_to(PARSED_OPERATIONS_MAX);
+        self.requests.arguments.clear();
+        self.requests.arguments.shrink_to(8 * PARSED_OPERATIONS_MAX);
+        self.requests.operands.clear(PARSED_SIZE_MAX);
+        (self.requests.message_bytes, self.requests.queued_bytes, self.watch_room) = (0, 0, 0);
+        self.replies.command = 0;
+        (self.requests.has_isolated, self.requests.counts_from_now) = (false, false);
+        std::mem::take(&mut self.requests.size)
     }
 
     /// Returns true if a part of a reply may have been written, and the rest was not.
     pub(crate) fn is_within_reply(&self) -> bool {
-        self.is_reply_begun || self.run.is_some()
+        self.replies.is_begun || self.isolated.run.is_some()
     }
 
     /// Writes the replies that have arrived, in order, until they are more than `room` bytes.
@@ -438,17 +437,17 @@ impl RespBatch {
         context: &mut Context<'_>,
     ) {
         let begin = output.len();
-        while self.command < self.commands.len() {
+        while self.replies.command < self.requests.commands.len() {
             if self.encode_keys(queue, replies, input, output, begin + room, context) {
                 continue;
             }
             let reply_begin = output.len();
             let is_done = self.encode_command(queue, replies, input, output, begin + room, context);
-            let is_error = !self.is_reply_begun && output.get(reply_begin) == Some(&b'-');
+            let is_error = !self.replies.is_begun && output.get(reply_begin) == Some(&b'-');
             if is_done && is_error {
                 context.count_error(&output[reply_begin..]);
             }
-            self.is_reply_begun = !is_done && (self.is_reply_begun || output.len() > reply_begin);
+            self.replies.is_begun = !is_done && (self.replies.is_begun || output.len() > reply_begin);
             if self.session.replies.is_silent() {
                 // It has cost the turn as much as one that is sent.
                 context.account.spend(output.len() - reply_begin);
@@ -472,9 +471,10 @@ impl RespBatch {
         end: usize,
         context: &mut Context<'_>,
     ) -> bool {
-        let RespBatch { commands, arguments: ranges, progress, session, command: next, .. } = self;
+        let RespBatch { requests, replies: Replies { progress, command: next, .. }, session, .. } = self;
+        let Requests { commands, arguments: ranges, .. } = requests;
         let is_on_key = |index: usize| commands.get(index).is_some_and(|command: &Command| command.on_key().is_some());
-        if !session.replies.is_on() || self.operation > 0 || output.len() > end || !is_on_key(*next) {
+        if !session.replies.is_on() || self.replies.operation > 0 || output.len() > end || !is_on_key(*next) {
             return false;
         }
         let count = queue.take(usize::MAX, replies, |response| {
@@ -493,7 +493,7 @@ impl RespBatch {
             *next += 1;
             output.len() <= end && is_on_key(*next)
         });
-        self.operations_left -= count;
+        self.replies.operations_left -= count;
         count > 0
     }
 
@@ -508,13 +508,14 @@ impl RespBatch {
         end: usize,
         context: &mut Context<'_>,
     ) -> bool {
-        let RespBatch { commands, arguments: ranges, progress, session, .. } = self;
-        let command = &commands[self.command];
+        let RespBatch { requests, replies: Replies { progress, .. }, session, .. } = self;
+        let Requests { commands, arguments: ranges, .. } = requests;
+        let command = &commands[self.replies.command];
         if command.action.is_isolated() {
             return false;
         }
         let arguments = command.arguments(input, ranges);
-        while self.operation < command.operation_count {
+        while self.replies.operation < command.operation_count {
             if output.len() > end {
                 return false;
             }
@@ -527,14 +528,14 @@ impl RespBatch {
             let (left, account) = (end.saturating_sub(output.len()), &mut *context.account);
             let target = (&mut *output, session.version);
             if elements.is_none()
-                && command.action.reply(arguments, self.operation, response, progress, (left, account), target)
+                && command.action.reply(arguments, self.replies.operation, response, progress, (left, account), target)
             {
                 queue.resubmit();
                 return false;
             }
             queue.advance();
-            self.operation += 1;
-            self.operations_left -= 1;
+            self.replies.operation += 1;
+            self.replies.operations_left -= 1;
         }
         if output.len() > end {
             return false;
@@ -557,8 +558,8 @@ impl RespBatch {
             Action::Keyspace(_) => *progress = Progress::default(),
             _ => progress.clear(),
         }
-        self.operation = 0;
-        self.command += 1;
+        self.replies.operation = 0;
+        self.replies.command += 1;
         true
     }
 }

@@ -21,25 +21,25 @@ impl RespBatch {
     /// Returns the shards that the next command involves, if that is an isolated one and its turn has come. If it has begun,
     /// they are held already.
     pub(crate) fn isolated_shards(&mut self, partition: &Partition, input: &[u8]) -> Option<ShardSet> {
-        let Action::Isolated(..) = self.commands.get(self.command)?.action else { return None };
-        if self.is_decoding && self.command + 1 == self.commands.len() {
+        let Action::Isolated(..) = self.requests.commands.get(self.replies.command)?.action else { return None };
+        if self.requests.is_decoding && self.replies.command + 1 == self.requests.commands.len() {
             return None; // It waits for its operands.
         }
-        if self.is_blocked {
+        if self.isolated.is_blocked {
             return Some(ShardSet::default());
         }
         // A command of a million keys is run in parts: hashing all keys for each would be quadratic.
-        if self.next_shards.is_none() {
-            self.next_shards = self.shards_of_next(partition, input);
+        if self.isolated.next_shards.is_none() {
+            self.isolated.next_shards = self.shards_of_next(partition, input);
         }
-        self.next_shards
+        self.isolated.next_shards
     }
 
     fn shards_of_next(&self, partition: &Partition, input: &[u8]) -> Option<ShardSet> {
-        let command = &self.commands[self.command];
+        let command = &self.requests.commands[self.replies.command];
         let Action::Isolated(name, isolated) = &command.action else { return None };
         let Isolated::Exec(queue) = isolated else {
-            return Some(name.shards(command.arguments(input, &self.arguments), command.space, partition));
+            return Some(name.shards(command.arguments(input, &self.requests.arguments), command.space, partition));
         };
         let mut shards = queue.shards(command.space, self.spaces, partition);
         for watched in self.watched.iter().flat_map(|watched| watched.keys()) {
@@ -51,17 +51,17 @@ impl RespBatch {
     /// Returns true if an isolated command is in the parsed batch.
     #[inline]
     pub(crate) fn has_isolated(&self) -> bool {
-        self.has_isolated
+        self.requests.has_isolated
     }
 
     /// Returns true if the next command is isolated.
     pub(crate) fn is_next_isolated(&self) -> bool {
-        self.commands.get(self.command).is_some_and(|command| command.action.is_isolated())
+        self.requests.commands.get(self.replies.command).is_some_and(|command| command.action.is_isolated())
     }
 
     /// Returns the memory of the queue of the next command that has no commands, if that is a transaction that has not begun.
     pub(crate) fn spare_of_transaction(&self) -> Option<usize> {
-        match &self.commands.get(self.command)?.action {
+        match &self.requests.commands.get(self.replies.command)?.action {
             Action::Isolated(_, Isolated::Exec(queue)) if !self.has_begun_isolated() => Some(queue.spare()),
             _ => None,
         }
@@ -69,27 +69,27 @@ impl RespBatch {
 
     /// Returns that memory to the allocator.
     pub(crate) fn fit_transaction(&mut self) {
-        if let Action::Isolated(_, Isolated::Exec(queue)) = &mut self.commands[self.command].action {
+        if let Action::Isolated(_, Isolated::Exec(queue)) = &mut self.requests.commands[self.replies.command].action {
             let before = queue.capacity();
             queue.fit();
-            self.queued_bytes -= before - queue.capacity();
+            self.requests.queued_bytes -= before - queue.capacity();
         }
     }
 
     /// Returns true if an isolated command has begun, and the shards that it involves must be held until it is done.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.is_blocked
+        self.isolated.is_blocked
     }
 
     /// Returns true if the next command counts what the stores have.
     pub(crate) fn is_next_statistics(&self) -> bool {
-        self.commands.get(self.command).is_some_and(|command| command.action.reads_statistics())
+        self.requests.commands.get(self.replies.command).is_some_and(|command| command.action.reads_statistics())
     }
 
     /// Returns true if the next command, which is isolated, begins with a permit: its reply may be large, and is not
     /// admitted as a whole.
     pub(crate) fn takes_permit(&self) -> bool {
-        match &self.commands[self.command].action {
+        match &self.requests.commands[self.replies.command].action {
             Action::Isolated(_, Isolated::Exec(_)) => false,
             Action::Isolated(name, _) => !name.has_short_reply(),
             _ => true,
@@ -98,17 +98,17 @@ impl RespBatch {
 
     /// Returns true if a part of the next command, which is isolated, was executed.
     pub(crate) fn has_begun_isolated(&self) -> bool {
-        self.run.is_some()
+        self.isolated.run.is_some()
     }
 
     /// Returns true if the next command, which is isolated, has not begun and must wait for the end of a pause.
     pub(crate) fn is_isolated_paused(&self, context: &mut Context<'_>) -> bool {
-        !self.has_begun_isolated() && self.commands[self.command].action.is_paused(context)
+        !self.has_begun_isolated() && self.requests.commands[self.replies.command].action.is_paused(context)
     }
 
     /// Returns the error for the next command, which is isolated, if it is refused.
     pub(crate) fn isolated_refusal(&self, refusal: Refusal) -> Option<WireError> {
-        let writes = match &self.commands[self.command].action {
+        let writes = match &self.requests.commands[self.replies.command].action {
             Action::Isolated(_, Isolated::Exec(queue)) => queue.writes(),
             Action::Isolated(name, _) => name.writes(),
             _ => false,
@@ -118,7 +118,7 @@ impl RespBatch {
 
     /// Refuses the next command, which is isolated.
     pub(crate) fn refuse_isolated(&mut self, error: WireError, output: &mut Vec<u8>, context: &mut Context<'_>) {
-        let Action::Isolated(name, _) = self.commands[self.command].action else { unreachable!("it is isolated") };
+        let Action::Isolated(name, _) = self.requests.commands[self.replies.command].action else { unreachable!("it is isolated") };
         let begin = output.len();
         ReplyWriter::new(output, self.session.version).error(&wire_error(error));
         context.count_refused(name, &output[begin..]);
@@ -161,31 +161,31 @@ impl RespBatch {
     }
 
     fn end_isolated(&mut self) {
-        let command = &self.commands[self.command];
-        self.isolated_left -= command.argument_count;
+        let command = &self.requests.commands[self.replies.command];
+        self.isolated.left -= command.argument_count;
         if let Action::Isolated(_, Isolated::Watch) = command.action {
             // The watched keys have what they need of it.
             self.watch_room = 0;
         }
-        (self.run, self.is_blocked, self.next_shards, self.reply_needed) = (None, false, None, 0);
-        self.judgement = Judgement::default();
+        (self.isolated.run, self.isolated.is_blocked, self.isolated.next_shards, self.replies.needed) = (None, false, None, 0);
+        self.isolated.judgement = Judgement::default();
         self.session.replies.end_command();
-        self.command += 1;
+        self.replies.command += 1;
     }
 
     /// Returns the effort of the next command, as far as it is known. It is isolated.
     pub(crate) fn effort(&mut self) -> Effort {
-        let command = &self.commands[self.command];
+        let command = &self.requests.commands[self.replies.command];
         if let Action::Isolated(_, isolated) = &command.action {
-            self.judgement.count(isolated, command.argument_count);
+            self.isolated.judgement.count(isolated, command.argument_count);
         }
-        self.judgement.effort()
+        self.isolated.judgement.effort()
     }
 
     /// Returns the bytes of replies for which the next command, which is a transaction, has found no memory; 0 if it has
     /// not.
     pub(crate) fn reply_needed(&self) -> usize {
-        self.reply_needed
+        self.replies.needed
     }
 
     /// Continues the next command, which is isolated and whose shards are held. Returns the reason why it is not done. It does
@@ -203,8 +203,8 @@ impl RespBatch {
         self.set_time(context.time);
         context.reply_max = permit.reply_max();
         let effort = self.effort();
-        let excess = if self.is_blocked { 0 } else { Bounds::excess(effort) };
-        let command = &self.commands[self.command];
+        let excess = if self.isolated.is_blocked { 0 } else { Bounds::excess(effort) };
+        let command = &self.requests.commands[self.replies.command];
         let Action::Isolated(name, isolated) = &command.action else { unreachable!("the command is isolated") };
         let shard = context.shard;
         let mut environment = Environment {
@@ -220,19 +220,19 @@ impl RespBatch {
             executed: 0,
             touched: 0,
         };
-        let arguments = command.arguments(input, &self.arguments);
-        if self.run.is_none() {
+        let arguments = command.arguments(input, &self.requests.arguments);
+        if self.isolated.run.is_none() {
             if bounds.is_careful && effort <= bounds.effort_max && bounds.effort_max < Effort::Large {
-                self.judgement.forecast(*name, isolated, (arguments, command.space), &mut environment);
-                bounds.has_misjudged |= self.judgement.effort() > effort;
+                self.isolated.judgement.forecast(*name, isolated, (arguments, command.space), &mut environment);
+                bounds.has_misjudged |= self.isolated.judgement.effort() > effort;
             }
-            if self.judgement.effort() > bounds.effort_max {
+            if self.isolated.judgement.effort() > bounds.effort_max {
                 bounds.left = environment.left.saturating_sub(excess);
                 return Err(Step::Later);
             }
         }
-        let parts = (arguments, self.operands.bytes(), command.space);
-        let run = self.run.get_or_insert_with(Run::begin);
+        let parts = (arguments, self.requests.operands.bytes(), command.space);
+        let run = self.isolated.run.get_or_insert_with(Run::begin);
         let done = run.step(*name, isolated, parts, (output, &mut self.session), &mut environment);
         let executed = environment.executed;
         bounds.has_misjudged |= excess > 0 && environment.left < bounds.left;
@@ -245,17 +245,17 @@ impl RespBatch {
 
     /// Ends a step of the next command, which is isolated.
     fn end_step(&mut self, done: Result<Space, Step>) -> Result<(), Step> {
-        self.is_blocked = matches!(done, Err(Step::Wait | Step::More));
-        let Action::Isolated(_, isolated) = &self.commands[self.command].action else { unreachable!("it is isolated") };
+        self.isolated.is_blocked = matches!(done, Err(Step::Wait | Step::More));
+        let Action::Isolated(_, isolated) = &self.requests.commands[self.replies.command].action else { unreachable!("it is isolated") };
         match done {
             Err(Step::Room) => {
-                self.reply_needed = self.run.as_ref().map_or(0, |run| run.reply_needed());
-                self.next_shards = None;
-                if let Some(run) = self.run.take() {
+                self.replies.needed = self.isolated.run.as_ref().map_or(0, |run| run.reply_needed());
+                self.isolated.next_shards = None;
+                if let Some(run) = self.isolated.run.take() {
                     run.end();
                 }
             }
-            Err(Step::Pause) => self.judgement.pause(isolated),
+            Err(Step::Pause) => self.isolated.judgement.pause(isolated),
             _ => {}
         }
         let space = done?;
@@ -265,7 +265,7 @@ impl RespBatch {
             // No later command is decoded.
             self.space = space;
         }
-        if let Some(run) = self.run.take() {
+        if let Some(run) = self.isolated.run.take() {
             run.end();
         }
         self.end_isolated();

@@ -37,14 +37,14 @@ impl RespBatch {
     /// Makes room for `count` more arguments, and for twice as many as there are if `memory_max` allows that. If it
     /// does not even allow `count` more, returns the bytes that these need; a few of a first command are always allowed.
     pub(super) fn make_room_for_arguments(&mut self, count: usize, memory_max: usize) -> Result<(), usize> {
-        let held = self.capacity() - self.arguments.capacity() * size_of::<Argument>();
+        let held = self.capacity() - self.requests.arguments.capacity() * size_of::<Argument>();
         let allowed = memory_max.saturating_sub(held) / size_of::<Argument>();
-        let needed = self.arguments.len() + count;
-        if needed > allowed && (count > FREE_ARGUMENTS_MAX || !self.commands.is_empty()) {
+        let needed = self.requests.arguments.len() + count;
+        if needed > allowed && (count > FREE_ARGUMENTS_MAX || !self.requests.commands.is_empty()) {
             return Err(count * size_of::<Argument>());
         }
-        let wanted = needed.max((2 * self.arguments.len()).min(allowed));
-        self.arguments.reserve_exact(wanted - self.arguments.len());
+        let wanted = needed.max((2 * self.requests.arguments.len()).min(allowed));
+        self.requests.arguments.reserve_exact(wanted - self.requests.arguments.len());
         Ok(())
     }
 
@@ -58,13 +58,13 @@ impl RespBatch {
         room: usize,
         memory_max: usize,
     ) -> Result<(), After> {
-        if arguments.count() > LONG_COMMAND && !self.commands.is_empty() {
+        if arguments.count() > LONG_COMMAND && !self.requests.commands.is_empty() {
             return Err(After::End);
         }
         let needed = arguments.operand_memory();
         // Other commands have a few bytes of operands, such as a time.
-        let growth = self.operands.growth(needed.max(FREE_ARGUMENTS_MAX * ELEMENT_SIZE_MAX));
-        let is_free = self.commands.is_empty() && needed <= FREE_ARGUMENTS_MAX * ELEMENT_SIZE_MAX;
+        let growth = self.requests.operands.growth(needed.max(FREE_ARGUMENTS_MAX * ELEMENT_SIZE_MAX));
+        let is_free = self.requests.commands.is_empty() && needed <= FREE_ARGUMENTS_MAX * ELEMENT_SIZE_MAX;
         if growth > 0 && !is_free && self.capacity() + growth > memory_max {
             return Err(After::NeedsMemory(growth));
         }
@@ -77,10 +77,10 @@ impl RespBatch {
 
     /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
-        self.commands.capacity() * size_of::<Command>()
-            + self.arguments.capacity() * size_of::<Argument>()
-            + self.operands.capacity()
-            + self.queued_bytes
+        self.requests.commands.capacity() * size_of::<Command>()
+            + self.requests.arguments.capacity() * size_of::<Argument>()
+            + self.requests.operands.capacity()
+            + self.requests.queued_bytes
             + self.multi.capacity()
             + self.watched.as_ref().map_or(0, |watched| watched.capacity())
             + self.watch_room
@@ -89,12 +89,12 @@ impl RespBatch {
 
     /// Returns the part of [`RespBatch::capacity`] that is memory of replies, and of those that are being made.
     pub(crate) fn reply_memory(&self) -> usize {
-        self.message_bytes + self.progress.capacity() + self.run.as_ref().map_or(0, |run| run.capacity())
+        self.requests.message_bytes + self.replies.progress.capacity() + self.isolated.run.as_ref().map_or(0, |run| run.capacity())
     }
 
     /// Returns the memory of a finished parsed batch.
     pub(crate) fn release(&mut self) {
-        (self.commands, self.arguments, self.operands) = (Vec::new(), Vec::new(), Operands::default());
+        (self.requests.commands, self.requests.arguments, self.requests.operands) = (Vec::new(), Vec::new(), Operands::default());
     }
 }
 

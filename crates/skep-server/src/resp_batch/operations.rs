@@ -5,7 +5,7 @@
 use skep_core::operation::Request;
 use skep_wire::native::WireError;
 
-use super::{Command, RespBatch};
+use super::{Command, Requests, RespBatch};
 use crate::resp_command::CommandRequest;
 use crate::vocabulary::Space;
 
@@ -19,7 +19,7 @@ pub(crate) struct Part {
 impl RespBatch {
     /// Returns true if the next reply is a vector.
     pub(crate) fn is_next_vector(&self) -> bool {
-        self.commands.get(self.command).is_some_and(|command| command.action.has_elements())
+        self.requests.commands.get(self.replies.command).is_some_and(|command| command.action.has_elements())
     }
 
     /// Returns the operations whose replies are not in the output, in order.
@@ -27,14 +27,14 @@ impl RespBatch {
     /// They start at the first one. A command of a million keys is submitted in a thousand parts: walking over the others each
     /// time would be quadratic.
     pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> RespOperations<'a> {
-        RespOperations { parsed: self, input, command: self.command, index: self.operation }
+        RespOperations { parsed: self, input, command: self.replies.command, index: self.replies.operation }
     }
 
     /// Returns true if the operation after the first `count` whose replies are not in the output may be refused, when
     /// `pending` operations from it on are to be submitted.
     pub(crate) fn may_be_refused(&self, count: usize, pending: usize) -> bool {
-        let mut index = self.operation + count;
-        for command in &self.commands[self.command..] {
+        let mut index = self.replies.operation + count;
+        for command in &self.requests.commands[self.replies.command..] {
             if index < command.operation_count {
                 return index == 0 && command.operation_count <= pending && !command.action.is_barrier();
             }
@@ -59,7 +59,7 @@ impl<'a> RespOperations<'a> {
     /// space. The caller says by [`RespOperations::skip_commands`] how many it has taken.
     #[inline]
     pub(crate) fn on_keys(&self) -> Option<(Space, impl Iterator<Item = Result<Request<'a>, WireError>> + use<'a>)> {
-        let (input, RespBatch { commands, arguments, operands, .. }) = (self.input, self.parsed);
+        let (input, Requests { commands, arguments, operands, .. }) = (self.input, &self.parsed.requests);
         let Command { space, .. } = commands.get(self.command)?;
         if self.index > 0 {
             return None;
@@ -82,10 +82,11 @@ impl<'a> Iterator for RespOperations<'a> {
     type Item = (Part, Space, CommandRequest<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let RespBatch { commands, arguments, operands, progress, .. } = self.parsed;
+        let Requests { commands, arguments, operands, .. } = &self.parsed.requests;
+        let progress = &self.parsed.replies.progress;
         loop {
             let command = commands.get(self.command)?;
-            let is_first = self.command == self.parsed.command;
+            let is_first = self.command == self.parsed.replies.command;
             if !is_first && command.action.is_barrier() {
                 return None;
             }
