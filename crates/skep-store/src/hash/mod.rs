@@ -19,6 +19,7 @@ pub mod slab;
 mod stale;
 mod table;
 mod used;
+mod waiting;
 mod walk;
 mod walk_pairs;
 
