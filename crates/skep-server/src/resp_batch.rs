@@ -174,7 +174,9 @@ impl RespBatch {
             after = self.parse(&mut input[self.requests.size..], memory_max, now, is_locked);
         }
         match after {
-            After::NeedsMemory(bytes) if self.requests.commands.is_empty() => return Decoded::NeedsMemory { bytes, perhaps: 0 },
+            After::NeedsMemory(bytes) if self.requests.commands.is_empty() => {
+                return Decoded::NeedsMemory { bytes, perhaps: 0 };
+            }
             After::NeedsRoom(Growth { least, most }) if self.requests.commands.is_empty() => {
                 self.multi.note_asked();
                 return Decoded::NeedsMemory { bytes: least, perhaps: most - least };
@@ -309,7 +311,8 @@ impl RespBatch {
         }
         // The numbers of a long command are converted in parts. Most commands have none.
         let is_ready = is_long || self.requests.operands.is_complete();
-        let mut convert = || self.requests.operands.convert(arguments, LONG_COMMAND).map(|work| self.requests.work += work);
+        let mut convert =
+            || self.requests.operands.convert(arguments, LONG_COMMAND).map(|work| self.requests.work += work);
         if !is_ready && let Err(message) = convert() {
             action = Action::Refuse(message);
         }
@@ -359,16 +362,17 @@ impl RespBatch {
     /// Returns the work of the part.
     fn decode_operands(&mut self, input: &[u8]) -> usize {
         let command = self.requests.commands.last_mut().expect("a command waits for its operands");
-        let work = match self.requests.operands.convert(command.arguments(input, &self.requests.arguments), OPERANDS_PART) {
-            Ok(work) => work,
-            Err(message) => {
-                self.replies.operations_left -= std::mem::take(&mut command.operation_count);
-                self.isolated.left -= if command.action.is_isolated() { command.argument_count } else { 0 };
-                self.requests.message_bytes += message.capacity();
-                command.action = Action::Refuse(message);
-                0
-            }
-        };
+        let work =
+            match self.requests.operands.convert(command.arguments(input, &self.requests.arguments), OPERANDS_PART) {
+                Ok(work) => work,
+                Err(message) => {
+                    self.replies.operations_left -= std::mem::take(&mut command.operation_count);
+                    self.isolated.left -= if command.action.is_isolated() { command.argument_count } else { 0 };
+                    self.requests.message_bytes += message.capacity();
+                    command.action = Action::Refuse(message);
+                    0
+                }
+            };
         self.requests.is_decoding = !self.requests.operands.is_complete();
         work
     }

@@ -118,7 +118,9 @@ impl RespBatch {
 
     /// Refuses the next command, which is isolated.
     pub(crate) fn refuse_isolated(&mut self, error: WireError, output: &mut Vec<u8>, context: &mut Context<'_>) {
-        let Action::Isolated(name, _) = self.requests.commands[self.replies.command].action else { unreachable!("it is isolated") };
+        let Action::Isolated(name, _) = self.requests.commands[self.replies.command].action else {
+            unreachable!("it is isolated")
+        };
         let begin = output.len();
         ReplyWriter::new(output, self.session.version).error(&wire_error(error));
         context.count_refused(name, &output[begin..]);
@@ -167,7 +169,8 @@ impl RespBatch {
             // The watched keys have what they need of it.
             self.watch_room = 0;
         }
-        (self.isolated.run, self.isolated.is_blocked, self.isolated.next_shards, self.replies.needed) = (None, false, None, 0);
+        (self.isolated.run, self.isolated.is_blocked, self.isolated.next_shards, self.replies.needed) =
+            (None, false, None, 0);
         self.isolated.judgement = Judgement::default();
         self.session.replies.end_command();
         self.replies.command += 1;
@@ -246,7 +249,9 @@ impl RespBatch {
     /// Ends a step of the next command, which is isolated.
     fn end_step(&mut self, done: Result<Space, Step>) -> Result<(), Step> {
         self.isolated.is_blocked = matches!(done, Err(Step::Wait | Step::More));
-        let Action::Isolated(_, isolated) = &self.requests.commands[self.replies.command].action else { unreachable!("it is isolated") };
+        let Action::Isolated(_, isolated) = &self.requests.commands[self.replies.command].action else {
+            unreachable!("it is isolated")
+        };
         match done {
             Err(Step::Room) => {
                 self.replies.needed = self.isolated.run.as_ref().map_or(0, |run| run.reply_needed());

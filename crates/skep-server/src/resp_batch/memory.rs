@@ -89,12 +89,15 @@ impl RespBatch {
 
     /// Returns the part of [`RespBatch::capacity`] that is memory of replies, and of those that are being made.
     pub(crate) fn reply_memory(&self) -> usize {
-        self.requests.message_bytes + self.replies.progress.capacity() + self.isolated.run.as_ref().map_or(0, |run| run.capacity())
+        self.requests.message_bytes
+            + self.replies.progress.capacity()
+            + self.isolated.run.as_ref().map_or(0, |run| run.capacity())
     }
 
     /// Returns the memory of a finished parsed batch.
     pub(crate) fn release(&mut self) {
-        (self.requests.commands, self.requests.arguments, self.requests.operands) = (Vec::new(), Vec::new(), Operands::default());
+        (self.requests.commands, self.requests.arguments, self.requests.operands) =
+            (Vec::new(), Vec::new(), Operands::default());
     }
 }
 
