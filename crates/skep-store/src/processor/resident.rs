@@ -327,7 +327,9 @@ impl<'a, M: Memory> Batch<'a, M> {
         }
         let mut lines = self.table.memory().resident().expect("the buckets were probed");
         let mut hits = 0;
-        for (queue, resident) in stages.slabs.drain(..) {
+        let slabs = std::mem::take(&mut stages.slabs);
+        for (queue, resident) in &slabs {
+            let queue = *queue;
             let Some((first, request, home)) = self.begin(queue, &mut stages.remaining) else { continue };
             // Most are GETs, which are alone in their queues.
             if let Operation::Get = request.operation
@@ -340,7 +342,7 @@ impl<'a, M: Memory> Batch<'a, M> {
                 continue;
             }
             let access = |value: Option<ResidentValue<'_>>| self.access(queue, first, value, replies);
-            match self.table.access_resident_slab(&mut lines, home, &resident, request.key, access) {
+            match self.table.access_resident_slab(&mut lines, home, resident, request.key, access) {
                 BucketAccess::Done => {}
                 BucketAccess::Edited(edit) => self.end_first(queue, first, edit.reply(), replies),
                 BucketAccess::Left(..) | BucketAccess::Elsewhere => {
@@ -350,6 +352,8 @@ impl<'a, M: Memory> Batch<'a, M> {
             }
             self.activate(&mut stages.buckets, queue);
         }
+        stages.slabs = slabs;
+        stages.slabs.clear();
         self.hits.set(self.hits.get() + hits);
     }
 
