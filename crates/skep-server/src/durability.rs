@@ -32,6 +32,7 @@ pub(crate) mod compaction;
 mod contained;
 pub mod embedding;
 mod flushes;
+mod levels;
 pub(crate) mod loading;
 mod newest_effects;
 mod ordered_recovery;
@@ -57,42 +58,24 @@ use skep_wire::native::WireError;
 use crate::limits::{UNFLUSHED_MAX, UNFLUSHED_MAX_OF_COMMAND};
 use crate::vocabulary::{Doubt, Durability, Reached, Refusal, Release};
 use crate::waker::Waker;
+use levels::Levels;
 use queue::{Queue, WAIT_MAX};
 use recovery::Recovered;
 pub(crate) use shard_log::ShardLog;
 pub(crate) use snapshots::Snapshots;
 pub(crate) use state::Trouble;
-pub(crate) use state::{AtomicLevel, DiskSpace, StatedTime, Troubles};
+pub(crate) use state::{DiskSpace, StatedTime, Troubles};
 use tasks::Tasks;
 
 /// The log that all shards share.
 #[derive(Debug)]
 pub(crate) struct Log {
-    /// The level that is in force.
-    level: AtomicLevel,
-    /// The level that comes into force with the snapshot that is being taken.
-    wanted: AtomicLevel,
-    /// The last level that was asked for and is not `memory`.
-    with_log: AtomicLevel,
-    /// Held while one of these changes.
-    changing_level: Mutex<()>,
-    /// Shards record what takes place: the level is not `memory`, or a snapshot is being taken.
-    records: AtomicBool,
+    levels: Levels,
     queue: Mutex<Queue>,
     /// Rung when a block arrives, and at the end.
     bell: Condvar,
-    /// The number of the last block that was sealed.
-    sealed: AtomicU64,
-    /// The number of the last block on disk: all before it are there too, or what they changed is in a snapshot.
-    durable: AtomicU64,
-    /// The last version of the ordered space up to which all effects are on disk.
-    durable_version: AtomicU64,
+    written: Written,
     pub(crate) stated_time: StatedTime,
-    /// Bytes of all blocks so far, and of those on disk.
-    sealed_bytes: AtomicU64,
-    durable_bytes: AtomicU64,
-    /// Bytes of all writes so far, with the zeros that fill pages.
-    file_bytes: AtomicU64,
     /// What keeps the log from being written.
     pub(crate) troubles: Troubles,
     pub(crate) snapshots: Snapshots,
@@ -110,6 +93,35 @@ pub(crate) struct Log {
     has_abandoned: AtomicBool,
     /// The shards, which wait for blocks to be durable.
     wakers: OnceLock<Vec<Arc<Waker>>>,
+}
+
+/// What was sealed, and what is on disk.
+#[derive(Debug)]
+struct Written {
+    /// The number of the last block that was sealed.
+    sealed: AtomicU64,
+    /// The number of the last block on disk: all before it are there too, or what they changed is in a snapshot.
+    durable: AtomicU64,
+    /// The last version of the ordered space up to which all effects are on disk.
+    durable_version: AtomicU64,
+    /// Bytes of all blocks so far, and of those on disk.
+    sealed_bytes: AtomicU64,
+    durable_bytes: AtomicU64,
+    /// Bytes of all writes so far, with the zeros that fill pages.
+    file_bytes: AtomicU64,
+}
+
+impl Written {
+    fn new(last: Reached) -> Written {
+        Written {
+            sealed: AtomicU64::new(last.block),
+            durable: AtomicU64::new(last.block),
+            durable_version: AtomicU64::new(last.version),
+            sealed_bytes: AtomicU64::new(0),
+            durable_bytes: AtomicU64::new(0),
+            file_bytes: AtomicU64::new(0),
+        }
+    }
 }
 
 /// The end of a wait for blocks.
@@ -174,20 +186,11 @@ impl Log {
     /// Creates the log of a server, with what is on disk.
     pub(crate) fn new(level: Durability, last: Reached, patience: Patience) -> Log {
         Log {
-            level: AtomicLevel::new(level),
-            wanted: AtomicLevel::new(level),
-            with_log: AtomicLevel::new(if level == Durability::Second { level } else { Durability::Always }),
-            changing_level: Mutex::default(),
-            records: AtomicBool::new(level != Durability::Memory),
+            levels: Levels::new(level),
             queue: Mutex::default(),
             bell: Condvar::new(),
-            sealed: AtomicU64::new(last.block),
-            durable: AtomicU64::new(last.block),
-            durable_version: AtomicU64::new(last.version),
+            written: Written::new(last),
             stated_time: StatedTime::default(),
-            sealed_bytes: AtomicU64::new(0),
-            durable_bytes: AtomicU64::new(0),
-            file_bytes: AtomicU64::new(0),
             troubles: Troubles::default(),
             snapshots: Snapshots::default(),
             disk_space: DiskSpace::default(),
@@ -225,93 +228,6 @@ impl Log {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the level that is in force.
-    pub(crate) fn level(&self) -> Durability {
-        self.level.get()
-    }
-
-    /// Returns the level that was asked for last.
-    pub(crate) fn wanted_level(&self) -> Durability {
-        self.wanted.get()
-    }
-
-    /// Returns the level that `appendonly yes` means: the last one with a log.
-    pub(crate) fn level_with_log(&self) -> Durability {
-        self.with_log.get()
-    }
-
-    /// Changes the level, and the one that `appendonly yes` means. Up from `memory` it comes into force with a snapshot, which
-    /// the keeper takes first.
-    pub(crate) fn set_levels(&self, level: Durability, with_log: Durability) {
-        let _changing = self.lock_level();
-        self.with_log.set(with_log);
-        let before = self.wanted.get();
-        if before != level {
-            tracing::warn!("the level of durability changes from {before} to {level}");
-            self.wanted.set(level);
-            self.pursue(level);
-        }
-    }
-
-    fn lock_level(&self) -> MutexGuard<'_, ()> {
-        self.changing_level.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins what leads to a level.
-    fn pursue(&self, level: Durability) {
-        match (self.level(), level) {
-            (Durability::Memory, Durability::Memory) => {}
-            (Durability::Memory, _) => _ = self.tasks.take_snapshot(),
-            (_, level) => {
-                self.level.set(level);
-                self.tasks.note_level();
-                self.flush();
-                // They may have held replies, or have stopped because of the disk.
-                self.wake_shards();
-            }
-        }
-    }
-
-    /// Takes back the change to the level `memory`: it could not be noted on disk. Another one may have been asked for
-    /// meanwhile.
-    pub(crate) fn refuse_level(&self) {
-        let _changing = self.lock_level();
-        if self.wanted.get() == Durability::Memory {
-            self.wanted.set(Durability::Second);
-        }
-        self.level.set(self.wanted.get());
-    }
-
-    /// Brings the level into force for which the manifest of a snapshot was written. Another one may have been asked for
-    /// meanwhile.
-    pub(crate) fn settle_level(&self, level: Durability) {
-        let _changing = self.lock_level();
-        let queue = self.lock();
-        // While the queue is locked: a block is dropped at the level `memory` only.
-        self.level.set(level);
-        let is_broken = queue.is_broken;
-        drop(queue);
-        self.set_records(level != Durability::Memory);
-        if is_broken && level != Durability::Memory && !self.troubles.have(Trouble::Failed) {
-            self.fail("the disk was too slow for the log to begin".to_owned());
-        }
-        // Blocks that have waited by the rule of the level before are due.
-        self.flush();
-        if self.wanted.get() != level {
-            self.pursue(self.wanted.get());
-        }
-    }
-
-    /// Returns true if shards record what takes place.
-    #[inline]
-    pub(crate) fn records(&self) -> bool {
-        self.records.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_records(&self, records: bool) {
-        self.records.store(records, Ordering::Release);
-    }
-
     /// Puts a block into the queue, which gives it its number. Returns memory for another block.
     fn push(&self, block: Block) -> Option<Block> {
         let size = block.bytes().len();
@@ -319,12 +235,12 @@ impl Log {
         let level = self.level();
         let was_due = queue.is_due(level);
         // Only the owner of the queue counts. Release: who sees the number finds the block in the queue, or later.
-        let sealed = self.sealed.load(Ordering::Relaxed);
-        self.sealed.store(sealed + 1, Ordering::Release);
+        let sealed = self.written.sealed.load(Ordering::Relaxed);
+        self.written.sealed.store(sealed + 1, Ordering::Release);
         if queue.is_broken {
             return Some(block);
         }
-        self.sealed_bytes.fetch_add(size as u64, Ordering::Relaxed);
+        self.written.sealed_bytes.fetch_add(size as u64, Ordering::Relaxed);
         queue.size += size;
         queue.since.get_or_insert_with(Instant::now);
         let is_first = queue.blocks.is_empty();
@@ -386,32 +302,32 @@ impl Log {
 
     /// Returns the number of the last block that was sealed.
     pub(crate) fn sealed(&self) -> u64 {
-        self.sealed.load(Ordering::Acquire)
+        self.written.sealed.load(Ordering::Acquire)
     }
 
     /// Returns the number of the last block on disk.
     pub(crate) fn durable(&self) -> u64 {
-        self.durable.load(Ordering::Acquire)
+        self.written.durable.load(Ordering::Acquire)
     }
 
     /// Returns what is on disk.
     pub(crate) fn reached(&self) -> Reached {
-        Reached { block: self.durable(), version: self.durable_version.load(Ordering::Acquire) }
+        Reached { block: self.durable(), version: self.written.durable_version.load(Ordering::Acquire) }
     }
 
     /// Returns the bytes of blocks that are on disk, since the start.
     pub(crate) fn durable_bytes(&self) -> u64 {
-        self.durable_bytes.load(Ordering::Relaxed)
+        self.written.durable_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the bytes that the log has taken in its files since the start.
     pub(crate) fn file_bytes(&self) -> u64 {
-        self.file_bytes.load(Ordering::Relaxed)
+        self.written.file_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the bytes of blocks that are not on disk.
     pub(crate) fn unflushed_bytes(&self) -> u64 {
-        self.sealed_bytes.load(Ordering::Relaxed).saturating_sub(self.durable_bytes())
+        self.written.sealed_bytes.load(Ordering::Relaxed).saturating_sub(self.durable_bytes())
     }
 
     /// Returns up to where replies may leave: everything, unless they wait for the disk.
@@ -548,7 +464,7 @@ impl Log {
     /// Counts bytes that were written, and wakes shards that have stopped because there were too many.
     fn count_written(&self, bytes: u64) {
         let was_full = self.is_full();
-        self.durable_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.written.durable_bytes.fetch_add(bytes, Ordering::Relaxed);
         if was_full && !self.is_full() {
             self.wake_shards();
         }
@@ -559,8 +475,8 @@ impl Log {
         if self.is_stalled.load(Ordering::Relaxed) && self.is_stalled.swap(false, Ordering::Relaxed) {
             tracing::warn!("the disk makes progress again");
         }
-        self.durable_version.store(reached.version, Ordering::Release);
-        self.durable.store(reached.block, Ordering::Release);
+        self.written.durable_version.store(reached.version, Ordering::Release);
+        self.written.durable.store(reached.block, Ordering::Release);
         self.wake_shards();
     }
 
@@ -586,8 +502,8 @@ impl Log {
         queue.take();
         queue.is_broken = false;
         debug_assert!(self.sealed() <= last);
-        self.sealed.store(last, Ordering::Release);
-        self.durable_bytes.store(self.sealed_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.written.sealed.store(last, Ordering::Release);
+        self.written.durable_bytes.store(self.written.sealed_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 

@@ -552,7 +552,7 @@ impl RespBatch {
             return false;
         }
         action.finish(arguments, progress, output, session, context);
-        if context.is_postponed || context.held_until.is_some() {
+        if context.outcome.is_postponed || context.outcome.held_until.is_some() {
             return false;
         }
         if action.ends_watch() {

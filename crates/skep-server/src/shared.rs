@@ -55,12 +55,6 @@ pub(crate) struct Shared {
     pub(crate) clock: SharedClock,
     /// The server is to stop.
     pub(crate) stopping: AtomicBool,
-    /// Shards that still have connections, while the server stops.
-    pub(crate) shards_busy: AtomicUsize,
-    /// Connections at this moment, without datagrams of memcached, which have a bound of their own.
-    pub(crate) connection_count: AtomicUsize,
-    /// Connections of these over shared memory.
-    shared_memory_count: AtomicUsize,
     /// Orders from one connection to the shards of others.
     pub(crate) orders: Orders,
     /// The settings that change at run time.
@@ -71,16 +65,36 @@ pub(crate) struct Shared {
     pub(crate) memory_budget: Arc<MemoryBudget>,
     /// Stops the program, if it can be stopped by a command.
     on_shutdown: OnShutdown,
-    next_connection: AtomicU64,
-    next_shard: AtomicU16,
-    metrics: Vec<Metrics>,
-    baseline: Mutex<Baseline>,
-    rates: Mutex<Rates>,
     /// The connections that get the commands of all others.
     pub(crate) monitors: Monitors,
     /// The last slow commands.
     pub(crate) slow_log: SlowLog,
+    connected: Connected,
+    measured: Measured,
+}
+
+/// The connections of all shards.
+#[derive(Debug, Default)]
+struct Connected {
+    /// Connections at this moment, without datagrams of memcached, which have a bound of their own.
+    count: AtomicUsize,
+    /// Connections of these over shared memory.
+    over_shared_memory: AtomicUsize,
+    /// Connections so far: the number of the last one.
+    last: AtomicU64,
+    /// The shard that gets the next one.
+    next_shard: AtomicU16,
     clients: Mutex<BTreeMap<u64, Client>>,
+    /// Shards that still have connections, while the server stops.
+    busy_shards: AtomicUsize,
+}
+
+/// What the shards have counted.
+#[derive(Debug)]
+struct Measured {
+    metrics: Vec<Metrics>,
+    baseline: Mutex<Baseline>,
+    rates: Mutex<Rates>,
 }
 
 /// The function that stops the program; it is called once.
@@ -160,20 +174,36 @@ impl Shared {
             started: Instant::now(),
             clock,
             stopping: AtomicBool::new(false),
-            shards_busy: AtomicUsize::new(shard_count),
-            connection_count: AtomicUsize::new(0),
-            shared_memory_count: AtomicUsize::new(0),
             memory_budget,
             on_shutdown: OnShutdown::default(),
-            next_connection: AtomicU64::new(1),
-            next_shard: AtomicU16::new(0),
-            metrics: (0..shard_count).map(|_| Metrics::default()).collect(),
-            baseline: Mutex::default(),
-            rates: Mutex::default(),
+            connected: Connected { busy_shards: AtomicUsize::new(shard_count), ..Connected::default() },
+            measured: Measured {
+                metrics: (0..shard_count).map(|_| Metrics::default()).collect(),
+                baseline: Mutex::default(),
+                rates: Mutex::default(),
+            },
             monitors: Monitors::default(),
             slow_log: SlowLog::default(),
-            clients: Mutex::new(BTreeMap::new()),
         }
+    }
+
+    /// Notes that a shard has no more connections. The last one ends the log.
+    pub(crate) fn finish_shard(&self) {
+        // Release and acquire: the last shard to finish ends them all, and none may miss a reply that was sent before.
+        let busy = self.connected.busy_shards.fetch_sub(1, Ordering::AcqRel);
+        if let Some(log) = self.log.as_ref().filter(|_| busy == 1) {
+            log.end();
+        }
+    }
+
+    /// Returns true if no shard has connections, after all were told to stop.
+    pub(crate) fn have_shards_finished(&self) -> bool {
+        self.connected.busy_shards.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns the number of connections, without datagrams of memcached.
+    pub(crate) fn connection_count(&self) -> usize {
+        self.connected.count.load(Ordering::Relaxed)
     }
 
     /// Sets the function that stops the program.
@@ -191,7 +221,7 @@ impl Shared {
 
     /// Returns the number of connections over shared memory.
     pub(crate) fn shared_memory_connections(&self) -> usize {
-        self.shared_memory_count.load(Ordering::Relaxed)
+        self.connected.over_shared_memory.load(Ordering::Relaxed)
     }
 
     /// Returns the spaces of the server.
@@ -221,48 +251,48 @@ impl Shared {
 
     /// Returns the counters of a shard.
     pub(crate) fn metrics(&self, shard: usize) -> &Metrics {
-        &self.metrics[shard]
+        &self.measured.metrics[shard]
     }
 
     /// Returns the counters of all shards, in their order.
     pub(crate) fn all_metrics(&self) -> impl Iterator<Item = &Metrics> {
-        self.metrics.iter()
+        self.measured.metrics.iter()
     }
 
     /// Returns the sum of a counter over all shards.
     pub(crate) fn sum(&self, counter: fn(&Metrics) -> &Counter) -> u64 {
-        self.metrics.iter().map(|metrics| counter(metrics).get()).sum()
+        self.measured.metrics.iter().map(|metrics| counter(metrics).get()).sum()
     }
 
     /// Returns the sums of counters since `CONFIG RESETSTAT`.
     pub(crate) fn totals(&self) -> Totals {
-        self.baseline().totals(self.metrics.iter())
+        self.baseline().totals(self.measured.metrics.iter())
     }
 
     /// Returns the number of commands since `CONFIG RESETSTAT`.
     pub(crate) fn call_total(&self) -> u64 {
-        self.baseline().calls(self.metrics.iter())
+        self.baseline().calls(self.measured.metrics.iter())
     }
 
     /// Returns the sums of a command since `CONFIG RESETSTAT`.
     pub(crate) fn command_totals(&self, command: usize) -> CommandTotals {
-        self.baseline().command(command, self.metrics.iter())
+        self.baseline().command(command, self.measured.metrics.iter())
     }
 
     /// Returns the numbers of errors since `CONFIG RESETSTAT`, in the order of their prefixes.
     pub(crate) fn error_totals(&self) -> [u64; ERROR_PREFIXES.len()] {
-        self.baseline().errors(&self.metrics.iter())
+        self.baseline().errors(&self.measured.metrics.iter())
     }
 
     /// Returns the counts of memcached's commands since the last reset.
     pub(crate) fn memcached_counts(&self) -> [u64; COUNT_COUNT] {
-        self.baseline().memcached(self.metrics.iter())
+        self.baseline().memcached(self.measured.metrics.iter())
     }
 
     /// Returns how fast these counters grow, each in units a second, since the last call that was at least `time_min`
     /// ago. A call before that returns the last result.
     pub(crate) fn rates(&self, counts: [u64; 3], time_min: Duration) -> [f64; 3] {
-        let mut last = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.measured.rates.lock().unwrap_or_else(PoisonError::into_inner);
         let spent = last.at.map_or_else(|| self.started.elapsed(), |at| at.elapsed());
         if spent >= time_min {
             last.rates = std::array::from_fn(|index| {
@@ -278,34 +308,34 @@ impl Shared {
     pub(crate) fn reset_totals(&self, account: &mut Account) {
         account.spend(COMMAND_COUNT * self.command_totals_work());
         self.reset_memcached_totals(account);
-        let baseline = Baseline::of(self.metrics.iter());
+        let baseline = Baseline::of(self.measured.metrics.iter());
         *self.baseline() = baseline;
     }
 
     /// Lets the sums begin at 0 that the statistics of memcached's protocol show. Those of the commands of RESP go on: there
     /// are thousands. Spends the work from the account.
     pub(crate) fn reset_memcached_totals(&self, account: &mut Account) {
-        account.spend(size_of::<Metrics>() * self.metrics.len());
-        self.baseline().reset_memcached(self.metrics.iter());
+        account.spend(size_of::<Metrics>() * self.measured.metrics.len());
+        self.baseline().reset_memcached(self.measured.metrics.iter());
     }
 
     /// Returns the work of adding the counters of a command in all shards, in bytes touched.
     pub(crate) fn command_totals_work(&self) -> usize {
-        size_of::<CommandTotals>() * (self.metrics.len() + 1)
+        size_of::<CommandTotals>() * (self.measured.metrics.len() + 1)
     }
 
     fn baseline(&self) -> MutexGuard<'_, Baseline> {
-        self.baseline.lock().unwrap_or_else(PoisonError::into_inner)
+        self.measured.baseline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the shard for a connection that may belong to any shard: each in rotation.
     pub(crate) fn any_shard(&self) -> u16 {
-        self.next_shard.fetch_add(1, Ordering::Relaxed) % self.settings.shards
+        self.connected.next_shard.fetch_add(1, Ordering::Relaxed) % self.settings.shards
     }
 
     /// Registers a connection; returns its number.
     pub(crate) fn enter(&self, address: impl Into<Address>, local_address: impl Into<Address>, protocol: u8) -> u64 {
-        self.connection_count.fetch_add(1, Ordering::Relaxed);
+        self.connected.count.fetch_add(1, Ordering::Relaxed);
         self.register(address.into(), local_address.into(), protocol, true)
     }
 
@@ -316,9 +346,9 @@ impl Shared {
 
     fn register(&self, address: Address, local_address: Address, protocol: u8, is_counted: bool) -> u64 {
         if let Address::SharedMemory(_) = address {
-            self.shared_memory_count.fetch_add(1, Ordering::Relaxed);
+            self.connected.over_shared_memory.fetch_add(1, Ordering::Relaxed);
         }
-        let number = self.next_connection.fetch_add(1, Ordering::Relaxed);
+        let number = self.connected.last.fetch_add(1, Ordering::Relaxed) + 1;
         let client = Client {
             address,
             local_address,
@@ -374,10 +404,10 @@ impl Shared {
         }
         let client = self.clients().remove(&number);
         if client.as_ref().is_some_and(|client| matches!(client.address, Address::SharedMemory(_))) {
-            self.shared_memory_count.fetch_sub(1, Ordering::Relaxed);
+            self.connected.over_shared_memory.fetch_sub(1, Ordering::Relaxed);
         }
         if client.as_ref().is_some_and(|client| client.is_counted) {
-            self.connection_count.fetch_sub(1, Ordering::Relaxed);
+            self.connected.count.fetch_sub(1, Ordering::Relaxed);
         }
         if client.is_some_and(|client| client.activity.monitors.get() == 1) {
             self.monitors.remove(number, &self.memory_budget);
@@ -393,6 +423,6 @@ impl Shared {
 
     /// Locks the connections by number: for connecting, closing and `CLIENT`, never for an operation.
     pub(crate) fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, Client>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connected.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

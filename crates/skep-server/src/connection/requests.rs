@@ -226,13 +226,13 @@ impl Connection {
         } else if self.has_room() {
             self.parsed.encode(&mut self.queue, replies, self.input.bytes(), output, room, context);
         }
-        if std::mem::take(&mut context.lacks_memory) {
+        if std::mem::take(&mut context.outcome.lacks_memory) {
             self.starve();
         }
         self.queue.buffer(replies);
         let after = self.parsed.operations_left(&self.queue);
         context.account.spend(output.len() - begin);
-        if context.closing {
+        if context.outcome.closing {
             self.life.end_requests();
         }
         self.finish_parsed();
@@ -309,7 +309,7 @@ impl Connection {
         if done == Err(Step::Room) {
             self.wait_for_replies(reply_needed, shard_budget);
         }
-        if context.closing {
+        if context.outcome.closing {
             self.life.end_requests();
         }
         done

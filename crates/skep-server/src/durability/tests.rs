@@ -111,7 +111,7 @@ fn a_fresh_log_that_fails_too_is_broken() {
 #[test]
 fn a_long_command_goes_on_without_the_log_if_there_is_no_room_for_it() {
     let log = log(Durability::Always, Patience::ENDLESS);
-    log.sealed_bytes.store(UNFLUSHED_MAX_OF_COMMAND, Ordering::Relaxed);
+    log.written.sealed_bytes.store(UNFLUSHED_MAX_OF_COMMAND, Ordering::Relaxed);
     let stopped = Refusal::Writes(WireError::NotDurable);
     assert!(log.holds_up(stopped) && !log.is_broken());
     log.troubles.set(Trouble::NoSegment, Some("ENOSPC".to_owned()));
@@ -135,7 +135,7 @@ fn a_refused_level_gives_way_to_one_that_was_asked_for_later() {
     log.refuse_level();
     assert_eq!((log.level(), log.wanted_level()), (Durability::Second, Durability::Second));
     log.set_levels(Durability::Memory, Durability::Always);
-    log.wanted.set(Durability::Always);
+    log.levels.wanted.set(Durability::Always);
     log.refuse_level();
     assert_eq!((log.level(), log.wanted_level()), (Durability::Always, Durability::Always));
 }

@@ -125,7 +125,7 @@ impl Writers {
     fn make<'s>(&'s self, state: MutexGuard<'s, State>, write: Write) -> MutexGuard<'s, State> {
         let file = Arc::clone(&state.files[&write.segment]);
         drop(state);
-        self.log.file_bytes.fetch_add(write.size(), Ordering::Relaxed);
+        self.log.written.file_bytes.fetch_add(write.size(), Ordering::Relaxed);
         let result = self.disk.write_at(&file, write.offset, write.pages());
         let mut state = self.lock();
         if !state.files.contains_key(&write.segment) {

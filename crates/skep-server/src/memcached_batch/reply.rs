@@ -138,10 +138,10 @@ impl Command {
             Action::Version => writer.version(MEMCACHED_VERSION),
             Action::Verbosity { is_quiet } => status(Status::Ok, *is_quiet),
             Action::NoOperation => status(Status::MetaNoOperation, false),
-            Action::Quit => context.closing = true,
+            Action::Quit => context.outcome.closing = true,
             Action::Close => {
                 context.shared.metrics(context.shard).protocol_errors.add(1);
-                context.closing = true;
+                context.outcome.closing = true;
             }
         }
         false

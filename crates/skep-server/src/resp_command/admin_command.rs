@@ -112,7 +112,7 @@ pub(super) fn debug(
     let seconds = if seconds.is_nan() { 0.0 } else { seconds };
     let until = *session.sleeps_until.get_or_insert(context.now + Duration::from_secs_f64(seconds));
     if context.now < until && !context.is_stopping() {
-        context.held_until = Some(until);
+        context.outcome.held_until = Some(until);
         return Ok(());
     }
     session.sleeps_until = None;
@@ -149,6 +149,6 @@ pub(super) fn shut_down(
     if !context.shared.shut_down() {
         return Err("ERR Errors trying to SHUTDOWN. Check logs.".to_owned());
     }
-    context.closing = true;
+    context.outcome.closing = true;
     Ok(())
 }

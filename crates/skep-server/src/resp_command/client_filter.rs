@@ -63,7 +63,7 @@ impl ClientFilter {
                 }
                 if number == context.connection {
                     // It ends after its reply.
-                    context.closing = true;
+                    context.outcome.closing = true;
                     killed += 1;
                 } else {
                     killed += i64::from(context.shared.kill(client));
@@ -83,7 +83,7 @@ impl ClientFilter {
         }
         if next < end {
             session.kill_progress = (next, killed);
-            context.is_postponed = true;
+            context.outcome.is_postponed = true;
         } else if !is_old_form {
             writer.integer(killed);
         } else if killed > 0 {

@@ -30,8 +30,6 @@ pub(crate) struct Context<'a> {
     pub(crate) now: Instant,
     /// Commands that wait, if some do.
     pub(crate) pause: Option<Pause>,
-    /// Set when the next command of the connection is to be tried again from this time on.
-    pub(crate) held_until: Option<Instant>,
     /// Counts the commands of the turn.
     pub(crate) calls: &'a mut TurnCalls,
     /// The lines for monitors, if there are any.
@@ -42,26 +40,34 @@ pub(crate) struct Context<'a> {
     pub(crate) slow: Option<Duration>,
     /// Commands that may be entered in the slow log in this turn.
     pub(crate) slow_room: usize,
-    /// The command that was executed last, unless another one was refused since.
-    pub(crate) executed: Option<usize>,
-    /// The number of the last command, and one more; 0: there was none.
-    pub(crate) last_command: usize,
-    /// Set when the connection ends after this reply.
-    pub(crate) closing: bool,
     /// The work of this turn of the shard.
     pub(crate) account: &'a mut Account,
     /// What was spent of it before the commands of the connection.
     pub(crate) spent_before: usize,
     /// The connection executes a command of the server in this turn, even if the account is spent.
     pub(crate) is_first: bool,
-    /// Set when a command of the server waits for another turn.
-    pub(crate) is_postponed: bool,
     /// Bytes of replies after which an isolated command pauses that is run in parts.
     pub(crate) reply_max: usize,
     /// There is memory for a costly reply of the server.
     pub(crate) may_hold_reply: bool,
-    /// Set when a reply of the server waits for memory.
+    pub(crate) outcome: Outcome,
+}
+
+/// What the commands of a connection have said of its next step.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// The next command is to be tried again from this time on.
+    pub(crate) held_until: Option<Instant>,
+    /// A command of the server waits for another turn.
+    pub(crate) is_postponed: bool,
+    /// A reply of the server waits for memory.
     pub(crate) lacks_memory: bool,
+    /// The connection ends after this reply.
+    pub(crate) closing: bool,
+    /// The command that was executed last, unless another one was refused since.
+    pub(crate) executed: Option<usize>,
+    /// The number of the last command, and one more; 0: there was none.
+    pub(crate) last_command: usize,
 }
 
 impl Context<'_> {
@@ -81,8 +87,8 @@ impl Context<'_> {
     pub(crate) fn count_command(&mut self, name: CommandName, arguments: Arguments<'_>, operation_count: usize) {
         self.shared.metrics(self.shard).commands.of(name as usize).calls.add(1);
         self.calls.add(name as usize, operation_count, self.read_at);
-        self.executed = Some(name as usize);
-        self.last_command = name as usize + 1;
+        self.outcome.executed = Some(name as usize);
+        self.outcome.last_command = name as usize + 1;
         if self.monitor_lines.is_some()
             && !name.info().has("admin")
             && let Some(lines) = self.monitor_lines.take()
@@ -107,7 +113,7 @@ impl Context<'_> {
         let metrics = self.shared.metrics(self.shard);
         metrics.error_replies.add(1);
         metrics.errors.count(reply);
-        if let Some(command) = self.executed {
+        if let Some(command) = self.outcome.executed {
             metrics.commands.of(command).failed.add(1);
         }
     }
@@ -117,7 +123,7 @@ impl Context<'_> {
         let metrics = self.shared.metrics(self.shard);
         metrics.refused.add(1);
         metrics.commands.of(name as usize).rejected.add(1);
-        self.executed = None;
+        self.outcome.executed = None;
         self.count_error(reply);
     }
 
@@ -127,7 +133,7 @@ impl Context<'_> {
     /// of the turn, so that none waits for ever. If there is no memory for a reply that is not small, it waits for that.
     pub(crate) fn may_execute(&mut self, is_small: bool) -> bool {
         if !is_small && !self.may_hold_reply {
-            self.lacks_memory = true;
+            self.outcome.lacks_memory = true;
             return false;
         }
         self.has_time(is_small)
@@ -138,7 +144,7 @@ impl Context<'_> {
     pub(crate) fn has_time(&mut self, is_small: bool) -> bool {
         let spent = self.account.spent() - self.spent_before;
         let is_left = !self.account.is_spent() && spent < TURN_WORK / TURN_PART_OF_CONNECTION;
-        self.is_postponed = !is_left && (spent > 0 || !is_small && !self.is_first);
-        !self.is_postponed
+        self.outcome.is_postponed = !is_left && (spent > 0 || !is_small && !self.is_first);
+        !self.outcome.is_postponed
     }
 }

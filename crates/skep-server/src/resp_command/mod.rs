@@ -58,7 +58,7 @@ mod vector_command;
 mod work;
 
 pub(crate) use bound::{Bound, KeySums};
-pub(crate) use context::Context;
+pub(crate) use context::{Context, Outcome};
 pub(crate) use error_messages::{NOT_IN_TRANSACTION, store_error, wire_error};
 pub(crate) use isolated::{BitFunction, Isolated, SetMany};
 pub(crate) use key_command::KeyCommand;
@@ -355,7 +355,7 @@ impl Action {
             _ => !pause.writes_only,
         };
         if waits {
-            context.held_until = Some(pause.until);
+            context.outcome.held_until = Some(pause.until);
         }
         waits
     }
@@ -473,7 +473,7 @@ impl Action {
         session: &mut Session,
         context: &mut Context<'_>,
     ) {
-        context.executed = None;
+        context.outcome.executed = None;
         match self {
             Action::Keys(name, command) => {
                 context.count_command(*name, arguments, command.operation_count(arguments.count()));
@@ -499,7 +499,7 @@ impl Action {
                 let before = output.len();
                 let reply = server_command::run(*name, arguments, output, session, context);
                 context.account.spend(operations_work(1, name.text_work(output.len() - before)));
-                if context.is_postponed || context.held_until.is_some() {
+                if context.outcome.is_postponed || context.outcome.held_until.is_some() {
                     return;
                 }
                 context.count_command(*name, arguments, 0);
@@ -521,7 +521,7 @@ impl Action {
             Action::Close(message) => {
                 context.shared.metrics(context.shard).protocol_errors.add(1);
                 ReplyWriter::new(output, session.version).error(message);
-                context.closing = true;
+                context.outcome.closing = true;
             }
         }
     }

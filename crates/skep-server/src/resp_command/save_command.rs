@@ -48,11 +48,11 @@ pub(super) fn take_snapshot(session: &mut Session, context: &mut Context<'_>) ->
     let log = log(context)?;
     let Some(Awaited::Snapshot { request }) = session.awaited else {
         session.awaited = Some(Awaited::Snapshot { request: log.tasks.take_snapshot() });
-        context.held_until = Some(context.now + LOOK_TIME);
+        context.outcome.held_until = Some(context.now + LOOK_TIME);
         return Ok(false);
     };
     if log.snapshots.ended_request() < request && !context.is_stopping() {
-        context.held_until = Some(context.now + LOOK_TIME);
+        context.outcome.held_until = Some(context.now + LOOK_TIME);
         return Ok(false);
     }
     session.awaited = None;
@@ -141,14 +141,14 @@ pub(super) fn wait(
         _ => {
             let until = (timeout > 0).then(|| context.now + Duration::from_millis(timeout.cast_unsigned()));
             session.awaited = Some(Awaited::Turn { until });
-            context.held_until = Some(context.now);
+            context.outcome.held_until = Some(context.now);
             return Ok(());
         }
     };
     let is_durable = log.reached().covers(reached);
     if !is_durable && local > 0 && until.is_none_or(|until| context.now < until) && !context.is_stopping() {
         session.awaited = Some(Awaited::Disk { reached, until });
-        context.held_until = Some(context.now + LOOK_TIME);
+        context.outcome.held_until = Some(context.now + LOOK_TIME);
         return Ok(());
     }
     session.awaited = None;

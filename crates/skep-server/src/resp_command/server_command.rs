@@ -58,7 +58,7 @@ pub(super) fn run(
         CommandName::Memory => object_command::memory_help(&mut writer),
         CommandName::Quit => {
             writer.simple("OK");
-            context.closing = true;
+            context.outcome.closing = true;
         }
         CommandName::Info => writer.text(&info::text(arguments, context.shared, context.account)),
         CommandName::Client => return client_command::run(arguments, &mut writer, session, context),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Parts, Shard};
 use crate::account::Account;
 use crate::command_metrics::TurnCalls;
-use crate::resp_command::Context;
+use crate::resp_command::{Context, Outcome};
 use crate::slow_log::{slow_from, slow_time};
 use crate::unix_time::UnixTime;
 use crate::vocabulary::Pause;
@@ -62,22 +62,17 @@ impl CommandTurn {
             time: self.time,
             now: self.now,
             pause: self.pause,
-            held_until: None,
             calls,
             monitor_lines: if self.is_monitored { Some(monitor_lines) } else { None },
             read_at,
             slow: slow_time(self.slow_from, read_at, self.executed_at),
             slow_room,
-            executed: None,
-            last_command: 0,
-            closing: false,
             spent_before: account.spent(),
             account,
             is_first,
-            is_postponed: false,
             reply_max: 0,
             may_hold_reply: true,
-            lacks_memory: false,
+            outcome: Outcome::default(),
         }
     }
 }

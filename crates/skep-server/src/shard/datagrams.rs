@@ -11,7 +11,6 @@
 //! bounded number of sessions.
 
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use skep_transport::datagram::{Control, Data, Dropped, Packet, packets};
@@ -129,7 +128,7 @@ impl Shard {
             }
         }
         let shared = &self.parts.shared;
-        let has_room = shared.connection_count.load(Ordering::Relaxed) < shared.settings.connections_max;
+        let has_room = shared.connection_count() < shared.settings.connections_max;
         if self.stop.until.is_some() || !has_room {
             self.metrics().connections_refused.add(1);
             return Err(Dropped::Sessions);

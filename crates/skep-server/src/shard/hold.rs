@@ -406,8 +406,8 @@ impl Shard {
         if replied > 0 {
             self.execution.replied.push((replied, endpoint.connection.read_at()));
         }
-        endpoint.activity.record(context.last_command, turn.served_at);
-        let held_until = context.held_until;
+        endpoint.activity.record(context.outcome.last_command, turn.served_at);
+        let held_until = context.outcome.held_until;
         bounds.slow_room = context.slow_room;
         endpoint.record_cost(
             context.account.spent() - spent_before,
@@ -422,7 +422,7 @@ impl Shard {
         let next = endpoint.write((&self.execution.encoded, release), true, metrics, now, &mut self.shard_budget);
         list_held(&mut self.waits.awaiting, (token, &endpoint.connection), release);
         self.execution.encoded.clear();
-        let is_postponed = context.is_postponed && next == Next::Work;
+        let is_postponed = context.outcome.is_postponed && next == Next::Work;
         if let Isolation::Blocked(step) = isolation {
             return Some(step);
         }

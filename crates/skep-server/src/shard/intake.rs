@@ -10,7 +10,6 @@
 
 use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use skep_wire::native::{Hello, PASSWORD_SIZE_MAX, REQUEST_FRAME_SIZE_MAX, Refusal, Welcome};
@@ -58,7 +57,7 @@ impl Shard {
     /// Gives an accepted connection to the shard where it begins.
     fn welcome_socket(&mut self, tcp: Tcp, front_end: FrontEnd, now: Instant) {
         let shared = &self.parts.shared;
-        if shared.connection_count.load(Ordering::Relaxed) >= shared.settings.connections_max {
+        if shared.connection_count() >= shared.settings.connections_max {
             self.metrics().connections_refused.add(1);
             // The socket is new: its buffer has room for this, or the peer has closed it.
             let _ = match front_end {
@@ -127,7 +126,7 @@ impl Shard {
     /// Begins a connection over shared memory: it is native, and waits for its hello.
     pub(super) fn welcome_shared_memory(&mut self, memory: SharedMemory, now: Instant) {
         let shared = &self.parts.shared;
-        if shared.connection_count.load(Ordering::Relaxed) >= shared.settings.connections_max {
+        if shared.connection_count() >= shared.settings.connections_max {
             self.metrics().connections_refused.add(1);
             // The files of the client keep it after the end.
             let _ = memory.end().send(&Refusal::Full.encode());

@@ -5,7 +5,6 @@
 //! 2. The shard polls the slots with the words of shared memory (`polled.rs`). Each packet goes to its session.
 //! 3. After the turn, the sessions that were read, written or whose time has come send their packets.
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use skep_transport::rdma::Refusal;
@@ -35,7 +34,7 @@ impl Shard {
             let Some(rdma) = &mut self.parts.rdma else { return };
             let Some(rdma) = rdma.accept(&self.poller, random_number(), keepalive, now) else { return };
             let shared = &self.parts.shared;
-            let has_room = shared.connection_count.load(Ordering::Relaxed) < shared.settings.connections_max;
+            let has_room = shared.connection_count() < shared.settings.connections_max;
             if self.stop.until.is_some() || !has_room {
                 rdma.refuse(Refusal::Full);
                 self.metrics().connections_refused.add(1);

@@ -183,14 +183,14 @@ impl Shard {
             connection.starve();
         }
         bounds.slow_room = context.slow_room;
-        endpoint.activity.record(context.last_command, turn.served_at);
+        endpoint.activity.record(context.outcome.last_command, turn.served_at);
         // A turn in which its next command only began to wait says nothing of what that costs.
         if replied > 0 || !matches!(isolation, Isolation::Needs(_) | Isolation::Later(_)) {
             let spent = touched + context.account.spent() - spent_before;
             endpoint.record_cost(spent, self.turn.number, self.waits.ready.idle_turn, self.waits.ready.len());
         }
         let is_first_again = index < self.turn.resumed && self.execution.encoded.is_empty();
-        let (held_until, is_postponed) = (context.held_until, context.is_postponed);
+        let (held_until, is_postponed) = (context.outcome.held_until, context.outcome.is_postponed);
         Some(Served { done, replied, rests_on_nothing, isolation, held_until, is_postponed, is_first_again })
     }
 

@@ -1,6 +1,5 @@
 //! The end of a shard, when the server stops.
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::Shard;
@@ -48,12 +47,7 @@ impl Shard {
         }
         if self.connections.is_empty() && !self.stop.is_finished {
             self.stop.is_finished = true;
-            // Release and acquire: the last shard to finish ends them all, and none may miss a reply that was sent
-            // before.
-            let busy = self.parts.shared.shards_busy.fetch_sub(1, Ordering::AcqRel);
-            if let Some(log) = self.parts.shared.log.as_ref().filter(|_| busy == 1) {
-                log.end();
-            }
+            self.parts.shared.finish_shard();
             for handover in &self.parts.handovers {
                 handover.waker.wake();
             }
@@ -62,6 +56,6 @@ impl Shard {
 
     /// Returns true if all shards have finished. Until then this one replies to the others.
     pub(super) fn is_over(&self) -> bool {
-        self.stop.is_finished && self.parts.shared.shards_busy.load(Ordering::Acquire) == 0
+        self.stop.is_finished && self.parts.shared.have_shards_finished()
     }
 }

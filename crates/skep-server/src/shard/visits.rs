@@ -369,14 +369,14 @@ impl Shard {
                 break;
             }
             let has_next = parsed.isolated_shards(partition, input.bytes()) == Some(own);
-            if !has_next || has_waited || context.closing || bounds.left <= 1 || encoded.len() >= ENCODED_MAX {
+            if !has_next || has_waited || context.outcome.closing || bounds.left <= 1 || encoded.len() >= ENCODED_MAX {
                 break;
             }
         }
         *work += context.account.spent() - context.spent_before;
         visit.executed += bounds.executed - executed;
-        visit.last_command = context.last_command;
-        visit.is_closing |= context.closing;
+        visit.last_command = context.outcome.last_command;
+        visit.is_closing |= context.outcome.closing;
         bounds.slow_room = context.slow_room;
         self.execution.executed += bounds.executed - executed;
         if step.is_none() {

@@ -211,7 +211,7 @@ impl<'s> World<'s> {
             self.now += TICK;
         }
         let is_done = self.clients.iter().all(|client| client.state != State::Active && client.end().is_dropped());
-        let has_stopped = !is_stopping || self.shared.shards_busy.load(Ordering::Acquire) == 0;
+        let has_stopped = !is_stopping || self.shared.have_shards_finished();
         Ok(!(is_done && has_stopped && self.shards.iter().all(Driven::is_empty)))
     }
 
@@ -225,7 +225,7 @@ impl<'s> World<'s> {
                 return Err("the run does not end".to_owned());
             }
         }
-        if self.shared.connection_count.load(Ordering::Relaxed) != 0 {
+        if self.shared.connection_count() != 0 {
             return Err("a connection was not forgotten".to_owned());
         }
         Ok(Outcome {

@@ -185,7 +185,7 @@ fn finish(
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
     action.finish(arguments, &course.progress, output, session, environment.context);
-    if std::mem::take(&mut environment.context.is_postponed) {
+    if std::mem::take(&mut environment.context.outcome.is_postponed) {
         return Err(Step::More);
     }
     count_error(course, &output[begin..], environment);

@@ -7,14 +7,18 @@
 
 mod circles;
 mod code;
+mod globs;
 mod plain;
+mod types;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use crate::code::{code_of, has_word};
+use crate::globs::check_glob_imports;
 use crate::plain::{LINES_THAT_CANNOT_BE_WRAPPED, LONG_LINES, check_columns, check_phrases};
+use crate::types::{FEW_FIELDS, MANY_FIELDS, check_fields};
 
 /// The modules that may contain `unsafe`. CONTRIBUTING.md lists the same ones, each with its reason.
 const UNSAFE: &[&str] = &[
@@ -270,6 +274,13 @@ const RULES: &[Rule] = &[
         ],
     },
     Rule {
+        name: "fields",
+        why: "a type with more than 20 fields is several types that have not been told apart",
+        check: check_fields,
+        caught: MANY_FIELDS,
+        spared: FEW_FIELDS,
+    },
+    Rule {
         name: "paths in pages",
         why: "a page that names a file which has moved misleads its reader",
         check: check_paths,
@@ -453,30 +464,6 @@ fn check_module_names(tree: &Tree) -> Vec<Finding> {
         let in_code = |name: &&str| has_word(&code, &format!("mod {name}"));
         let found = vague.iter().filter(|name| in_path(name) || in_code(name));
         findings.extend(found.map(|name| finding(path, format!("a module named `{name}`"))));
-    }
-    findings
-}
-
-fn check_glob_imports(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (path, text) in sources(tree) {
-        let code = code_of(text);
-        let tests_start = code.find("#[cfg(test)]").unwrap_or(code.len());
-        let mut end = 0;
-        // A statement that imports begins a line, perhaps after its visibility, and ends with a semicolon.
-        for line in code.split_inclusive('\n') {
-            let start = end;
-            end += line.len();
-            let words = line.trim_start();
-            if !(words.starts_with("use ") || words.starts_with("pub") && has_word(words, "use")) {
-                continue;
-            }
-            let statement = code[start..].split(';').next().unwrap_or_default().trim();
-            let own_tests = start > tests_start && statement == "use super::*";
-            if statement.contains('*') && !own_tests {
-                findings.push(finding(path, format!("`{statement}`")));
-            }
-        }
     }
     findings
 }

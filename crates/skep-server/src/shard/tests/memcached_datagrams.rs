@@ -1,7 +1,6 @@
 //! Datagrams of memcached's protocol: what they hold while they are in work.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::Ordering;
 
 use super::Bench;
 use crate::limits::TURN_WORK;
@@ -66,7 +65,7 @@ fn one_that_lacks_memory_is_dropped() {
 #[test]
 fn they_take_no_places_of_connections() {
     let mut bench = with_datagrams(5);
-    let count = |bench: &Bench| (bench.shared.connection_count.load(Ordering::Relaxed), bench.shared.clients().len());
+    let count = |bench: &Bench| (bench.shared.connection_count(), bench.shared.clients().len());
     assert_eq!(count(&bench), (0, 5));
     let client = bench.resp(0);
     assert_eq!(count(&bench), (1, 6));
