@@ -22,7 +22,8 @@
 //! [`NoSlab::Later`] and the search continues in the next batch.
 //!
 //! **Every operation is done or refused after two searches**, one that was begun before it and a whole one, although others
-//! take what merging yields, and release slabs that make another search worthwhile:
+//! take what merging yields, and release slabs that make another search worthwhile. One that tries so seldom that a whole
+//! search passes between two attempts may wait for two more:
 //!
 //! 1. An operation that is told to try later is a *waiter* ([`SlabAllocator::may_wait`]). It has the number of the search that
 //!    was the last one to begin before it.
@@ -31,7 +32,9 @@
 //!    left to it. It does not matter that there are newer searches.
 //! 3. Another search begins when an operation lacks slabs and so much was released since the last one began that it may have
 //!    another outcome: a sixty-fourth of what is free.
-//! 4. A waiter that does not try again is forgotten after [`LAPSE`] batches: its client may be gone.
+//! 4. A waiter that has not tried since the last ended search began may be another operation on the same key, whose client
+//!    has gone. So it counts once as one that has just come.
+//! 5. A waiter that does not try again is forgotten after [`LAPSE`] batches.
 
 use std::collections::HashMap;
 
@@ -60,6 +63,10 @@ const WAITERS_KEPT: usize = 1 << 10;
 struct Waiter {
     /// The number of the last search that had begun before it came.
     search: u64,
+    /// The number of the last search that had begun when it tried last.
+    seen: u64,
+    /// It was taken for one that had just come.
+    is_renewed: bool,
     /// The batch in which it tried last.
     tried: u64,
 }
@@ -117,12 +124,16 @@ impl SlabAllocator {
         let Search { number, ended, batches, waiters, .. } = &mut self.search;
         match waiters.get_mut(&waiter) {
             Some(waiter) if *batches - waiter.tried <= LAPSE => {
-                waiter.tried = *batches;
+                if waiter.search < *ended && waiter.seen < *ended && !waiter.is_renewed {
+                    (waiter.search, waiter.is_renewed) = (*number, true);
+                }
+                (waiter.seen, waiter.tried) = (*number, *batches);
                 waiter.search >= *ended
             }
             known => {
                 if known.is_some() || waiters.len() < WAITERS_MAX {
-                    waiters.insert(waiter, Waiter { search: *number, tried: *batches });
+                    let new = Waiter { search: *number, seen: *number, is_renewed: false, tried: *batches };
+                    waiters.insert(waiter, new);
                 }
                 true
             }
@@ -398,6 +409,31 @@ mod tests {
             taken.iter().for_each(|slab| allocator.release(class(32), *slab));
         }
         assert!(allocator.search.number > 1);
+    }
+
+    /// An operation was told to try later, and its client has gone. After searches of others much is released, and another client
+    /// stores a pair with the same key.
+    #[test]
+    fn an_operation_is_not_refused_for_another_one_that_did_not_try_again() {
+        const KEY: u64 = 7;
+        let (mut allocator, slabs) = full_of(1 << 13);
+        slabs.iter().step_by(2).for_each(|slab| allocator.release(class(32), *slab));
+        allocator.begin_batch(1 << 11);
+        assert_eq!(allocator.take(class(512)), Err(NoSlab::Later));
+        assert!(allocator.may_wait(KEY));
+        for _ in 0..3 {
+            while allocator.take(class(512)) == Err(NoSlab::Later) {
+                allocator.begin_batch(1 << 11);
+            }
+            let taken: Vec<_> = (0..300).filter_map(|_| allocator.allocate(class(32))).collect();
+            taken.iter().for_each(|slab| allocator.release(class(32), *slab));
+        }
+        slabs.iter().skip(1).step_by(2).for_each(|slab| allocator.release(class(32), *slab));
+        allocator.begin_batch(0);
+        assert_eq!(allocator.take(class(512)), Err(NoSlab::Later));
+        assert!(allocator.may_wait(KEY), "it waits for its first search");
+        allocator.begin_batch(1 << 11);
+        assert!(allocator.take(class(512)).is_ok());
     }
 
     /// Slabs of 64 B that a pass for other operations has taken are free: an operation that needs them is not refused.
