@@ -25,12 +25,6 @@ use clap::{CommandFactory, Parser};
 
 use failure::Failure;
 
-/// The buffers of connections grow and shrink with each large request. This allocator returns freed pages to the system too,
-/// but some milliseconds later: the next request takes them without a page fault. With the C library's allocator, which
-/// returned each large buffer at once, a shard that served values of 1 MiB spent a quarter of its time on page faults.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// An in-memory key-value store for state that many programs share and change at memory speed.
 #[derive(Parser, Debug)]
 #[command(name = "skep", version, disable_version_flag = true, max_term_width = 100)]

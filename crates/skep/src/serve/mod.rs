@@ -7,6 +7,7 @@
 //! the process at once, with a core dump. Under systemd (`Type=notify`) the program reports that it is ready and that it stops. The log
 //! is written to standard error; it covers the control plane only.
 
+mod allocator;
 mod config;
 mod screen;
 
@@ -59,6 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let settings = ServerSettings { password, ..configuration.into_settings(core_count) };
 
     log_to_standard_error();
+    allocator::return_freed_buffers();
     let server = Server::start(&settings).map_err(|error| failure_of(&error, &settings))?;
     let handle = signals.handle();
     server.on_shutdown(move || handle.close());
