@@ -215,17 +215,8 @@ impl Operation<'_> {
     /// Checks the operation without its key and value, for a store whose keys have no order.
     #[inline]
     pub fn validate_unordered(&self) -> Result<(), OperationError> {
-        // Most are puts, whose check is one comparison.
         match self {
-            Operation::Put { value, .. } if value.len() <= VALUE_SIZE_MAX => Ok(()),
-            _ => self.validate_other(),
-        }
-    }
-
-    /// Checks an operation other than a valid put.
-    fn validate_other(&self) -> Result<(), OperationError> {
-        match self {
-            Operation::Put { .. } => Err(OperationError::ValueTooLong),
+            Operation::Put { value, .. } if value.len() > VALUE_SIZE_MAX => Err(OperationError::ValueTooLong),
             Operation::Update(update) => update.validate(),
             Operation::Reduce(reduce) => reduce.validate(),
             Operation::Filter(filter) => filter.validate(),
@@ -246,11 +237,6 @@ impl Update<'_> {
         }
         let operand_width = self.element.width() * self.function.operand_count();
         let operand_fits = match self.shape {
-            // Most have one operand and nothing else.
-            Shape::ScalarToScalar | Shape::ScalarToVector if self.initial.is_none() => {
-                let fits = self.operand.len() == operand_width;
-                return if fits { Ok(()) } else { Err(OperationError::OperandLength) };
-            }
             Shape::ScalarToScalar | Shape::ScalarToVector => self.operand.len() == operand_width,
             Shape::VectorToVector => self.operand.len().is_multiple_of(operand_width),
         };

@@ -46,9 +46,9 @@ pub(crate) fn overwrite(old: &mut [u8], new: &[u8]) {
         Some(())
     }
     let copied = match new.len() {
-        8..=16 => by_words::<8>(old, new),
-        4..=7 => by_words::<4>(old, new),
         2..=3 => by_words::<2>(old, new),
+        4..=7 => by_words::<4>(old, new),
+        8..=16 => by_words::<8>(old, new),
         _ => None,
     };
     if copied.is_none() {

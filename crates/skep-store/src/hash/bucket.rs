@@ -57,17 +57,6 @@ const TYPE_INLINE_MORE: u32 = 7;
 
 const _: () = assert!(TYPE_INLINE_MORE == TYPE_MASK && TYPE_INLINE_BEGIN == TYPE_MASK ^ 1);
 
-/// For each number of zeros above the highest type bit that is set: the slots up to that with this bit.
-const USED_SLOTS: [u8; 33] = {
-    let mut slots = [0; 33];
-    let mut zeros = 0;
-    while zeros < 33 {
-        slots[zeros] = (32 - zeros).div_ceil(TYPE_BITS) as u8;
-        zeros += 1;
-    }
-    slots
-};
-
 /// For each number of type bits that match those of a pair, from its first slot on: the bytes of the pair's slots, or 0
 /// if not even the three bits of the first slot match.
 const BYTES_OF_PAIR: [u8; 33] = {
@@ -184,12 +173,8 @@ impl InlinePair {
 
 /// Returns the slots that an inline pair of `pair_size` bytes takes.
 #[inline]
-#[expect(
-    clippy::manual_div_ceil,
-    reason = "`div_ceil` has a remainder to compute, and no sizes are so large that a sum overflows"
-)]
 pub fn slots_for(pair_size: usize) -> usize {
-    (pair_size + SLOT_SIZE - 1) / SLOT_SIZE
+    pair_size.div_ceil(SLOT_SIZE)
 }
 
 /// A bucket, by value.
@@ -240,7 +225,7 @@ impl Bucket {
     /// Returns the number of slots in use, which are the first ones.
     #[inline]
     pub fn used_slot_count(&self) -> usize {
-        USED_SLOTS[self.types().leading_zeros() as usize].into()
+        (32 - self.types().leading_zeros() as usize).div_ceil(TYPE_BITS)
     }
 
     /// Returns the number of slots not in use.

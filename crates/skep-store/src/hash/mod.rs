@@ -19,7 +19,6 @@ pub mod slab;
 mod stale;
 mod table;
 mod used;
-mod waiting;
 mod walk;
 mod walk_pairs;
 

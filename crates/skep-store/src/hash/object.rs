@@ -22,7 +22,7 @@ use std::ops::Range;
 use super::large_layout::ROOT_POINTERS_MAX;
 use super::slab::SlabClass;
 use crate::memory::Pointer;
-use crate::short::{equal, overwrite};
+use crate::short::equal;
 use skep_core::operation::{Expiry, KEY_SIZE_MAX, VALUE_SIZE_MAX};
 
 const SHORT_HEADER_SIZE: usize = 2;
@@ -91,7 +91,6 @@ struct Header {
 }
 
 /// Returns the class of the slab for a pair, if one is large enough.
-#[inline]
 pub(super) fn class_for_pair(key_size: usize, value_size: usize, expires: bool) -> Option<SlabClass> {
     let size = key_size + value_size + if expires { EXTENSION_SIZE } else { 0 };
     SlabClass::for_size(size + SHORT_HEADER_SIZE)
@@ -154,7 +153,6 @@ fn object(bytes: &[u8], header: Header) -> Object {
 }
 
 /// Writes a pair into a slab. Returns the bytes of its value.
-#[inline]
 pub(super) fn write_pair(
     class: SlabClass,
     bytes: &mut [u8],
@@ -165,7 +163,7 @@ pub(super) fn write_pair(
     let key_start = write_header(class, bytes, key.len(), value.len(), false, expiry);
     let value_start = key_start + key.len();
     let end = value_start + value.len();
-    overwrite(&mut bytes[key_start..value_start], key);
+    bytes[key_start..value_start].copy_from_slice(key);
     bytes[value_start..end].copy_from_slice(value);
     value_start..end
 }
@@ -228,7 +226,6 @@ fn plain_header(class: SlabClass, bytes: &[u8]) -> Header {
 }
 
 /// Writes the header. Returns the offset of the key.
-#[inline]
 fn write_header(
     class: SlabClass,
     bytes: &mut [u8],

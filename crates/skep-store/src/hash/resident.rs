@@ -14,23 +14,6 @@ use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::Expiry;
 
 impl<M: Memory> HashTable<M> {
-    /// Removes an inline pair of a resident home bucket. Returns false, and does nothing, if the next bucket of the chain is to
-    /// be read.
-    #[inline(always)]
-    pub(crate) fn remove_from_home(&self, lines: &mut impl ResidentLines, home: &Home, pair: InlinePair) -> bool {
-        let at = home.bucket.pointer();
-        let bucket = Bucket::from_line_mut(lines.line(at));
-        if bucket.chain().is_some() && bucket.free_slot_count() + pair.slot_count() >= SLOT_COUNT / 2 {
-            return false;
-        }
-        bucket.remove_slots(pair.slot(), pair.slot_count());
-        lines.note(at.span(LINE_SIZE), Effect::Changed);
-        self.count_removal();
-        self.count_pair_size(-((pair.key_size() + pair.value_size()) as i64));
-        self.end_wait(home.hash);
-        true
-    }
-
     /// Inserts a pair into a resident chain. Returns false, and does nothing, if the pair is not inline or no bucket can
     /// be allocated for it.
     #[inline(always)]
@@ -114,7 +97,6 @@ impl<M: Memory> HashTable<M> {
 
     /// Allocates a slab for a pair that is to be inserted, if it takes one slab. [`HashTable::insert_resident`] inserts
     /// it.
-    #[inline(always)]
     pub(crate) fn allocate_for(&self, home: &Home, key: &[u8], new: &NewValue<'_>) -> Option<SlabSlot> {
         let expiry = new.expiry().apply(None);
         if self.is_inline(key.len(), new.size(), expiry) || self.has_expired(expiry) {
@@ -127,7 +109,6 @@ impl<M: Memory> HashTable<M> {
 
     /// Inserts a pair into a resident chain, in a slab that was allocated for it. Returns false, and takes the slab back, if no
     /// bucket can be allocated for the chain.
-    #[inline(always)]
     pub(crate) fn insert_resident(
         &self,
         lines: &mut impl ResidentLines,
@@ -208,7 +189,6 @@ impl<M: Memory> HashTable<M> {
     }
 }
 
-#[inline(always)]
 fn write_pair(bytes: &mut [u8], slab: SlabSlot, key: &[u8], new: &NewValue<'_>, expiry: Option<Expiry>) {
     let range = object::write_pair(slab.class, bytes, key, new.bytes(), expiry);
     new.finish(0, &mut bytes[range]);

@@ -156,8 +156,6 @@ pub struct HashTable<M> {
     /// The time, in milliseconds since 1970.
     now: Cell<u64>,
     pub(super) stale: Stale,
-    /// False if no operation [waits](HashTable::may_wait) for slabs.
-    pub(super) may_have_waiters: Cell<bool>,
 }
 
 impl<M: Memory> HashTable<M> {
@@ -182,7 +180,6 @@ impl<M: Memory> HashTable<M> {
             earliest_expiry: Cell::new(u64::MAX),
             now: Cell::new(0),
             stale: Stale::default(),
-            may_have_waiters: Cell::new(false),
             memory,
         })
     }
@@ -534,6 +531,17 @@ impl<M: Memory> HashTable<M> {
     /// Returns the bytes that merging has touched in this batch, in the store itself.
     pub(crate) fn bytes_merged(&self) -> usize {
         self.slabs.borrow().work_of_merging().saturating_mul(LINE_SIZE)
+    }
+
+    /// Notes that an operation on a key lacks slabs, which are being merged. Returns false if it has already waited for
+    /// all merges.
+    pub(crate) fn may_wait(&self, hash: KeyHash) -> bool {
+        self.slabs.borrow_mut().may_wait(hash.0)
+    }
+
+    /// Notes that an operation on a key, which may have waited for slabs, is done or refused.
+    pub(crate) fn end_wait(&self, hash: KeyHash) {
+        self.slabs.borrow_mut().end_wait(hash.0);
     }
 
     /// Returns the allocator of slabs.

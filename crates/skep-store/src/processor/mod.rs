@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             ┌─────────────────────── admission ───────────────────────┐
-//! requests ─▶ validate, hash ─▶ prefetch ─▶ home buckets in request order ─▶ replies: most requests end here
+//! requests ─▶ validate, hash ─▶ prefetch ─▶ short values in request order ─▶ replies: most requests end here
 //!                                           │ the rest
 //!                                           ▼
 //!                                           reservation station ─▶ resident stages ─▶ futures ─▶ large values
@@ -13,8 +13,8 @@
 //! 1. A batch is executed in parts of up to 256 requests, the most that may be in flight.
 //! 2. Admission is three tight loops over a part. The first one hashes keys. It compares the keys of a run of requests on
 //!    one key instead, see `same_key.rs`. The second one only prefetches: adjacent prefetches overlap their page walks. If the
-//!    prefetched lines are resident, the third one executes requests in their home buckets, see `in_bucket.rs`. It admits all
-//!    others to the reservation station.
+//!    prefetched lines are resident, the third one executes requests on short inline values. It admits all others to
+//!    the reservation station.
 //! 3. The stages of `resident.rs` work on the queues of the station.
 //! 4. The remaining requests run as futures, in waves. Operations on large values run after the waves, one at a time.
 //!
@@ -25,10 +25,8 @@
 
 mod execution;
 mod flow;
-mod in_bucket;
 mod interleaver;
 mod large;
-mod locate;
 mod queue;
 mod replay;
 mod replies;
@@ -43,23 +41,23 @@ pub use resident::StageCounts;
 pub(crate) use interleaver::drive;
 pub(crate) use replies::Grant;
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::hint::cold_path;
 
-use self::in_bucket::ExecuteInBuckets;
 use self::interleaver::{IN_FLIGHT_MAX, interleave};
-use self::locate::{Locate, Located};
 use self::queue::Batch;
-use self::replies::Entry;
-use self::resident::Stages;
+use self::resident::{ExecuteShort, Stages};
 use self::same_key::SameKeys;
 use self::station::{Admission, QueueIndex, Station};
 use crate::apply::{Arena, NewValue};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{
-    Bucket, BucketIndex, HashTable, Home, KeyHash, NotStored, Reclaim, Room, Settings, WalkLimit, WalkStep,
+    Bucket, BucketIndex, HashTable, Home, KeyHash, Lanes, NotStored, Reclaim, Room, Settings, WalkLimit, WalkStep,
+    WithLanes,
 };
 use crate::memory::{LocalMemory, Memory, RegionError};
+use crate::short::equal;
 use skep_core::operation::{Expiry, Operation, OperationError, Reply, Request, StringWrite};
 
 /// Free slabs that a batch may merge in the shard itself, plus at most the rest of a zone: a millisecond's work.
@@ -395,7 +393,7 @@ impl<M: Memory> Processor<M> {
         is_complete
     }
 
-    /// Checks, hashes and prefetches all requests, executes those that need only home buckets, and admits the others to
+    /// Checks, hashes and prefetches all requests, executes those on resident short values, and admits the others to
     /// the station. Returns the number of requests that are deferred because an earlier one on their key is.
     fn admit(
         &mut self,
@@ -407,7 +405,7 @@ impl<M: Memory> Processor<M> {
         let homes = &mut self.homes[..=requests.len()];
         self.same_keys.clear();
         let locate = Locate { table: &self.table, requests, homes, same_keys: &mut self.same_keys };
-        let located = self.table.search().run(locate);
+        let all_valid = self.table.search().run(locate);
         let homes = &mut self.homes[1..=requests.len()];
         // This loop only prefetches: a prefetch that misses the TLB blocks the retirement of later instructions, so
         // page walks overlap only if the prefetches are adjacent instructions. After an invalid request, home buckets
@@ -425,17 +423,22 @@ impl<M: Memory> Processor<M> {
         }
         self.stages.clear();
         let mut deferred = 0;
-        if located != Located::Invalid && self.deferred_keys.is_empty() {
-            let executed = if located == Located::Gets {
-                self.execute_in_buckets::<true>(requests, replies.entries_mut(first_reply, requests.len()), &admission)
-            } else {
-                self.execute_in_buckets::<false>(requests, replies.entries_mut(first_reply, requests.len()), &admission)
+        if all_valid && self.deferred_keys.is_empty() {
+            let execute_short = ExecuteShort {
+                table: &self.table,
+                requests,
+                homes,
+                entries: replies.entries_mut(first_reply, requests.len()),
+                arrivals: self.station.begin(),
+                stages: &mut self.stages,
+                same_keys: &self.same_keys,
+                admission: &admission,
             };
-            match executed {
+            match self.table.search().run(execute_short) {
                 Some(hits) => self.hits += hits,
                 None => {
                     let mut arrivals = self.station.begin();
-                    for (index, home) in self.homes[1..=requests.len()].iter().enumerate() {
+                    for (index, home) in homes.iter().enumerate() {
                         if let Some(queue) = arrivals.admit(index, admission(home)) {
                             self.stages.activate(queue, *home);
                         }
@@ -460,25 +463,6 @@ impl<M: Memory> Processor<M> {
             }
         }
         deferred
-    }
-
-    /// Executes requests in their home buckets.
-    fn execute_in_buckets<const ONLY_GETS: bool>(
-        &mut self,
-        requests: &[Request<'_>],
-        entries: &mut [Entry],
-        admission: impl Fn(&Home) -> Admission,
-    ) -> Option<u64> {
-        self.table.search().run(ExecuteInBuckets::<_, _, ONLY_GETS> {
-            table: &self.table,
-            requests,
-            homes: &self.homes[1..=requests.len()],
-            entries,
-            arrivals: self.station.begin(),
-            stages: &mut self.stages,
-            same_keys: &self.same_keys,
-            admission,
-        })
     }
 }
 
@@ -512,6 +496,83 @@ fn run_remaining<M: Memory>(
         }
     }
     is_complete
+}
+
+/// Checks requests and hashes their keys, up to the first invalid one. Notes each key that is the same as
+/// that of the request before.
+/// The output is true if all requests are valid.
+///
+/// Runs under `Search::run` only so that it is compiled with BMI2 (`mulx`).
+struct Locate<'a, 'k, M> {
+    table: &'a HashTable<M>,
+    requests: &'a [Request<'k>],
+    /// One more than requests: the first is not of this part.
+    homes: &'a mut [Home],
+    same_keys: &'a mut SameKeys,
+}
+
+impl<M: Memory> WithLanes for Locate<'_, '_, M> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self, _: impl Lanes) -> bool {
+        let Locate { table, requests, homes, same_keys } = self;
+        let mut end = 0;
+        while end < requests.len() {
+            let cells = Cell::from_mut(&mut homes[end..]).as_slice_of_cells();
+            let Some(count) = locate_others(table, &requests[end..], cells) else { return false };
+            end += count;
+            let Some([before, last]) = requests[..end].last_chunk() else { continue };
+            if equal(before.key, last.key) {
+                let begin = end - 2;
+                let is_repeated = |request: &&Request<'_>| equal(request.key, last.key) && is_valid(request);
+                end += requests[end..].iter().take_while(is_repeated).count();
+                let home = homes[begin + 1];
+                homes[begin + 1..=end].fill(home);
+                same_keys.push(begin..end);
+            }
+        }
+        true
+    }
+}
+
+/// Checks requests and hashes their keys, up to one whose hash is that of the request before. Returns their number, or
+/// `None` if one is invalid. `homes` begins with the request before the first.
+#[inline(always)]
+fn locate_others<M: Memory>(table: &HashTable<M>, requests: &[Request<'_>], homes: &[Cell<Home>]) -> Option<usize> {
+    for (index, (request, homes)) in requests.iter().zip(homes.windows(2)).enumerate() {
+        // Most keys are one or two words. They need fewer checks, also in the hash function.
+        let is_short = matches!(request.key.len(), 8..=16);
+        let home = if is_short && is_valid(request) { table.locate(request.key) } else { locate_any(table, request)? };
+        homes[1].set(home);
+        if home.hash == homes[0].get().hash {
+            return Some(index + 1);
+        }
+    }
+    Some(requests.len())
+}
+
+/// Returns true if the request is valid, apart from its key.
+#[inline(always)]
+fn is_valid(request: &Request<'_>) -> bool {
+    is_get(request) || request.operation.validate_unordered().is_ok()
+}
+
+/// Returns true if the request is a GET, which needs no check. Without the hint the compiler tests for all operations
+/// at once.
+#[inline(always)]
+fn is_get(request: &Request<'_>) -> bool {
+    let is_get = matches!(request.operation, Operation::Get);
+    if !is_get {
+        cold_path();
+    }
+    is_get
+}
+
+/// Checks a request and hashes its key, of any size.
+#[inline(never)]
+fn locate_any<M: Memory>(table: &HashTable<M>, request: &Request<'_>) -> Option<Home> {
+    request.validate_unordered().ok().map(|()| table.locate(request.key))
 }
 
 #[cfg(test)]

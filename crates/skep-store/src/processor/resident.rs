@@ -2,16 +2,20 @@
 //! futures.
 //!
 //! ```text
-//! prefetched at    short values, and     all others: probe    what is left of them
-//! admission  ───▶  edits of inline   ──▶ of the bucket  ───▶ ─┬─▶ the pair in its bucket, or an edit of it
-//!                  pairs (most requests)   ▲                  ├─▶ prefetch slabs, old or new, access them
-//!                                          │                  ├─▶ prefetch chained buckets ──▶ again a probe
-//!                                          └── dependency ────┤
-//!                                              queues that    └─▶ futures
-//!                                              are not empty
+//! prefetched at    short values      all others: probe    what is left of them
+//! admission  ───▶  of inline pairs ─▶ of the bucket  ───▶ ─┬─▶ the pair in its bucket, or an edit of it
+//!                  (most requests)      ▲                  ├─▶ prefetch slabs, old or new, access them
+//!                                       │                  ├─▶ prefetch chained buckets ──▶ again a probe
+//!                                       └── dependency ────┤
+//!                                           queues that    └─▶ futures
+//!                                           are not empty
 //! ```
 //!
-//! 1. [`ExecuteInBuckets`](super::in_bucket::ExecuteInBuckets) completes most requests. It admits all others to the station.
+//! 1. [`ExecuteShort`] takes the requests in their order. It completes a request if (a) no earlier request of its
+//!    station slot is queued, (b) the pair is inline, with a key of up to 16 bytes and a value of one to eight bytes,
+//!    and (c) the size of the value does not change. All others enter the station. So the order of a key's requests is
+//!    kept, and a completed request was never in the station. If a request becomes the head of a queue, the loop also
+//!    probes its home bucket. Adjacent requests on one key are executed by [`ExecuteSameKey`].
 //! 2. [`Batch::run_resident`] works on the head of every dependency queue: it probes the chained buckets, then accesses
 //!    the bucket or slab of the pair. Queues that are not empty after that begin again with a probe of the home bucket.
 //!    Prefetches are adjacent instructions, so that their page walks overlap. The probe completes a request that is
@@ -19,20 +23,24 @@
 //! 3. The rest runs as futures: large values, the edits that `hash/resident.rs` leaves, and keys whose secondary hash
 //!    is equal to that of another key. Without resident lines, every queue is a future.
 //!
-//! The loops are plain `for` loops over [`ResidentLines`], with a `continue` where a request is completed. Closures were
-//! measured: the compiler left calls in the loops, or kept their state in memory.
+//! The loops are plain `for` loops over [`ResidentLines`], with a `continue` where a request is completed. Closures and
+//! a borrowed [`Arrivals`] were measured: the compiler left calls in the loops, or kept their state in memory. So did a
+//! call in the first loop that completes edits of home buckets: it saved instructions of the edits, and cost a GET
+//! five.
+
+use std::hint::cold_path;
 
 use super::interleaver::IN_FLIGHT_MAX;
 use super::queue::Batch;
 use super::replies::{Entry, Replies};
-use super::same_key::execute_short_value;
-use super::station::{QueueIndex, Queues, RequestIndex};
+use super::same_key::{ExecuteSameKey, SameKeys, execute_on_word};
+use super::station::{Admission, Arrivals, QueueIndex, Queues, RequestIndex};
 use crate::apply::{Edit, NewValue, Outcome, apply_to_any, apply_to_missing, put_if_missing};
 use crate::hash::{
-    Bucket, BucketAccess, Home, InlinePair, Lanes, Probe, QuickProbe, ResidentSlab, ResidentValue, SlabSlot, WithLanes,
-    probe,
+    Bucket, BucketAccess, HashTable, Home, InlinePair, Lanes, Probe, QuickProbe, ResidentSlab, ResidentValue, SlabSlot,
+    WithLanes, find_short_value, probe,
 };
-use crate::memory::{LINE_SIZE, Memory, Pointer, ResidentLines};
+use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::{Operation, Request};
 
 /// The lists between the stages. They keep their memory. Each list holds queues whose heads need the same next step.
@@ -58,7 +66,7 @@ pub(super) struct Stages {
 /// For each stage, the number of queue heads that used it. They show if two memories are served by the same stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageCounts {
-    /// Requests, not queues, of the loop over home buckets.
+    /// Requests, not queues, of the loop over short values.
     pub requests: u64,
     /// Of these, requests of a run on one key that were executed on a value in a register.
     pub same_key: u64,
@@ -85,6 +93,93 @@ impl Default for Stages {
             counts: StageCounts::default(),
         }
     }
+}
+
+/// Executes requests on short values of inline pairs, in order, and admits all others to the station. The output is the
+/// number of GETs that found their key, or `None` if the memory has no lines resident: then nothing was done.
+pub(super) struct ExecuteShort<'a, 's, 'k, M, A> {
+    pub(super) table: &'a HashTable<M>,
+    pub(super) requests: &'a [Request<'k>],
+    pub(super) homes: &'a [Home],
+    pub(super) entries: &'a mut [Entry],
+    pub(super) arrivals: Arrivals<'s>,
+    pub(super) stages: &'a mut Stages,
+    pub(super) same_keys: &'a SameKeys,
+    pub(super) admission: A,
+}
+
+impl<M: Memory, A: Fn(&Home) -> Admission> WithLanes for ExecuteShort<'_, '_, '_, M, A> {
+    type Output = Option<u64>;
+
+    #[inline(always)]
+    fn run(self, lanes: impl Lanes) -> Self::Output {
+        let ExecuteShort { table, requests, homes, entries, mut arrivals, stages, same_keys, admission } = self;
+        let mut lines = table.memory().resident()?;
+        let count = requests.len();
+        let (homes, entries) = (&homes[..count], &mut entries[..count]);
+        stages.counts.requests += count as u64;
+        let (mut begin, mut hits) = (0, 0);
+        for same_key in same_keys.iter().chain(std::iter::once(count..count)) {
+            let others = begin..same_key.start;
+            let requests_of_others = others.clone().zip(&requests[others.clone()]);
+            let slots_of_others = homes[others.clone()].iter().zip(&mut entries[others]);
+            for ((index, request), (home, entry)) in requests_of_others.zip(slots_of_others) {
+                let at = home.bucket.pointer();
+                let admission = admission(home);
+                let mut quick = QuickProbe::Unclear;
+                if !arrivals.is_blocked(admission) {
+                    match execute_short_value(lanes, &mut lines, at, request, entry, &mut hits) {
+                        None => continue,
+                        Some(found) => quick = found,
+                    }
+                }
+                cold_path();
+                if let Some(queue) = arrivals.admit(index, admission) {
+                    let bucket = Bucket::from_line_mut(lines.line(at));
+                    stages.enter(queue, at, bucket, probe(lanes, bucket, request.key, home.secondary(), quick));
+                }
+            }
+            begin = same_key.start;
+            if let Some(home) = homes.get(begin)
+                && !arrivals.is_blocked(admission(home))
+            {
+                let at = home.bucket.pointer();
+                let bucket = Bucket::from_line_mut(lines.line(at));
+                let (requests, entries) = (&requests[same_key.clone()], &mut entries[same_key]);
+                let executed = table.search().run(ExecuteSameKey { bucket, requests, entries });
+                lines.note(at.span(LINE_SIZE), executed.effect);
+                stages.counts.same_key += executed.count as u64;
+                (begin, hits) = (begin + executed.count, hits + executed.hits);
+            }
+        }
+        Some(hits)
+    }
+}
+
+/// Executes a request on the short value of its inline pair, if that is in this bucket. Otherwise, returns the result
+/// of the quick probe.
+#[inline(always)]
+fn execute_short_value(
+    lanes: impl Lanes,
+    lines: &mut impl ResidentLines,
+    at: Pointer,
+    request: &Request<'_>,
+    entry: &mut Entry,
+    hits: &mut u64,
+) -> Option<QuickProbe> {
+    let bucket = Bucket::from_line_mut(lines.line(at));
+    let quick = find_short_value(lanes, bucket, request.key);
+    let QuickProbe::Short(position) = quick else { return Some(quick) };
+    let mut word = position.load_word(bucket);
+    match execute_on_word(&request.operation, position, &mut word, entry, hits) {
+        None => return Some(quick),
+        Some(Effect::Unchanged) => {}
+        Some(Effect::Changed) => {
+            position.store_word(bucket, word);
+            lines.note(at.span(LINE_SIZE), Effect::Changed);
+        }
+    }
+    None
 }
 
 /// Probes a bucket for the head of each queue. Executes a request on a short value if it is alone in its queue. The
@@ -153,7 +248,7 @@ impl<M: Memory> WithLanes for AccessProbed<'_, '_, M> {
 impl Stages {
     /// Adds a queue to the list of its head's next stage, after a probe of this bucket.
     #[inline(always)]
-    pub(super) fn enter(&mut self, queue: QueueIndex, at: Pointer, bucket: &Bucket, probe: Probe) {
+    fn enter(&mut self, queue: QueueIndex, at: Pointer, bucket: &Bucket, probe: Probe) {
         match (probe, bucket.chain()) {
             (Probe::Slab(slot, slab), _) => self.slabs.push((queue, ResidentSlab { at, slot, slab })),
             (Probe::Absent, Some(next)) => self.chained.push((queue, next)),
@@ -281,16 +376,11 @@ impl<'a, M: Memory> Batch<'a, M> {
         for queue in stages.missing.drain(..) {
             let Some((first, request, home)) = self.begin(queue, &mut stages.remaining) else { continue };
             // Most are puts, which are compiled by themselves. If there is no memory, the other path fails too.
-            if let Some(put) = put_if_missing(&request.operation) {
-                if self.table.insert_inline_resident(&mut lines, home, request.key, &put) {
-                    self.end_first(queue, first, put.reply(), replies);
-                    self.activate(&mut stages.buckets, queue);
-                } else {
-                    match self.table.allocate_for(home, request.key, &put) {
-                        Some(slab) => stages.inserts.push((queue, slab)),
-                        None => stages.remaining.push(queue),
-                    }
-                }
+            if let Some(put) = put_if_missing(&request.operation)
+                && self.table.insert_inline_resident(&mut lines, home, request.key, &put)
+            {
+                self.end_first(queue, first, put.reply(), replies);
+                self.activate(&mut stages.buckets, queue);
                 continue;
             }
             match apply_to_missing(&request.operation, self.arena) {
@@ -368,43 +458,16 @@ impl<'a, M: Memory> Batch<'a, M> {
             let first = self.station.first(queue);
             let request = &self.requests[first.index()];
             let home = &self.homes[first.index()];
-            // Most are puts, which are compiled by themselves.
-            let is_inserted = match put_if_missing(&request.operation) {
-                Some(put) => {
-                    let is_inserted = self.table.insert_resident(&mut lines, home, slab, request.key, &put);
-                    if is_inserted {
-                        self.end_first(queue, first, put.reply(), replies);
-                    }
-                    is_inserted
-                }
-                None => self.insert_computed_slab(&mut lines, (queue, slab), replies),
+            let Outcome::Edit(edit @ Edit::Store(new)) = apply_to_missing(&request.operation, self.arena) else {
+                unreachable!("a slab was allocated for a pair to be stored");
             };
-            if is_inserted {
+            if self.table.insert_resident(&mut lines, home, slab, request.key, &new) {
+                self.end_first(queue, first, edit.reply(), replies);
                 self.activate(&mut stages.buckets, queue);
             } else {
                 stages.remaining.push(queue);
             }
         }
-    }
-
-    /// Inserts a pair whose value is not that of a put, in a slab, and ends the head of its queue. Returns false if it did not.
-    #[inline(never)]
-    fn insert_computed_slab(
-        &self,
-        lines: &mut impl ResidentLines,
-        (queue, slab): (QueueIndex, SlabSlot),
-        replies: &mut Replies,
-    ) -> bool {
-        let first = self.station.first(queue);
-        let (request, home) = (&self.requests[first.index()], &self.homes[first.index()]);
-        let Outcome::Edit(edit @ Edit::Store(new)) = apply_to_missing(&request.operation, self.arena) else {
-            unreachable!("a slab was allocated for a pair to be stored");
-        };
-        let is_inserted = self.table.insert_resident(lines, home, slab, request.key, &new);
-        if is_inserted {
-            self.end_first(queue, first, edit.reply(), replies);
-        }
-        is_inserted
     }
 
     /// Lets a queue begin again with a probe of its home bucket, if it is not empty.

@@ -8,7 +8,7 @@
 //!
 //! 1. Admission compares the hash of each key with the one before, and the keys if the hashes are equal. It lists the
 //!    ranges of equal keys. The keys of a range after the second are compared, not hashed.
-//! 2. The loop over home buckets calls [`ExecuteSameKey`] for a range. It probes the bucket once, executes the requests on
+//! 2. The loop over short values calls [`ExecuteSameKey`] for a range. It probes the bucket once, executes the requests on
 //!    the word with the value, and stores the word if it has changed.
 //! 3. It stops at the first request that [`execute_on_word`] does not execute. That one and those after it are executed
 //!    like all others.
@@ -21,9 +21,8 @@ use std::ops::Range;
 use super::replies::Entry;
 use crate::apply::{ShortOutcome, apply_short};
 use crate::hash::{Bucket, Lanes, QuickProbe, ShortValue, WithLanes, find_short_value};
-use crate::memory::{Effect, LINE_SIZE, Pointer, ResidentLines};
-use crate::short::load_short;
-use skep_core::operation::{Operation, PutCondition, Request};
+use crate::memory::Effect;
+use skep_core::operation::{Operation, Request};
 
 /// Ranges of at least two consecutive requests on one key, in their order.
 #[derive(Debug, Default)]
@@ -103,62 +102,9 @@ pub(super) fn execute_on_word(
         *entry = Entry::short(*word, position.size());
         return Some(Effect::Unchanged);
     }
-    // Most others are puts, for which this is the outcome of `apply_short`.
-    if let Operation::Put { value, condition } = operation {
-        if value.len() != position.size() || *condition == PutCondition::IfAbsent {
-            return None;
-        }
-        *entry = Entry::DONE;
-        *word = position.word_with(*word, load_short(value));
-        return Some(Effect::Changed);
-    }
     let ShortOutcome { returns_value, changed } = apply_short(operation, position.value_of(*word), position.size())?;
     *entry = if returns_value { Entry::short(*word, position.size()) } else { Entry::DONE };
     let Some(changed) = changed else { return Some(Effect::Unchanged) };
     *word = position.word_with(*word, changed);
     Some(Effect::Changed)
-}
-
-/// Executes a request on the short value of its inline pair, if that is in this bucket. Otherwise, returns the result
-/// of the quick probe.
-#[inline(always)]
-pub(super) fn execute_short_value(
-    lanes: impl Lanes,
-    lines: &mut impl ResidentLines,
-    at: Pointer,
-    request: &Request<'_>,
-    entry: &mut Entry,
-    hits: &mut u64,
-) -> Option<QuickProbe> {
-    let bucket = Bucket::from_line_mut(lines.line(at));
-    let quick = find_short_value(lanes, bucket, request.key);
-    let QuickProbe::Short(position) = quick else { return Some(quick) };
-    let mut word = position.load_word(bucket);
-    match execute_on_word(&request.operation, position, &mut word, entry, hits) {
-        None => return Some(quick),
-        Some(Effect::Unchanged) => {}
-        Some(Effect::Changed) => {
-            position.store_word(bucket, word);
-            lines.note(at.span(LINE_SIZE), Effect::Changed);
-        }
-    }
-    None
-}
-
-/// Does the same for a GET.
-#[inline(always)]
-pub(super) fn get_short_value(
-    lanes: impl Lanes,
-    lines: &mut impl ResidentLines,
-    at: Pointer,
-    request: &Request<'_>,
-    entry: &mut Entry,
-    hits: &mut u64,
-) -> Option<QuickProbe> {
-    let bucket = Bucket::from_line_mut(lines.line(at));
-    let quick = find_short_value(lanes, bucket, request.key);
-    let QuickProbe::Short(position) = quick else { return Some(quick) };
-    *hits += 1;
-    *entry = Entry::short(position.load_word(bucket), position.size());
-    None
 }

@@ -156,30 +156,6 @@ impl Arrivals<'_> {
         }
     }
 
-    /// Appends a request to the queue of those that it depends on.
-    #[inline(always)]
-    pub(super) fn append(&mut self, index: usize, admission: Admission) {
-        let Admission::To(bucket) = admission else { return };
-        let slot = &mut self.lists.slots[bucket.0 as usize % SLOT_COUNT];
-        let last = std::mem::replace(slot, self.batch | index as u32) ^ self.batch;
-        self.lists.next[last as usize % IN_FLIGHT_MAX].set(index as u16);
-        self.lists.next[index % IN_FLIGHT_MAX].set(NONE);
-    }
-
-    /// Returns the new queue of a request that depends on no other.
-    #[inline(always)]
-    pub(super) fn begin(&mut self, index: usize, admission: Admission) -> QueueIndex {
-        let Lists { slots, next, heads, queue_count } = &mut *self.lists;
-        if let Admission::To(bucket) = admission {
-            slots[bucket.0 as usize % SLOT_COUNT] = self.batch | index as u32;
-        }
-        next[index % IN_FLIGHT_MAX].set(NONE);
-        let queue = QueueIndex(*queue_count);
-        heads[queue.index() % IN_FLIGHT_MAX].set(index as u16);
-        *queue_count += 1;
-        queue
-    }
-
     /// Appends a request to the queue of those that it depends on. Returns its new queue if it depends on none.
     #[inline(always)]
     pub(super) fn admit(&mut self, index: usize, admission: Admission) -> Option<QueueIndex> {

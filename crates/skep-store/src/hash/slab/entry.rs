@@ -82,12 +82,6 @@ impl SlabEntry {
         SlabEntry::new(pointer.unit(), u32::from(class.0))
     }
 
-    /// Returns its address, if it is a slab of this class.
-    #[inline]
-    pub(super) fn as_slab(self, class: SlabClass) -> Option<Pointer> {
-        (self.doublings() == u32::from(class.0)).then(|| self.pointer())
-    }
-
     /// Returns the number of its first unit.
     pub(super) fn unit(self) -> u32 {
         (self.0 & (self.0 - 1)) >> 1

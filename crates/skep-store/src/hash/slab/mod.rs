@@ -164,14 +164,10 @@ impl SlabAllocator {
             self.refill(class);
         }
         let entry = self.local[class.index()].pop().or_else(|| self.steal(class))?;
-        self.statistics.allocations += 1;
-        self.free_size -= class.size() as u64;
-        // Most are slabs of the class, of which nothing is left.
-        if let Some(pointer) = entry.as_slab(class) {
-            return Some(pointer);
-        }
         let (pointer, rest) = entry.carve(class);
         self.local[class.index()].extend(rest);
+        self.statistics.allocations += 1;
+        self.free_size -= class.size() as u64;
         Some(pointer)
     }
 

@@ -140,10 +140,12 @@ impl SlabAllocator {
         }
     }
 
-    /// Notes that an operation, which may have waited, is done or refused. Returns true if others wait.
-    pub fn end_wait(&mut self, waiter: u64) -> bool {
-        self.search.waiters.remove(&waiter);
-        !self.search.waiters.is_empty()
+    /// Notes that an operation, which may have waited, is done or refused.
+    #[inline]
+    pub fn end_wait(&mut self, waiter: u64) {
+        if !self.search.waiters.is_empty() {
+            self.search.waiters.remove(&waiter);
+        }
     }
 
     /// Forgets the waiters that have not tried again.
