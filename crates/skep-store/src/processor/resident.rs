@@ -417,9 +417,7 @@ impl<'a, M: Memory> Batch<'a, M> {
         }
         let mut lines = self.table.memory().resident().expect("the buckets were probed");
         let mut hits = 0;
-        let slabs = std::mem::take(&mut stages.slabs);
-        for (queue, resident) in &slabs {
-            let queue = *queue;
+        for (queue, resident) in stages.slabs.drain(..) {
             let Some((first, request, home)) = self.begin(queue, &mut stages.remaining) else { continue };
             // Most are GETs, which are alone in their queues.
             if let Operation::Get = request.operation
@@ -432,7 +430,7 @@ impl<'a, M: Memory> Batch<'a, M> {
                 continue;
             }
             let access = |value: Option<ResidentValue<'_>>| self.access(queue, first, value, replies);
-            match self.table.access_resident_slab(&mut lines, home, resident, request.key, access) {
+            match self.table.access_resident_slab(&mut lines, home, &resident, request.key, access) {
                 BucketAccess::Done => {}
                 BucketAccess::Edited(edit) => self.end_first(queue, first, edit.reply(), replies),
                 BucketAccess::Left(..) | BucketAccess::Elsewhere => {
@@ -442,8 +440,6 @@ impl<'a, M: Memory> Batch<'a, M> {
             }
             self.activate(&mut stages.buckets, queue);
         }
-        stages.slabs = slabs;
-        stages.slabs.clear();
         self.hits.set(self.hits.get() + hits);
     }
 

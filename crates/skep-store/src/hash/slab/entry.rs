@@ -38,8 +38,7 @@ impl SlabClass {
     /// Returns the bytes of a slab.
     #[inline]
     pub fn size(self) -> usize {
-        // The mask changes nothing. It tells the compiler that the size is small, so that spans need no check.
-        UNIT_SIZE << (self.0 & 7)
+        UNIT_SIZE << self.0
     }
 
     /// Returns the units of a slab.
