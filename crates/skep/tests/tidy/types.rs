@@ -6,9 +6,18 @@ use crate::{Finding, Tree, finding, sources};
 /// Most fields of a type.
 const FIELDS_MAX: usize = 20;
 
-/// Types with more fields: options that users set one by one, counters, a layout of C, and those that are still to be divided.
-const BROAD: &[&str] =
-    &["Arguments", "Configuration", "Header", "Metrics", "Pipeline", "QpAttr", "Report", "Sender", "ServerSettings"];
+/// Types with more fields, each with its file: options that users set one by one, counters, a layout of C, and those that are
+/// still to be divided. One that has no more than the others is accused.
+const BROAD: &[(&str, &str)] = &[
+    ("crates/skep-log/src/manifest.rs", "Header"),
+    ("crates/skep-nic/src/pipeline.rs", "Pipeline"),
+    ("crates/skep-server/src/metrics.rs", "Metrics"),
+    ("crates/skep-server/src/settings.rs", "ServerSettings"),
+    ("crates/skep-transport/src/datagram/sender.rs", "Sender"),
+    ("crates/skep-transport/src/rdma/abi.rs", "QpAttr"),
+    ("crates/skep/src/bench/report.rs", "Report"),
+    ("crates/skep/src/serve/config.rs", "Configuration"),
+];
 
 /// A type with 21 fields.
 pub(crate) const MANY_FIELDS: &[(&str, &str)] = &[(
@@ -30,9 +39,14 @@ pub(crate) fn check_fields(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in sources(tree) {
         let broad = fields_of_structs(text).into_iter().filter(|(_, count)| *count > FIELDS_MAX);
-        for (name, count) in broad.filter(|(name, _)| !BROAD.contains(&name.as_str())) {
-            findings.push(finding(path, format!("{name} has {count} fields")));
+        let mut listed: Vec<&str> = BROAD.iter().filter(|(of, _)| of == path).map(|(_, name)| *name).collect();
+        for (name, count) in broad {
+            match listed.iter().position(|listed| *listed == name) {
+                Some(place) => _ = listed.swap_remove(place),
+                None => findings.push(finding(path, format!("{name} has {count} fields"))),
+            }
         }
+        findings.extend(listed.iter().map(|name| finding(path, format!("{name} is listed as broad, and is not"))));
     }
     findings
 }
