@@ -1,7 +1,7 @@
 //! The two buffers of a connection.
 //!
 //! ```text
-//!   input    │ consumed │ bytes that arrived │ room, already zeroed │
+//!   input    │ consumed │ bytes that arrived │ zeroed room │ room │
 //!                       └▶ consume           └▶ read
 //!   output   │ sent │ bytes that wait, in blocks │
 //!                   └▶ write                     └▶ append
@@ -9,8 +9,8 @@
 //!
 //! Each arrow is under the boundary that the method moves.
 //!
-//! The input grows only when bytes have filled it, never because a header promises bytes, and only as far as the caller
-//! says. Replies are encoded in a buffer that all connections of a shard share, and are sent from there. The output
+//! The input grows only when bytes have filled it, and only as far as the caller says: to the end of a request at once if
+//! the memory for it was granted, never because a header promises bytes. Replies are encoded in a buffer that all connections of a shard share, and are sent from there. The output
 //! holds only those that the socket did not take, in blocks that are freed as they are sent.
 
 use std::collections::VecDeque;
@@ -86,11 +86,18 @@ impl Input {
         self.buffer.shrink_to_fit();
     }
 
-    /// Reads the bytes that the source has, up to `size_max`; the buffer grows to no more than `capacity_max` bytes.
-    pub(crate) fn read(&mut self, mut source: impl Read, size_max: usize, capacity_max: usize) -> Result<Moved> {
+    /// Reads the bytes that the source has, up to `size_max`; the buffer grows to no more than `capacity_max` bytes. If these
+    /// have been `granted` to the request that is arriving, it grows to them at once.
+    pub(crate) fn read(
+        &mut self,
+        mut source: impl Read,
+        size_max: usize,
+        capacity_max: usize,
+        granted: bool,
+    ) -> Result<Moved> {
         let mut size = 0;
         while size < size_max {
-            self.make_room(capacity_max);
+            self.make_room(size_max - size, capacity_max, granted);
             let end = self.buffer.len().min(self.end + size_max - size);
             let room = &mut self.buffer[self.end..end];
             if room.is_empty() {
@@ -117,26 +124,35 @@ impl Input {
     }
 
     /// Leaves [`INPUT_ROOM_MIN`] after the bytes, or as much as `capacity_max` allows: by moving them to the front,
-    /// else by growing the buffer.
-    fn make_room(&mut self, capacity_max: usize) {
+    /// else by growing the buffer. Zeroes as much of it as the next read takes, which wants `wanted` bytes.
+    fn make_room(&mut self, wanted: usize, capacity_max: usize, granted: bool) {
         if self.buffer.len() - self.end >= INPUT_ROOM_MIN {
             return;
         }
-        self.buffer.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
-        self.start = 0;
-        if self.buffer.len() > SPARE_INPUT_SIZE_MAX && self.end < EMPTY_INPUT_SIZE_MAX {
+        if self.buffer.capacity() - self.end < INPUT_ROOM_MIN {
+            self.compact();
+        }
+        if self.buffer.capacity() - self.end < INPUT_ROOM_MIN {
+            // In whole steps: a few more bytes than ever before do not let it grow again.
+            let doubled = (self.end + self.end.clamp(INPUT_ROOM_MIN, INPUT_GROWTH_MAX)).next_multiple_of(INPUT_ROOM_MIN);
+            let capacity = if granted { capacity_max } else { doubled.min(capacity_max) };
+            self.buffer.reserve_exact(capacity.saturating_sub(self.buffer.len()));
+        }
+        let size = self.buffer.capacity().min(self.end + wanted.max(INPUT_ROOM_MIN));
+        if size > self.buffer.len() {
+            self.buffer.resize(size, 0);
+        }
+    }
+
+    /// Moves the bytes to the front. Returns memory that a few bytes do not need.
+    fn compact(&mut self) {
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if self.buffer.capacity() > SPARE_INPUT_SIZE_MAX && self.end < EMPTY_INPUT_SIZE_MAX {
             self.buffer.truncate(SPARE_INPUT_SIZE_MAX);
             self.buffer.shrink_to(SPARE_INPUT_SIZE_MAX);
-        }
-        if self.buffer.len() - self.end < INPUT_ROOM_MIN {
-            // In whole steps: a few more bytes than ever before do not let it grow again.
-            let size = self.end + self.end.clamp(INPUT_ROOM_MIN, INPUT_GROWTH_MAX);
-            let size = size.next_multiple_of(INPUT_ROOM_MIN).min(capacity_max);
-            if size > self.buffer.len() {
-                self.buffer.reserve_exact(size - self.buffer.len());
-                self.buffer.resize(size, 0);
-            }
         }
     }
 }
@@ -277,10 +293,10 @@ mod tests {
     #[test]
     fn input_grows_with_what_arrives_only() {
         let mut input = Input::default();
-        let moved = input.read(socket(100, 1), READ_MAX, usize::MAX).unwrap();
+        let moved = input.read(socket(100, 1), READ_MAX, usize::MAX, false).unwrap();
         assert_eq!((moved.size, moved.more, input.bytes().len()), (100, false, 100));
         assert!(input.capacity() <= INPUT_ROOM_MIN);
-        let moved = input.read(socket(1 << 20, 100), READ_MAX, usize::MAX).unwrap();
+        let moved = input.read(socket(1 << 20, 100), READ_MAX, usize::MAX, false).unwrap();
         assert_eq!((moved.more, moved.size), (true, READ_MAX));
         assert!(input.capacity() <= 2 * (input.bytes().len() + INPUT_ROOM_MIN));
         assert!(input.bytes().iter().all(|&byte| byte == 7));
@@ -295,9 +311,9 @@ mod tests {
         let mut input = Input::default();
         let mut capacities = Vec::new();
         for waiting in (100..INPUT_ROOM_MIN).step_by(100) {
-            input.read(socket(waiting, 1), READ_MAX, usize::MAX).unwrap();
+            input.read(socket(waiting, 1), READ_MAX, usize::MAX, false).unwrap();
             // The next read finds these bytes.
-            input.read(socket(1, 1), READ_MAX, usize::MAX).unwrap();
+            input.read(socket(1, 1), READ_MAX, usize::MAX, false).unwrap();
             input.consume(waiting + 1);
             capacities.push(input.capacity());
         }
@@ -327,7 +343,7 @@ mod tests {
     fn input_grows_no_further_than_allowed() {
         let mut input = Input::default();
         for allowed in [0, 100, 5000, 100_000] {
-            let moved = input.read(socket(1 << 20, 100), READ_MAX, allowed).unwrap();
+            let moved = input.read(socket(1 << 20, 100), READ_MAX, allowed, false).unwrap();
             assert!(moved.full && moved.more);
             assert_eq!((input.bytes().len(), input.capacity()), (allowed, allowed));
         }
@@ -339,7 +355,7 @@ mod tests {
     #[test]
     fn an_input_returns_the_memory_that_its_bytes_do_not_need() {
         let mut input = Input::default();
-        input.read(socket(100_000, 100), READ_MAX, usize::MAX).unwrap();
+        input.read(socket(100_000, 100), READ_MAX, usize::MAX, false).unwrap();
         let before = input.bytes().len();
         input.fit();
         assert_eq!((input.capacity(), input.bytes().len()), (before, before));

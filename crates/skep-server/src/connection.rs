@@ -212,7 +212,7 @@ impl Connection {
         let from_share = SHARE.saturating_sub(held).min(SHARE_FOR_INPUT.saturating_sub(capacity));
         let capacity_max = capacity + room.saturating_sub(SHARE.saturating_sub(held)).max(from_share);
         let capacity_max = capacity_max.min(end);
-        let Ok(moved) = self.input.read(source, size_max, capacity_max) else {
+        let Ok(moved) = self.input.read(source, size_max, capacity_max, end < usize::MAX) else {
             self.life = Life::Closed;
             return;
         };

@@ -24,6 +24,10 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use failure::Failure;
+use serve::allocator::Allocator;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 /// An in-memory key-value store for state that many programs share and change at memory speed.
 #[derive(Parser, Debug)]

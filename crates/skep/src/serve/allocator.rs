@@ -1,18 +1,176 @@
-//! Makes the C library return the memory of freed buffers to the system.
+//! The allocator of the program: the C library's, which returns the memory of large freed buffers to the system, and a
+//! bounded list of such buffers that are used again.
 //!
 //! 1. The C library's allocator maps each buffer above a threshold separately, and unmaps it when it is freed.
 //! 2. By default, freeing such a buffer raises the threshold to its size, up to 32 MiB. Later buffers are then
 //!    allocated from heaps. A heap shrinks only at its end, so one small buffer keeps all memory below it.
 //! 3. A threshold set by the program is not raised. It is larger than the buffers of small requests, so that these cost
 //!    no system call.
+//! 4. Each page of a new mapping costs a page fault, and an unmapping interrupts all processors that run the program. So
+//!    the last freed buffers, [`KEPT_SIZE_MAX`] together, are kept for the next ones of their size.
+//!
+//! ```text
+//!   free ─▶ │ newest … oldest │ ─▶ unmapped        (more buffers or bytes than may be kept)
+//!             └▶ allocate: the newest of the size
+//! ```
 //!
 //! C libraries other than GNU's map large buffers separately by default.
 
-#![expect(unsafe_code, reason = "the C library's function that sets a parameter of its allocator")]
+#![expect(unsafe_code, reason = "the allocator of the program, and the C library's function that sets a parameter of its own")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::null_mut;
+use std::sync::Mutex;
 
 /// Smallest size of a separately mapped buffer, in bytes.
-#[cfg(target_env = "gnu")]
-const MAPPED_SIZE: i32 = 32 << 10;
+const MAPPED_SIZE: usize = 32 << 10;
+
+/// Size of the largest buffer that is kept, in bytes.
+const KEPT_BUFFER_MAX: usize = 4 << 20;
+
+/// Bytes of all kept buffers together, at most.
+const KEPT_SIZE_MAX: usize = 16 << 20;
+
+/// Number of kept buffers, at most.
+const KEPT_COUNT_MAX: usize = 128;
+
+/// Alignment of all mapped buffers, in bytes. What wants more is not kept.
+const ALIGNMENT: usize = 16;
+
+static KEPT: Mutex<Kept> = Mutex::new(Kept::NEW);
+
+/// The allocator of the program.
+pub(crate) struct Allocator;
+
+/// The freed buffers that are kept, the oldest first.
+struct Kept {
+    buffers: [Buffer; KEPT_COUNT_MAX],
+    count: usize,
+    /// Bytes of all buffers.
+    size: usize,
+}
+
+/// A buffer that nobody uses.
+#[derive(Clone, Copy)]
+struct Buffer {
+    address: *mut u8,
+    size: usize,
+}
+
+// SAFETY: a free buffer has no owner in any thread.
+unsafe impl Send for Buffer {}
+
+impl Kept {
+    const NEW: Kept = Kept { buffers: [Buffer { address: null_mut(), size: 0 }; KEPT_COUNT_MAX], count: 0, size: 0 };
+
+    /// Takes the newest buffer of this size.
+    fn take(&mut self, size: usize) -> Option<Buffer> {
+        let place = self.buffers[..self.count].iter().rposition(|buffer| buffer.size == size)?;
+        Some(self.remove(place))
+    }
+
+    /// Takes the oldest buffer, if one of this size is too much beside those that are kept.
+    fn make_room(&mut self, size: usize) -> Option<Buffer> {
+        let is_full = self.count == KEPT_COUNT_MAX || self.size + size > KEPT_SIZE_MAX;
+        is_full.then(|| self.remove(0))
+    }
+
+    /// Keeps a buffer, for which there is room.
+    fn keep(&mut self, buffer: Buffer) {
+        self.buffers[self.count] = buffer;
+        self.count += 1;
+        self.size += buffer.size;
+    }
+
+    fn remove(&mut self, place: usize) -> Buffer {
+        let buffer = self.buffers[place];
+        self.buffers.copy_within(place + 1..self.count, place);
+        self.count -= 1;
+        self.size -= buffer.size;
+        buffer
+    }
+}
+
+/// Returns what is allocated for a layout. Mapped buffers have one alignment. Those that can be kept have one of four sizes
+/// for each power of two, so that one fits the next user.
+fn allocated(layout: Layout) -> Layout {
+    if layout.size() < MAPPED_SIZE || layout.align() > ALIGNMENT {
+        return layout;
+    }
+    let step = if layout.size() <= KEPT_BUFFER_MAX { layout.size().next_power_of_two() / 8 } else { 1 };
+    Layout::from_size_align(layout.size().next_multiple_of(step), ALIGNMENT).unwrap_or(layout)
+}
+
+fn is_kept(allocated: Layout) -> bool {
+    (MAPPED_SIZE..=KEPT_BUFFER_MAX).contains(&allocated.size()) && allocated.align() == ALIGNMENT
+}
+
+/// Takes a kept buffer for what is allocated. `None` too if another thread is at the list: nobody waits for it.
+fn take(allocated: Layout) -> Option<Buffer> {
+    if is_kept(allocated) { KEPT.try_lock().ok()?.take(allocated.size()) } else { None }
+}
+
+// SAFETY: each buffer is of the system's allocator, which got `allocated(layout)` for it. That is at least as large and as
+// aligned as `layout`, and the same for the same layout. A buffer is in the list only while it is free.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let allocated = allocated(layout);
+        // SAFETY: the size is at least that of `layout`, which is not 0.
+        take(allocated).map_or_else(|| unsafe { System.alloc(allocated) }, |buffer| buffer.address)
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let allocated = allocated(layout);
+        let Some(buffer) = take(allocated) else {
+            // SAFETY: the size is at least that of `layout`, which is not 0.
+            return unsafe { System.alloc_zeroed(allocated) };
+        };
+        // SAFETY: the buffer has at least the size of `layout`, and nobody else has it.
+        unsafe { buffer.address.write_bytes(0, layout.size()) };
+        buffer.address
+    }
+
+    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        let allocated = allocated(layout);
+        if is_kept(allocated) {
+            while let Ok(mut kept) = KEPT.try_lock() {
+                let Some(oldest) = kept.make_room(allocated.size()) else {
+                    return kept.keep(Buffer { address, size: allocated.size() });
+                };
+                drop(kept);
+                // SAFETY: a kept buffer was allocated with its size and this alignment. It is not in the list any more.
+                unsafe { System.dealloc(oldest.address, Layout::from_size_align_unchecked(oldest.size, ALIGNMENT)) };
+            }
+        }
+        // SAFETY: the buffer was allocated with `allocated(layout)`.
+        unsafe { System.dealloc(address, allocated) };
+    }
+
+    unsafe fn realloc(&self, address: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller promises that the size, rounded up to the alignment, is not above `isize::MAX`.
+        let new_layout = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        let (old, new) = (allocated(layout), allocated(new_layout));
+        if old == new {
+            return address;
+        }
+        // What shrinks by more than half moves: the large buffer is kept whole.
+        let is_moved = old.align() != new.align() || is_kept(old) && new.size() < old.size() / 2;
+        let buffer = if is_moved || new.size() > old.size() { take(new) } else { None };
+        if buffer.is_none() && !is_moved {
+            // SAFETY: the buffer was allocated with `old`; the size of `new` is not 0 and fits the alignment.
+            return unsafe { System.realloc(address, old, new.size()) };
+        }
+        // SAFETY: the size of `new` is not 0.
+        let moved = buffer.map_or_else(|| unsafe { System.alloc(new) }, |buffer| buffer.address);
+        if !moved.is_null() {
+            // SAFETY: both buffers have at least the smaller size, and are different.
+            unsafe { moved.copy_from_nonoverlapping(address, layout.size().min(size)) };
+            // SAFETY: the caller gives the old buffer up.
+            unsafe { self.dealloc(address, layout) };
+        }
+        moved
+    }
+}
 
 /// Sets the threshold for the whole process. Must be called before it allocates buffers.
 #[cfg(target_env = "gnu")]
@@ -23,7 +181,7 @@ pub(super) fn return_freed_buffers() {
     /// `M_MMAP_THRESHOLD` of `malloc.h`.
     const MMAP_THRESHOLD: i32 = -3;
     // SAFETY: mallopt(3) accepts any two numbers and takes the allocator's own lock.
-    let is_set = unsafe { mallopt(MMAP_THRESHOLD, MAPPED_SIZE) };
+    let is_set = unsafe { mallopt(MMAP_THRESHOLD, MAPPED_SIZE as i32) };
     debug_assert_eq!(is_set, 1, "the allocator knows the parameter");
 }
 

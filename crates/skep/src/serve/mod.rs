@@ -7,7 +7,7 @@
 //! the process at once, with a core dump. Under systemd (`Type=notify`) the program reports that it is ready and that it stops. The log
 //! is written to standard error; it covers the control plane only.
 
-mod allocator;
+pub(crate) mod allocator;
 mod config;
 mod screen;
 
