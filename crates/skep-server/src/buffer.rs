@@ -134,7 +134,8 @@ impl Input {
         }
         if self.buffer.capacity() - self.end < INPUT_ROOM_MIN {
             // In whole steps: a few more bytes than ever before do not let it grow again.
-            let doubled = (self.end + self.end.clamp(INPUT_ROOM_MIN, INPUT_GROWTH_MAX)).next_multiple_of(INPUT_ROOM_MIN);
+            let doubled =
+                (self.end + self.end.clamp(INPUT_ROOM_MIN, INPUT_GROWTH_MAX)).next_multiple_of(INPUT_ROOM_MIN);
             let capacity = if granted { capacity_max } else { doubled.min(capacity_max) };
             self.buffer.reserve_exact(capacity.saturating_sub(self.buffer.len()));
         }
@@ -319,6 +320,20 @@ mod tests {
         }
         capacities.dedup();
         assert!(capacities.len() <= 2, "{capacities:?}");
+    }
+
+    #[test]
+    fn an_input_grows_once_to_what_was_granted() {
+        const SIZE: usize = 1 << 20;
+        let mut input = Input::default();
+        input.read(socket(100, 1), READ_MAX, usize::MAX, false).unwrap();
+        while input.bytes().len() < SIZE {
+            input.read(socket(100_000, 1), READ_MAX, SIZE, true).unwrap();
+            assert_eq!(input.capacity(), SIZE);
+            let zeroed = input.buffer.len() - input.bytes().len();
+            assert!(zeroed <= READ_MAX, "no more than a read takes");
+        }
+        assert!(input.bytes().iter().all(|&byte| byte == 7));
     }
 
     #[test]

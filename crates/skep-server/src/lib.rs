@@ -75,6 +75,7 @@ mod waker;
 mod watches;
 mod window;
 
+pub use crate::limits::FREED_BUFFERS_KEPT;
 pub use crate::recovery_error::RecoveryError;
 pub use crate::start_error::StartError;
 pub use crate::vocabulary::Durability;

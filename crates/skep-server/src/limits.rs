@@ -425,6 +425,9 @@ pub(crate) const CLIENT_SIZE: usize = 1 << 10;
 /// Bytes that the replies of one turn of a shard may take beyond the budget: of each space, a mebibyte, a value of the
 /// largest size and a wave of small ones, each in a buffer that has doubled.
 pub(crate) const SHARD_RESERVE: usize = 8 << 20;
+/// Bytes of freed buffers that a program of the server should keep at most, for the next ones of their size. The start
+/// counts them.
+pub const FREED_BUFFERS_KEPT: usize = 16 << 20;
 /// Bytes of a block from which on it is sealed, although its command is not done.
 pub(crate) const BLOCK_BOUND: usize = 64 << 20;
 /// Bytes of the log that are not on disk, from which on shards execute nothing until there are fewer.

@@ -13,8 +13,9 @@ use skep_wire::native::Password;
 
 use crate::echo::EchoSettings;
 use crate::limits::{
-    DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, MEMCACHED_DATAGRAM_MEMORY,
-    ORDERED_SHARDS_MAX, RDMA_MEMORY, SHARD_MEMORY, SHARDS_MAX, SHARED_MEMORY_CONNECTIONS_MAX, connection_memory_min,
+    DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, FREED_BUFFERS_KEPT, LEASE_TIME_MAX, LEASE_TIME_MIN,
+    MEMCACHED_DATAGRAM_MEMORY, ORDERED_SHARDS_MAX, RDMA_MEMORY, SHARD_MEMORY, SHARDS_MAX,
+    SHARED_MEMORY_CONNECTIONS_MAX, connection_memory_min,
 };
 use crate::memory_available::memory_available;
 use crate::start_error::{PORTS_END, StartError};
@@ -184,8 +185,8 @@ impl ServerSettings {
         let of_shard = SHARD_MEMORY + of_udp + of_rdma;
         let of_shards = u64::from(self.shards) * of_shard;
         let of_datagrams = if self.memcached_udp.is_some() { MEMCACHED_DATAGRAM_MEMORY } else { 0 };
-        let of_transports = of_shards + rings as u64 + of_datagrams;
-        let connection_memory = connection_memory.saturating_add(of_transports);
+        let beside = of_shards + rings as u64 + of_datagrams + FREED_BUFFERS_KEPT as u64;
+        let connection_memory = connection_memory.saturating_add(beside);
         let all = [ordered_memory, cache_memory, connection_memory]
             .iter()
             .fold(memory, |sum, size| sum.saturating_add(*size));

@@ -7,7 +7,7 @@
 //! 3. A threshold set by the program is not raised. It is larger than the buffers of small requests, so that these cost
 //!    no system call.
 //! 4. Each page of a new mapping costs a page fault, and an unmapping interrupts all processors that run the program. So
-//!    the last freed buffers, [`KEPT_SIZE_MAX`] together, are kept for the next ones of their size.
+//!    the last freed buffers, [`FREED_BUFFERS_KEPT`] together, are kept for the next ones of their size.
 //!
 //! ```text
 //!   free ─▶ │ newest … oldest │ ─▶ unmapped        (more buffers or bytes than may be kept)
@@ -16,20 +16,22 @@
 //!
 //! C libraries other than GNU's map large buffers separately by default.
 
-#![expect(unsafe_code, reason = "the allocator of the program, and the C library's function that sets a parameter of its own")]
+#![expect(
+    unsafe_code,
+    reason = "the allocator of the program, and the C library's function that sets a parameter of its own"
+)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
 use std::sync::Mutex;
+
+use skep_server::FREED_BUFFERS_KEPT;
 
 /// Smallest size of a separately mapped buffer, in bytes.
 const MAPPED_SIZE: usize = 32 << 10;
 
 /// Size of the largest buffer that is kept, in bytes.
 const KEPT_BUFFER_MAX: usize = 4 << 20;
-
-/// Bytes of all kept buffers together, at most.
-const KEPT_SIZE_MAX: usize = 16 << 20;
 
 /// Number of kept buffers, at most.
 const KEPT_COUNT_MAX: usize = 128;
@@ -50,7 +52,7 @@ struct Kept {
     size: usize,
 }
 
-/// A buffer that nobody uses.
+/// A buffer that is not in use.
 #[derive(Clone, Copy)]
 struct Buffer {
     address: *mut u8,
@@ -71,7 +73,7 @@ impl Kept {
 
     /// Takes the oldest buffer, if one of this size is too much beside those that are kept.
     fn make_room(&mut self, size: usize) -> Option<Buffer> {
-        let is_full = self.count == KEPT_COUNT_MAX || self.size + size > KEPT_SIZE_MAX;
+        let is_full = self.count == KEPT_COUNT_MAX || self.size + size > FREED_BUFFERS_KEPT;
         is_full.then(|| self.remove(0))
     }
 
@@ -105,7 +107,7 @@ fn is_kept(allocated: Layout) -> bool {
     (MAPPED_SIZE..=KEPT_BUFFER_MAX).contains(&allocated.size()) && allocated.align() == ALIGNMENT
 }
 
-/// Takes a kept buffer for what is allocated. `None` too if another thread is at the list: nobody waits for it.
+/// Takes a kept buffer for what is allocated. `None` too if another thread is at the list: no thread waits for it.
 fn take(allocated: Layout) -> Option<Buffer> {
     if is_kept(allocated) { KEPT.try_lock().ok()?.take(allocated.size()) } else { None }
 }
@@ -125,7 +127,7 @@ unsafe impl GlobalAlloc for Allocator {
             // SAFETY: the size is at least that of `layout`, which is not 0.
             return unsafe { System.alloc_zeroed(allocated) };
         };
-        // SAFETY: the buffer has at least the size of `layout`, and nobody else has it.
+        // SAFETY: the buffer has at least the size of `layout`, and the caller alone has it.
         unsafe { buffer.address.write_bytes(0, layout.size()) };
         buffer.address
     }
@@ -188,3 +190,118 @@ pub(super) fn return_freed_buffers() {
 /// Does nothing: this C library needs no setting.
 #[cfg(not(target_env = "gnu"))]
 pub(super) fn return_freed_buffers() {}
+
+#[cfg(test)]
+mod tests {
+    use std::alloc::{GlobalAlloc, Layout};
+
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use super::{
+        ALIGNMENT, Allocator, Buffer, FREED_BUFFERS_KEPT, KEPT_BUFFER_MAX, KEPT_COUNT_MAX, Kept, MAPPED_SIZE, allocated,
+    };
+
+    #[test]
+    fn the_newest_buffers_are_kept_within_the_bounds() {
+        let (mut kept, mut dropped) = (Box::new(Kept::NEW), 0);
+        let buffer = |number: usize, size| Buffer { address: std::ptr::without_provenance_mut(number), size };
+        let mut keep = |kept: &mut Kept, number, size| {
+            while let Some(oldest) = kept.make_room(size) {
+                dropped += 1;
+                assert_eq!(oldest.address.addr(), dropped, "the oldest is dropped first");
+            }
+            kept.keep(buffer(number, size));
+            assert!(kept.size <= FREED_BUFFERS_KEPT && kept.count <= KEPT_COUNT_MAX);
+        };
+        for number in 1..=2 * KEPT_COUNT_MAX {
+            keep(&mut kept, number, MAPPED_SIZE);
+        }
+        let large = FREED_BUFFERS_KEPT / KEPT_BUFFER_MAX;
+        for number in 0..large {
+            keep(&mut kept, 2 * KEPT_COUNT_MAX + 1 + number, KEPT_BUFFER_MAX);
+        }
+        assert_eq!((kept.count, kept.size, dropped), (large, FREED_BUFFERS_KEPT, 2 * KEPT_COUNT_MAX));
+        assert!(kept.take(MAPPED_SIZE).is_none());
+        assert_eq!(kept.take(KEPT_BUFFER_MAX).unwrap().address.addr(), 2 * KEPT_COUNT_MAX + large);
+    }
+
+    #[test]
+    fn a_layout_gets_at_least_its_size_and_a_quarter_more_at_most() {
+        for size in (1..8 << 20).step_by(997) {
+            let layout = Layout::from_size_align(size, 8).unwrap();
+            let got = allocated(layout);
+            assert!(got.size() >= size && got.size() <= size + size / 4 && got.align() >= 8, "{size}: {got:?}");
+            assert_eq!(allocated(got), got);
+        }
+    }
+
+    /// Random buffers, each filled with its own byte, are never given to two owners, and keep their bytes when they move.
+    #[test]
+    fn buffers_belong_to_one_owner_and_keep_their_bytes() {
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                scope.spawn(move || allocate_at_random(thread));
+            }
+        });
+    }
+
+    fn allocate_at_random(seed: u64) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut owned: Vec<(*mut u8, Layout, u8)> = Vec::new();
+        for round in 0..4000 {
+            let size = 1 << random.random_range(10..23);
+            let size = random.random_range(size / 2..=size);
+            let align = 1 << random.random_range(0..=ALIGNMENT.ilog2() + 1);
+            let layout = Layout::from_size_align(size, align).unwrap();
+            let byte = (seed * 61 + round) as u8;
+            match random.random_range(0..3) {
+                0 if owned.len() < 16 => {
+                    // SAFETY: the size is not 0.
+                    let address = unsafe { Allocator.alloc(layout) };
+                    fill(address, size, byte);
+                    owned.push((address, layout, byte));
+                }
+                1 if owned.len() < 16 => {
+                    // SAFETY: the size is not 0.
+                    let address = unsafe { Allocator.alloc_zeroed(layout) };
+                    check(address, size, 0);
+                    fill(address, size, byte);
+                    owned.push((address, layout, byte));
+                }
+                2 if !owned.is_empty() => {
+                    let (address, layout, byte) = owned.swap_remove(random.random_range(0..owned.len()));
+                    // SAFETY: the allocator gave the buffer for this layout; the new size is not 0.
+                    let moved = unsafe { Allocator.realloc(address, layout, size) };
+                    check(moved, size.min(layout.size()), byte);
+                    fill(moved, size, byte);
+                    owned.push((moved, Layout::from_size_align(size, layout.align()).unwrap(), byte));
+                }
+                _ if !owned.is_empty() => {
+                    let (address, layout, byte) = owned.swap_remove(0);
+                    check(address, layout.size(), byte);
+                    // SAFETY: the allocator gave the buffer for this layout.
+                    unsafe { Allocator.dealloc(address, layout) };
+                }
+                _ => {}
+            }
+        }
+        for (address, layout, byte) in owned {
+            check(address, layout.size(), byte);
+            // SAFETY: the allocator gave the buffer for this layout.
+            unsafe { Allocator.dealloc(address, layout) };
+        }
+    }
+
+    fn fill(address: *mut u8, size: usize, byte: u8) {
+        assert!(!address.is_null());
+        // SAFETY: the caller owns a buffer of this size.
+        unsafe { address.write_bytes(byte, size) };
+    }
+
+    fn check(address: *mut u8, size: usize, byte: u8) {
+        // SAFETY: the caller owns a buffer of this size, which it has filled.
+        let bytes = unsafe { std::slice::from_raw_parts(address, size) };
+        assert!(bytes.iter().all(|&found| found == byte), "another owner has written to {size} bytes at {address:?}");
+    }
+}

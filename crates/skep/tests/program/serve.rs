@@ -52,6 +52,35 @@ fn the_resp_port_can_be_off() {
     assert_eq!(server.cli(&["put", "k", "v"]).status.code(), Some(0));
 }
 
+/// The buffers of large requests are used again: each page of a new one would cost a page fault.
+#[test]
+fn large_requests_cause_few_page_faults() {
+    const ROUNDS: usize = 64;
+    let server = Server::start(&[]);
+    let mut connection = Connection::to_address(server.resp.as_ref().expect("the RESP port is on"));
+    let value = vec![b'v'; 1 << 20];
+    let mut run = || {
+        for _ in 0..ROUNDS {
+            let set: Vec<Vec<u8>> = vec![b"SET".to_vec(), b"k".to_vec(), value.clone()];
+            assert_eq!(connection.run(&[set]), [b"+OK\r\n"]);
+            let got = connection.run(&[vec![b"GET".to_vec(), b"k".to_vec()]]);
+            assert!(got[0].ends_with(b"vv\r\n") && got[0].len() > value.len());
+        }
+        page_faults(server.id())
+    };
+    let before = run();
+    let faults = run() - before;
+    // New buffers: 256 pages in each of two, for each round.
+    assert!(faults < 64 * ROUNDS as u64, "{faults} page faults in {ROUNDS} rounds");
+}
+
+/// Returns the page faults of a process so far that needed no disk.
+fn page_faults(process: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("the process exists");
+    let (_, fields) = stat.rsplit_once(')').expect("the name is in brackets");
+    fields.split_whitespace().nth(7).expect("it is the tenth of all").parse().expect("it is a number")
+}
+
 /// A terminal that closes sends the first one, and `kill -USR1` rotates the log of other programs.
 #[test]
 fn signals_that_are_sent_by_mistake_do_not_end_it() {
