@@ -1,4 +1,4 @@
-//! Instructions of one operation of a store, counted by callgrind: the number does not depend on the load of the machine.
+//! Instructions of one operation of a store or a whole server, counted by callgrind: the number does not depend on the load of the machine.
 //!
 //! ```text
 //! valgrind ─▶ this program, few batches   ─▶ instructions a ┐
@@ -8,10 +8,11 @@
 //! 1. [`count`] starts the program under valgrind twice for each case. Both runs prepare the same store and the same
 //!    batches, and execute different numbers of them.
 //! 2. The difference is what `Processor::execute` or `Cache::execute` takes, or the puts of a session of the ordered store,
-//!    and nothing else.
+//!    and nothing else. Of a server, only the turns of its shard are counted.
 
 mod cache;
 mod ordered;
+mod server;
 
 use std::path::Path;
 use std::process::Command;
@@ -43,7 +44,8 @@ const OPERATIONS: [&str; 8] =
 pub struct Case {
     /// For the hash store one of `get`, `put`, `fetch-add`, `vector-update`, `put-new` and `delete`; or `get-one-key`
     /// and `fetch-add-one-key`, whose operations are all on one key. For the ordered store `ordered-put` or
-    /// `ordered-put-batch`. For a cache `cache-get` or another name of `OPERATIONS` in `instructions/cache.rs`.
+    /// `ordered-put-batch`. For a cache `cache-get` or another name of `OPERATIONS` in `instructions/cache.rs`. For a
+    /// server, one of `instructions/server.rs`.
     pub operation: &'static str,
     /// Bytes of a value, the most if there are several sizes.
     pub value_size: usize,
@@ -60,6 +62,7 @@ impl Case {
         Case::of_store(&OPERATIONS, VALUES)
             .chain(Case::of_store(&ordered::OPERATIONS, ordered::VALUES))
             .chain(Case::of_store(&cache::OPERATIONS, cache::SIZES))
+            .chain(Case::of_store(&server::OPERATIONS, server::SIZES))
     }
 
     /// Returns the cases of one store.
@@ -78,6 +81,9 @@ impl Case {
         }
         if cache::OPERATIONS.contains(&self.operation) {
             return cache::run(self, pairs, batches_max, batches);
+        }
+        if self.is_of_server() {
+            return server::run(self, pairs, batches);
         }
         let memory = (pairs + (batches_max * BATCH) as u64) * 4 * (8 + self.value_size as u64);
         let settings = Settings::for_kv_size(memory.max(1 << 20), 8 + self.value_size, 7);
@@ -121,6 +127,15 @@ impl Case {
         hash ^ processor.statistics().pairs
     }
 
+    fn is_of_server(self) -> bool {
+        server::OPERATIONS.contains(&self.operation)
+    }
+
+    /// Returns the operations of a batch.
+    fn batch(self) -> usize {
+        if self.is_of_server() { server::batch(self.operation) } else { BATCH }
+    }
+
     /// Returns an update that adds one to every element: one of 64 bits if it is the whole value, or elements of 32 bits.
     fn fetch_add(self) -> Update<'static> {
         let (element, shape, operand): (_, _, &[u8]) = match self.value_size {
@@ -152,15 +167,16 @@ pub fn run_counted(case: Case, batches: usize) -> u64 {
 pub fn count(program: &Path) -> Result<Vec<(Case, f64)>, String> {
     let per_operation = |case: Case| {
         let [few, more] = BATCHES.map(|batches| collected(program, case, batches));
-        Ok((case, (more? - few?) as f64 / ((BATCHES[1] - BATCHES[0]) * BATCH) as f64))
+        Ok((case, (more? - few?) as f64 / ((BATCHES[1] - BATCHES[0]) * case.batch()) as f64))
     };
     Case::all().map(per_operation).collect()
 }
 
-/// Runs a case under valgrind. Returns the instructions of the process.
+/// Runs a case under valgrind. Returns the instructions of the process, or of the turns of its server.
 fn collected(program: &Path, case: Case, batches: usize) -> Result<u64, String> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(case.is_of_server().then(|| format!("--toggle-collect={}", server::COUNTED)))
         .arg(program)
         .args(["--case", case.operation, "--value-size", &case.value_size.to_string()])
         .args(["--batches", &batches.to_string()])
@@ -181,14 +197,17 @@ fn instructions_of(text: &str) -> Option<u64> {
 pub fn tables(counts: &[(Case, f64)]) -> Tables {
     let note = format!(
         "Batches of {BATCH} in a store of {PAIRS} pairs; fetch-add on 100 B adds to 25 elements, vector-update to 2 or 25. Puts of the ordered \
-         store are to existing keys, one at a time and {} at a time.",
-        ordered::PUT_BATCH
+         store are to existing keys, one at a time and {} at a time. Of servers: without the kernel, native in batches of {}, the others in pipelines of {}.",
+        ordered::PUT_BATCH,
+        server::batch("native-get"),
+        server::batch("resp-get"),
     );
     Tables {
         tables: vec![
             of_store(&OPERATIONS, VALUES, counts),
             of_store(&ordered::OPERATIONS, ordered::VALUES, counts),
             of_store(&cache::OPERATIONS, cache::SIZES, counts),
+            of_store(&server::OPERATIONS, server::SIZES, counts),
         ],
         note,
     }
@@ -219,11 +238,14 @@ mod tests {
         let of_100 = cases(reads_100, 17_961_079_692_511_998_104);
         let hash_store = [of_8, of_100].concat();
         assert_eq!(hashes[..hash_store.len()], hash_store);
-        let (ordered_store, caches) = hashes[hash_store.len()..].split_at(4);
+        let (ordered_store, rest) = hashes[hash_store.len()..].split_at(4);
+        let (caches, servers) = rest.split_at(10);
         assert_eq!(ordered_store, [1000; 4], "all pairs of the ordered store are still there");
         // The replies and the number of pairs are those of the hash store, which has updates of vectors besides.
         let of_cache = |hashes: &[u64]| [hashes[0], hashes[1], hashes[2], hashes[4], hashes[5]];
         assert_eq!(caches, [of_cache(&of_8), of_cache(&of_100)].concat());
+        let replies = server::OPERATIONS.map(|operation| 2 * server::batch(operation) as u64);
+        assert_eq!(servers, [replies, replies].concat());
     }
 
     #[test]

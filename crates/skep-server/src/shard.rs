@@ -281,7 +281,9 @@ impl Shard {
         }
     }
 
-    /// Makes a turn, after the events were taken. Returns true if there was something to do.
+    /// Makes a turn, after the events were taken. Returns true if there was something to do. Not inlined: its instructions
+    /// are counted.
+    #[inline(never)]
     fn work(&mut self, stores: &mut Stores<'_>, now: Instant, time: UnixTime) -> bool {
         // Readings of other shards may have set the clock back by a little.
         self.turn.time = time.max(self.turn.time);
