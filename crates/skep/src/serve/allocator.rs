@@ -15,6 +15,9 @@
 //! ```
 //!
 //! C libraries other than GNU's map large buffers separately by default.
+//!
+//! **Bound.** A buffer takes no more pages than its owner asked for, although it may be larger: the pages that only an
+//! earlier owner has used, or the same one before it shrank the buffer, return to the system.
 
 #![expect(
     unsafe_code,
@@ -25,6 +28,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
+use rustix::mm::{Advice, madvise};
+use rustix::param::page_size;
 use skep_server::FREED_BUFFERS_KEPT;
 
 /// Smallest size of a separately mapped buffer, in bytes.
@@ -57,13 +62,19 @@ struct Kept {
 struct Buffer {
     address: *mut u8,
     size: usize,
+    /// Bytes at its beginning that its last owner may have used. The pages behind them take no memory.
+    used: usize,
 }
 
 // SAFETY: a free buffer has no owner in any thread.
 unsafe impl Send for Buffer {}
 
+impl Buffer {
+    const NONE: Buffer = Buffer { address: null_mut(), size: 0, used: 0 };
+}
+
 impl Kept {
-    const NEW: Kept = Kept { buffers: [Buffer { address: null_mut(), size: 0 }; KEPT_COUNT_MAX], count: 0, size: 0 };
+    const NEW: Kept = Kept { buffers: [Buffer::NONE; KEPT_COUNT_MAX], count: 0, size: 0 };
 
     /// Takes the newest buffer of this size.
     fn take(&mut self, size: usize) -> Option<Buffer> {
@@ -107,9 +118,31 @@ fn is_kept(allocated: Layout) -> bool {
     (MAPPED_SIZE..=KEPT_BUFFER_MAX).contains(&allocated.size()) && allocated.align() == ALIGNMENT
 }
 
-/// Takes a kept buffer for what is allocated. `None` too if another thread is at the list: no thread waits for it.
-fn take(allocated: Layout) -> Option<Buffer> {
-    if is_kept(allocated) { KEPT.try_lock().ok()?.take(allocated.size()) } else { None }
+/// Takes a kept buffer for what is allocated, of which its owner uses `used` bytes. `None` too if another thread is at the
+/// list: no thread waits for it.
+fn take(allocated: Layout, used: usize) -> Option<*mut u8> {
+    let buffer = if is_kept(allocated) { KEPT.try_lock().ok()?.take(allocated.size())? } else { return None };
+    if used < buffer.used {
+        // SAFETY: the buffer has no owner.
+        unsafe { return_pages(buffer.address, used, buffer.size) };
+    }
+    Some(buffer.address)
+}
+
+/// Returns the whole pages from byte `start` of a buffer to byte `end` to the system. They are 0 when they are used again.
+///
+/// # Safety
+///
+/// The buffer has these bytes, and their values are not needed.
+unsafe fn return_pages(address: *mut u8, start: usize, end: usize) {
+    let page = page_size();
+    let first = start + (address.addr() + start).wrapping_neg() % page;
+    let last = end - (address.addr() + end) % page;
+    if first < last {
+        // The system may refuse, for instance if the memory is locked.
+        // SAFETY: the pages are in the buffer, and it is memory of the process without a file.
+        let _ = unsafe { madvise(address.add(first).cast(), last - first, Advice::LinuxDontNeed) };
+    }
 }
 
 // SAFETY: each buffer is of the system's allocator, which got `allocated(layout)` for it. That is at least as large and as
@@ -118,18 +151,18 @@ unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let allocated = allocated(layout);
         // SAFETY: the size is at least that of `layout`, which is not 0.
-        take(allocated).map_or_else(|| unsafe { System.alloc(allocated) }, |buffer| buffer.address)
+        take(allocated, layout.size()).unwrap_or_else(|| unsafe { System.alloc(allocated) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let allocated = allocated(layout);
-        let Some(buffer) = take(allocated) else {
+        let Some(address) = take(allocated, layout.size()) else {
             // SAFETY: the size is at least that of `layout`, which is not 0.
             return unsafe { System.alloc_zeroed(allocated) };
         };
         // SAFETY: the buffer has at least the size of `layout`, and the caller alone has it.
-        unsafe { buffer.address.write_bytes(0, layout.size()) };
-        buffer.address
+        unsafe { address.write_bytes(0, layout.size()) };
+        address
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
@@ -137,7 +170,7 @@ unsafe impl GlobalAlloc for Allocator {
         if is_kept(allocated) {
             while let Ok(mut kept) = KEPT.try_lock() {
                 let Some(oldest) = kept.make_room(allocated.size()) else {
-                    return kept.keep(Buffer { address, size: allocated.size() });
+                    return kept.keep(Buffer { address, size: allocated.size(), used: layout.size() });
                 };
                 drop(kept);
                 // SAFETY: a kept buffer was allocated with its size and this alignment. It is not in the list any more.
@@ -152,18 +185,20 @@ unsafe impl GlobalAlloc for Allocator {
         // SAFETY: the caller promises that the size, rounded up to the alignment, is not above `isize::MAX`.
         let new_layout = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         let (old, new) = (allocated(layout), allocated(new_layout));
-        if old == new {
-            return address;
-        }
         // What shrinks by more than half moves: the large buffer is kept whole.
         let is_moved = old.align() != new.align() || is_kept(old) && new.size() < old.size() / 2;
-        let buffer = if is_moved || new.size() > old.size() { take(new) } else { None };
-        if buffer.is_none() && !is_moved {
+        let taken = if is_moved || new.size() > old.size() { take(new, size) } else { None };
+        if taken.is_none() && !is_moved {
             // SAFETY: the buffer was allocated with `old`; the size of `new` is not 0 and fits the alignment.
-            return unsafe { System.realloc(address, old, new.size()) };
+            let same = if old == new { address } else { unsafe { System.realloc(address, old, new.size()) } };
+            if size < layout.size() && is_kept(new) && !same.is_null() {
+                // SAFETY: the buffer has the size of `new`, and its owner gives up what is behind `size`.
+                unsafe { return_pages(same, size, new.size()) };
+            }
+            return same;
         }
         // SAFETY: the size of `new` is not 0.
-        let moved = buffer.map_or_else(|| unsafe { System.alloc(new) }, |buffer| buffer.address);
+        let moved = taken.unwrap_or_else(|| unsafe { System.alloc(new) });
         if !moved.is_null() {
             // SAFETY: both buffers have at least the smaller size, and are different.
             unsafe { moved.copy_from_nonoverlapping(address, layout.size().min(size)) };
@@ -194,18 +229,22 @@ pub(super) fn return_freed_buffers() {}
 #[cfg(test)]
 mod tests {
     use std::alloc::{GlobalAlloc, Layout};
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
 
     use rand::{RngExt, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus;
 
     use super::{
-        ALIGNMENT, Allocator, Buffer, FREED_BUFFERS_KEPT, KEPT_BUFFER_MAX, KEPT_COUNT_MAX, Kept, MAPPED_SIZE, allocated,
+        ALIGNMENT, Allocator, Buffer, FREED_BUFFERS_KEPT, KEPT_BUFFER_MAX, KEPT_COUNT_MAX, Kept, MAPPED_SIZE,
+        allocated, page_size,
     };
 
     #[test]
     fn the_newest_buffers_are_kept_within_the_bounds() {
         let (mut kept, mut dropped) = (Box::new(Kept::NEW), 0);
-        let buffer = |number: usize, size| Buffer { address: std::ptr::without_provenance_mut(number), size };
+        let buffer =
+            |number: usize, size| Buffer { address: std::ptr::without_provenance_mut(number), size, used: size };
         let mut keep = |kept: &mut Kept, number, size| {
             while let Some(oldest) = kept.make_room(size) {
                 dropped += 1;
@@ -234,6 +273,41 @@ mod tests {
             assert!(got.size() >= size && got.size() <= size + size / 4 && got.align() >= 8, "{size}: {got:?}");
             assert_eq!(allocated(got), got);
         }
+    }
+
+    /// A buffer of 640 KiB that is used for 520 KiB takes no memory for the rest, whether it changes its owner or shrinks.
+    #[test]
+    fn a_buffer_takes_no_memory_that_its_owner_has_not_asked_for() {
+        let layout = |size| Layout::from_size_align(size, 1).unwrap();
+        let (large, small) = (layout(640 << 10), layout(520 << 10));
+        assert_eq!(allocated(large), allocated(small));
+        // SAFETY: each layout is the one with which the buffer was allocated last, and none is of size 0.
+        unsafe {
+            let address = Allocator.alloc(large);
+            fill(address, large.size(), 1);
+            assert!(pages_present(address, large.size()) >= large.size() / page_size() - 1);
+            Allocator.dealloc(address, large);
+            let address = Allocator.alloc(small);
+            fill(address, small.size(), 2);
+            assert!(pages_present(address, large.size()) <= small.size() / page_size() + 2);
+            let address = Allocator.realloc(address, small, large.size());
+            fill(address, large.size(), 3);
+            let address = Allocator.realloc(address, large, small.size());
+            check(address, small.size(), 3);
+            assert!(pages_present(address, large.size()) <= small.size() / page_size() + 2);
+            Allocator.dealloc(address, small);
+        }
+    }
+
+    /// Returns the number of pages in memory among those that hold these bytes.
+    fn pages_present(address: *mut u8, size: usize) -> usize {
+        /// Bytes of an entry of the map, whose highest bit tells that the page is in memory.
+        const ENTRY_SIZE: usize = 8;
+        let map = File::open("/proc/self/pagemap").unwrap();
+        let (first, last) = (address.addr() / page_size(), (address.addr() + size - 1) / page_size());
+        let mut entries = vec![0; (last - first + 1) * ENTRY_SIZE];
+        map.read_exact_at(&mut entries, (first * ENTRY_SIZE) as u64).unwrap();
+        entries.iter().skip(ENTRY_SIZE - 1).step_by(ENTRY_SIZE).filter(|&&byte| byte & 0x80 != 0).count()
     }
 
     /// Random buffers, each filled with its own byte, are never given to two owners, and keep their bytes when they move.
