@@ -22,8 +22,8 @@
 //! [`NoSlab::Later`] and the search continues in the next batch.
 //!
 //! **Every operation is done or refused after two searches**, one that was begun before it and a whole one, although others
-//! take what merging yields, and release slabs that make another search worthwhile. One that tries so seldom that a whole
-//! search passes between two attempts may wait for two more:
+//! take what merging yields, and release slabs that make another search worthwhile. One that tries seldom may wait for two
+//! more:
 //!
 //! 1. An operation that is told to try later is a *waiter* ([`SlabAllocator::may_wait`]). It has the number of the search that
 //!    was the last one to begin before it.
@@ -32,8 +32,9 @@
 //!    left to it. It does not matter that there are newer searches.
 //! 3. Another search begins when an operation lacks slabs and so much was released since the last one began that it may have
 //!    another outcome: a sixty-fourth of what is free.
-//! 4. A waiter that has not tried since the last ended search began may be another operation on the same key, whose client
-//!    has gone. So it counts once as one that has just come.
+//! 4. A waiter is known by its key only. If it has not tried since the last ended search began, or for more than [`AWAY`]
+//!    batches, its client may have gone, and this is another operation on the key. So it counts once as one that has just
+//!    come.
 //! 5. A waiter that does not try again is forgotten after [`LAPSE`] batches.
 
 use std::collections::HashMap;
@@ -50,6 +51,10 @@ const FEW: usize = 256;
 
 /// Batches after which a waiter that has not tried again is forgotten. A hold may be as many batches.
 const LAPSE: u64 = 1 << 14;
+/// Batches without an attempt after which a waiter that is to be refused may be another operation on the same key. Operations
+/// of other shards, which try again after a moment, usually have fewer between two attempts.
+const AWAY: u64 = 64;
+
 /// Batches without progress after which a search counts as given up, until an operation lacks slabs again.
 const STALLED: u32 = 64;
 
@@ -124,7 +129,8 @@ impl SlabAllocator {
         let Search { number, ended, batches, waiters, .. } = &mut self.search;
         match waiters.get_mut(&waiter) {
             Some(waiter) if *batches - waiter.tried <= LAPSE => {
-                if waiter.search < *ended && waiter.seen < *ended && !waiter.is_renewed {
+                let was_away = waiter.seen < *ended || *batches - waiter.tried > AWAY;
+                if waiter.search < *ended && was_away && !waiter.is_renewed {
                     (waiter.search, waiter.is_renewed) = (*number, true);
                 }
                 (waiter.seen, waiter.tried) = (*number, *batches);
@@ -436,6 +442,55 @@ mod tests {
         assert!(allocator.may_wait(KEY), "it waits for its first search");
         allocator.begin_batch(1 << 11);
         assert!(allocator.take(class(512)).is_ok());
+    }
+
+    /// An operation was told to try later. Its client has gone during the last search, and much was released since. Another
+    /// client stores a pair with the same key.
+    #[test]
+    fn an_operation_is_not_refused_for_another_one_that_has_seen_the_last_search() {
+        const KEY: u64 = 7;
+        let (mut allocator, slabs) = full_of(1 << 13);
+        slabs.iter().step_by(2).for_each(|slab| allocator.release(class(32), *slab));
+        let mut searches = Vec::new();
+        for waits in [false, true, true] {
+            allocator.begin_batch(1 << 11);
+            assert_eq!(allocator.take(class(512)), Err(NoSlab::Later));
+            assert!(!waits || allocator.may_wait(KEY), "two searches");
+            searches.push(allocator.search.number);
+            while allocator.take(class(512)) == Err(NoSlab::Later) {
+                allocator.begin_batch(1 << 11);
+            }
+            let taken: Vec<_> = (0..300).filter_map(|_| allocator.allocate(class(32))).collect();
+            taken.iter().for_each(|slab| allocator.release(class(32), *slab));
+        }
+        assert_eq!(searches[1] + 1, searches[2]);
+        slabs.iter().skip(1).step_by(2).for_each(|slab| allocator.release(class(32), *slab));
+        (0..AWAY).for_each(|_| allocator.begin_batch(0));
+        assert_eq!(allocator.take(class(512)), Err(NoSlab::Later));
+        assert!(allocator.may_wait(KEY), "it waits for its first search");
+        allocator.begin_batch(1 << 11);
+        assert!(allocator.take(class(512)).is_ok());
+    }
+
+    /// More is free after each search than before it, and the operation tries once in a search, after many batches.
+    #[test]
+    fn an_operation_that_seldom_tries_waits_for_four_searches() {
+        const KEY: u64 = 7;
+        let (mut allocator, slabs) = full_of(1 << 13);
+        slabs.iter().step_by(2).for_each(|slab| allocator.release(class(32), *slab));
+        for attempts in 1.. {
+            (0..2 * AWAY).for_each(|_| allocator.begin_batch(1 << 11));
+            assert_eq!(allocator.take(class(512)), Err(NoSlab::Later));
+            if !allocator.may_wait(KEY) {
+                assert!((3..=4).contains(&attempts), "{attempts} attempts, each in another search");
+                break;
+            }
+            while allocator.take(class(512)) == Err(NoSlab::Later) {
+                allocator.begin_batch(1 << 11);
+            }
+            let taken: Vec<_> = (0..300).filter_map(|_| allocator.allocate(class(32))).collect();
+            taken.iter().for_each(|slab| allocator.release(class(32), *slab));
+        }
     }
 
     /// Slabs of 64 B that a pass for other operations has taken are free: an operation that needs them is not refused.
