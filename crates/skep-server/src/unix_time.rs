@@ -21,10 +21,11 @@
 //!    too: the directory's time is where the clock begins, and no bound for later.
 //!
 //! All shards share one clock ([`SharedClock`]). The first shard whose turn begins 10 ms after the last reading makes the
-//! next one. In all other turns the time is that of the turn on the monotonic clock and an offset.
+//! next one, and those that begin one meanwhile wait for it: the last reading may be long ago. In all other turns the
+//! time is that of the turn on the monotonic clock and an offset.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Times in a clock are microseconds, so that 64 bits hold any date.
@@ -193,17 +194,17 @@ impl SharedClock {
     /// Returns the time `now`. Calls `read` for a reading of both clocks if one is due. A thread may see an earlier time
     /// than another one, or than it has seen before, by less than the time of a reading.
     pub(crate) fn time(&self, now: Instant, read: impl FnOnce() -> (Instant, SystemTime)) -> UnixTime {
-        let mut now = self.since_origin(now);
-        let due = self.next_reading.load(Ordering::Relaxed);
-        if now >= due {
-            match self.state.try_lock() {
-                Ok(mut state) => self.read(&mut state, read()),
-                // Another thread makes the reading, which may correct the offset by much after an idle time.
-                Err(_) => now = due,
-            }
+        let now = self.since_origin(now);
+        if self.is_due(now) {
+            self.read(now, read);
         }
         let time = now + self.offset.load(Ordering::Relaxed);
         UnixTime::after(Duration::from_micros(time.max(0).cast_unsigned()))
+    }
+
+    /// Whether a reading is due `now`. If not, the offset is at least as new as the last reading.
+    fn is_due(&self, now: i64) -> bool {
+        now >= self.next_reading.load(Ordering::Acquire)
     }
 
     /// Returns the time now, for what is not part of a turn.
@@ -211,22 +212,31 @@ impl SharedClock {
         self.time(Instant::now(), read_clocks)
     }
 
-    fn read(&self, state: &mut State, (now, wall): (Instant, SystemTime)) {
-        let State { clock, next_warning } = state;
-        let has_jumped = clock.read(now.saturating_duration_since(self.origin), since_1970(wall));
-        if has_jumped {
-            if clock.monotonic >= *next_warning {
-                *next_warning = clock.monotonic + WARNING_TIME;
-                tracing::warn!(
-                    ahead_milliseconds = clock.error / 1000,
-                    "the machine's clock has jumped: it is followed if that lasts a minute"
-                );
-            }
-            self.jumps.store(clock.jumps, Ordering::Relaxed);
+    /// Makes a reading, unless another thread has made one after `now` while this one waited for it.
+    fn read(&self, now: i64, read: impl FnOnce() -> (Instant, SystemTime)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_due(now) {
+            return;
         }
-        self.ahead.store(clock.error / 1000, Ordering::Relaxed);
+        let State { clock, next_warning } = &mut *state;
+        let (now, wall) = read();
+        let has_jumped = clock.read(now.saturating_duration_since(self.origin), since_1970(wall));
+        let ahead = clock.error / 1000;
+        let warns = has_jumped && clock.monotonic >= *next_warning;
+        if warns {
+            *next_warning = clock.monotonic + WARNING_TIME;
+        }
+        self.jumps.store(clock.jumps, Ordering::Relaxed);
+        self.ahead.store(ahead, Ordering::Relaxed);
         self.offset.store(clock.time - clock.monotonic, Ordering::Relaxed);
-        self.next_reading.store(clock.monotonic + microseconds(READING_TIME), Ordering::Relaxed);
+        self.next_reading.store(clock.monotonic + microseconds(READING_TIME), Ordering::Release);
+        drop(state);
+        if warns {
+            tracing::warn!(
+                ahead_milliseconds = ahead,
+                "the machine's clock has jumped: it is followed if that lasts a minute"
+            );
+        }
     }
 
     fn since_origin(&self, now: Instant) -> i64 {

@@ -234,3 +234,31 @@ fn shards_read_the_clocks_each_ten_milliseconds_and_count_jumps() {
     assert_eq!((time(300, 100_300), readings.get()), (100_300, 3));
     assert_eq!((clock.ahead(), clock.jumps()), (0, 1));
 }
+
+/// A reading of one shard after an hour without any is not complete when the turn of another one begins. That one must not
+/// take the time of the last reading: keys that expire in less than an hour would be gone at once.
+#[test]
+fn a_turn_that_begins_during_a_reading_has_the_time_of_it() {
+    let origin = Instant::now();
+    let start = UNIX_EPOCH + Duration::from_secs(100);
+    let clock = SharedClock::new((origin, start), 0);
+    let hour = Duration::from_secs(3600);
+    let other_reads = || (origin + hour, start + hour);
+    std::thread::scope(|scope| {
+        let mut other = None;
+        let time = clock.time(origin + hour, || {
+            let turn = scope.spawn(|| clock.time(origin + hour, other_reads));
+            // Enough for a turn that does not wait.
+            for _ in 0..100 {
+                if turn.is_finished() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other = Some(turn);
+            (origin + hour, start + hour)
+        });
+        assert_eq!(time.milliseconds(), 3_700_000);
+        assert_eq!(other.expect("the reading was made").join().expect("it has a time"), time);
+    });
+}
