@@ -7,6 +7,7 @@
 //! A command of a million arguments takes longer to decode than a turn may last. Such a command is alone in its parsed
 //! batch. Its arguments are found and its numbers converted in parts, one for each call of [`RespBatch::decode`].
 
+mod command;
 mod isolated;
 mod memory;
 mod operations;
@@ -15,8 +16,10 @@ pub(crate) use self::operations::RespOperations;
 
 pub(crate) use self::memory::may_be_watch;
 
+use skep_core::operation::Reply;
 use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser};
 
+use self::command::Command;
 use self::isolated::queue;
 use self::memory::watch_growth;
 use crate::limits::{
@@ -109,17 +112,6 @@ struct IsolatedCommands {
     is_blocked: bool,
     /// Arguments of those that are not done.
     left: usize,
-}
-
-#[derive(Debug)]
-struct Command {
-    space: Space,
-    /// The position of the request in the input.
-    start: usize,
-    first_argument: usize,
-    argument_count: usize,
-    action: Action,
-    operation_count: usize,
 }
 
 /// Tells `decode` how to continue.
@@ -258,14 +250,20 @@ impl RespBatch {
                 return After::End;
             }
             Ok(Parsed::Part(size)) => return After::Part(size),
-            Ok(Parsed::Complete(size)) => match self.take(&input[..size], first_argument, memory_max, now, is_locked) {
-                Ok(Some(action)) => action,
-                Ok(None) => return After::Command,
-                Err(after) => {
-                    self.requests.arguments.truncate(first_argument);
-                    return after;
+            Ok(Parsed::Complete(size)) => {
+                let request = &input[..size];
+                if !is_locked && self.take_simple(request, first_argument) {
+                    return After::Command;
                 }
-            },
+                match self.take(request, first_argument, memory_max, now, is_locked) {
+                    Ok(Some(action)) => action,
+                    Ok(None) => return After::Command,
+                    Err(after) => {
+                        self.requests.arguments.truncate(first_argument);
+                        return after;
+                    }
+                }
+            }
             Err(error) => Action::Close(format!("ERR {error}")),
         };
         self.push(action, start, first_argument)
@@ -349,11 +347,11 @@ impl RespBatch {
         self.requests.counts_from_now |= action.counts_from_now();
         self.requests.ended |= action.is_last();
         let is_end = action.ends_batch() || action.is_barrier();
-        let space = self.space;
         if let Action::Isolated(_, Isolated::Exec(queue)) = &action {
             self.requests.queued_bytes += queue.capacity();
         }
-        self.requests.commands.push(Command { space, start, first_argument, argument_count, action, operation_count });
+        let arguments = (first_argument, argument_count);
+        self.requests.commands.push(Command::new(self.space, start, arguments, action, operation_count));
         self.requests.is_decoding = !self.requests.operands.is_complete();
         if is_end { After::End } else { After::Command }
     }
@@ -487,6 +485,13 @@ impl RespBatch {
             let arguments = command.arguments(input, ranges);
             let begin = output.len();
             let mut writer = ReplyWriter::new(output, session.version);
+            *next += 1;
+            // Most replies are these, which leave no progress and are no errors.
+            if let (KeyCommand::Get, Ok(Reply::Value(value))) = (on_key, response) {
+                writer.bulk(value);
+                context.count_command(name, arguments, 1);
+                return output.len() <= end && is_on_key(*next);
+            }
             on_key.reply(arguments.count(), 0, response, progress, &mut writer);
             context.count_command(name, arguments, 1);
             on_key.finish(progress, &mut writer);
@@ -494,7 +499,6 @@ impl RespBatch {
             if output.get(begin) == Some(&b'-') {
                 context.count_error(&output[begin..]);
             }
-            *next += 1;
             output.len() <= end && is_on_key(*next)
         });
         self.replies.operations_left -= count;
@@ -565,25 +569,5 @@ impl RespBatch {
         self.replies.operation = 0;
         self.replies.command += 1;
         true
-    }
-}
-
-impl Command {
-    /// Returns its name and itself if it has one operation, on a key, whose reply is written at once.
-    #[inline]
-    fn on_key(&self) -> Option<(CommandName, &KeyCommand)> {
-        match &self.action {
-            Action::Keys(name, command)
-                if self.operation_count == 1 && !command.may_continue() && command.elements().is_none() =>
-            {
-                Some((*name, command))
-            }
-            _ => None,
-        }
-    }
-
-    #[inline]
-    fn arguments<'a>(&self, input: &'a [u8], ranges: &'a [Argument]) -> Arguments<'a> {
-        Arguments::new(&input[self.start..], &ranges[self.first_argument..][..self.argument_count])
     }
 }

@@ -89,6 +89,14 @@ impl Context<'_> {
         self.calls.add(name as usize, operation_count, self.read_at);
         self.outcome.executed = Some(name as usize);
         self.outcome.last_command = name as usize + 1;
+        if self.monitor_lines.is_some() || self.slow.is_some() {
+            self.show_command(name, arguments);
+        }
+    }
+
+    /// Shows a command that was executed to monitors, and enters it in the slow log if it belongs there.
+    #[cold]
+    fn show_command(&mut self, name: CommandName, arguments: Arguments<'_>) {
         if self.monitor_lines.is_some()
             && !name.info().has("admin")
             && let Some(lines) = self.monitor_lines.take()

@@ -1,7 +1,7 @@
 //! Decodes commands on keys from their arguments.
 
 use skep_core::function::check_fraction;
-use skep_core::operation::{StringRead, VALUE_SIZE_MAX};
+use skep_core::operation::{PutCondition, StringRead, VALUE_SIZE_MAX};
 
 use super::expiry::{TimeForm, integer};
 use super::key_command::KeyCommand;
@@ -11,7 +11,30 @@ use super::{Arguments, Operands, store_error};
 use super::{bit_command, expire_command, object_command, restore_command, scan_command, set_command, vector_command};
 use crate::unix_time::UnixTime;
 
-/// Decodes the command, which is no `GET`: `None` if it is not on keys, or the error message that refuses it. The number
+/// Decodes a simple command: one operation on one key, without options, numbers or a time. It is valid in all spaces.
+/// Most commands are simple. `None` if it is another one, or none.
+#[inline]
+pub(crate) fn simple(arguments: Arguments<'_>) -> Option<(CommandName, KeyCommand)> {
+    let name = CommandName::find(arguments.name()?)?;
+    Some((name, simple_command(name, arguments.count())?))
+}
+
+/// Returns the command of this name and number of arguments, if it is a simple one.
+#[inline]
+fn simple_command(name: CommandName, argument_count: usize) -> Option<KeyCommand> {
+    Some(match (name, argument_count) {
+        (CommandName::Get, 2) => KeyCommand::Get,
+        (CommandName::Set, 3) => KeyCommand::Set(PutCondition::Always),
+        (CommandName::SetNx, 3) => KeyCommand::SetNew,
+        (CommandName::Incr, 2) => KeyCommand::Add { delta: 1 },
+        (CommandName::Decr, 2) => KeyCommand::Add { delta: -1 },
+        (CommandName::Del | CommandName::Unlink, 2) => KeyCommand::Delete,
+        (CommandName::Exists | CommandName::Touch, 2) => KeyCommand::Exists,
+        _ => return None,
+    })
+}
+
+/// Decodes the command: `None` if it is not on keys, or the error message that refuses it. The number
 /// of arguments has been checked against the table.
 pub(super) fn key_command(
     name: CommandName,
@@ -19,14 +42,14 @@ pub(super) fn key_command(
     operands: &mut Operands,
     now: UnixTime,
 ) -> Result<Option<KeyCommand>, String> {
+    if let Some(command) = simple_command(name, arguments.count()) {
+        return Ok(Some(command));
+    }
     Ok(Some(match name {
         CommandName::MGet => KeyCommand::GetMany,
         CommandName::Set => set_command::set(arguments, operands, now)?,
-        CommandName::SetNx => KeyCommand::SetNew,
         CommandName::Del | CommandName::Unlink => KeyCommand::Delete,
         CommandName::Exists | CommandName::Touch => KeyCommand::Exists,
-        CommandName::Incr => KeyCommand::Add { delta: 1 },
-        CommandName::Decr => KeyCommand::Add { delta: -1 },
         CommandName::IncrBy => KeyCommand::Add { delta: delta(arguments)? },
         CommandName::DecrBy => {
             let delta = delta(arguments)?.checked_neg();

@@ -7,7 +7,8 @@ use skep_core::operation::{
 };
 use skep_wire::resp::{Parsed, RequestParser};
 
-use super::{Action, Arguments, CommandRequest, Operands};
+use super::table::COMMANDS;
+use super::{Action, Arguments, CommandRequest, Operands, simple};
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Space, Spaces};
 
@@ -34,6 +35,34 @@ fn check(line: &str, expected: &Result<Operation<'_>, &str>) {
     };
     assert_eq!(decoded.map(|request| request.operation), *expected, "{line}");
     assert!(decoded.is_err() || decoded.is_ok_and(|request| request.key == b"k"), "{line}");
+}
+
+/// What is decoded as a simple command is the same command in all spaces, and has no operands.
+#[test]
+fn simple_commands_are_what_the_table_decodes() {
+    let mut simple_count = 0;
+    for info in COMMANDS {
+        for argument_count in 1..6 {
+            let mut input = format!("{} k 1 2 3 4\r\n", info.name).into_bytes();
+            let mut ranges = Vec::with_capacity(16);
+            let parsed = RequestParser::default().parse(&mut input, &mut ranges);
+            assert!(matches!(parsed, Ok(Parsed::Complete(_))), "{}", info.name);
+            let arguments = Arguments::new(&input, &ranges[..argument_count]);
+            let Some((name, command)) = simple(arguments) else { continue };
+            simple_count += 1;
+            assert!(command.operation_count(argument_count) == 1 && !command.may_continue());
+            assert!(command.elements().is_none(), "{}", info.name);
+            for space in [Space::Hash, Space::Ordered, Space::Cache] {
+                let mut operands = Operands::default();
+                let spaces = Spaces { has_ordered: true, has_cache: true, shard_count: 2 };
+                let action = Action::decode(arguments, space, spaces, &mut operands, UnixTime::default(), false);
+                let Action::Keys(decoded, of_table) = action else { panic!("{} is not on a key", info.name) };
+                assert_eq!((decoded, &of_table), (name, &command), "{}", info.name);
+                assert!(operands.bytes().is_empty() && operands.is_complete(), "{}", info.name);
+            }
+        }
+    }
+    assert_eq!(simple_count, 9);
 }
 
 fn at(milliseconds: i64) -> ExpiryChange {

@@ -106,7 +106,24 @@ impl KeyCommand {
     }
 
     /// Returns the operation at this index of the command; a count continues where it stopped.
+    #[inline]
     pub(crate) fn request<'a>(
+        &self,
+        arguments: Arguments<'a>,
+        operands: &'a [u8],
+        index: usize,
+        resume: Option<&'a Resume>,
+    ) -> Request<'a> {
+        // Most are these, which are made without a call.
+        let operation = match self {
+            KeyCommand::Get => Operation::Get,
+            KeyCommand::Set(condition) => Operation::Put { value: arguments.get(2), condition: *condition },
+            _ => return self.other_request(arguments, operands, index, resume),
+        };
+        Request { key: arguments.get(1), operation }
+    }
+
+    fn other_request<'a>(
         &self,
         arguments: Arguments<'a>,
         operands: &'a [u8],
@@ -152,25 +169,7 @@ impl KeyCommand {
 
     /// Takes the reply to the operation at `index`. Returns true if the operation continues, and has to be submitted
     /// again.
-    #[inline]
     pub(crate) fn reply(
-        &self,
-        argument_count: usize,
-        index: usize,
-        response: Response<'_>,
-        progress: &mut Progress,
-        writer: &mut ReplyWriter<'_>,
-    ) -> bool {
-        // Most replies are the values of GETs, which are written without a call.
-        if let (KeyCommand::Get, Ok(Reply::Value(value))) = (self, response) {
-            writer.bulk(value);
-            return false;
-        }
-        self.reply_other(argument_count, index, response, progress, writer)
-    }
-
-    /// Takes any reply but the value of a GET.
-    fn reply_other(
         &self,
         argument_count: usize,
         index: usize,
@@ -207,7 +206,7 @@ impl KeyCommand {
             }
             (KeyCommand::SetNew, _) => writer.integer(i64::from(reply == Reply::Done)),
             (_, Reply::Done) => writer.simple("OK"),
-            (KeyCommand::GetMany, Reply::Value(value)) => writer.bulk(value),
+            (KeyCommand::Get | KeyCommand::GetMany, Reply::Value(value)) => writer.bulk(value),
             (KeyCommand::Add { .. }, Reply::Value(text)) => writer.decimal(text),
             (KeyCommand::GetVector(element) | KeyCommand::Filter { element, .. }, Reply::Value(value)) => {
                 write_elements(*element, value, writer);

@@ -59,6 +59,7 @@ mod work;
 
 pub(crate) use bound::{Bound, KeySums};
 pub(crate) use context::{Context, Outcome};
+pub(crate) use decode::simple;
 pub(crate) use error_messages::{NOT_IN_TRANSACTION, store_error, wire_error};
 pub(crate) use isolated::{BitFunction, Isolated, SetMany};
 pub(crate) use key_command::KeyCommand;
@@ -113,6 +114,12 @@ impl<'a> Arguments<'a> {
         &self.request[self.ranges[index].range()]
     }
 
+    /// Returns the name. An empty request has none.
+    #[inline]
+    fn name(self) -> Option<&'a [u8]> {
+        self.ranges.first().map(|argument| &self.request[argument.range()])
+    }
+
     /// Returns the arguments from this index on.
     pub(crate) fn from(self, index: usize) -> impl Iterator<Item = &'a [u8]> {
         self.ranges[index..].iter().map(move |argument| &self.request[argument.range()])
@@ -135,7 +142,7 @@ impl<'a> Arguments<'a> {
 
     /// Returns the bytes of memory that the operands of the command need at most, before it is decoded.
     pub(crate) fn operand_memory(self) -> usize {
-        let Some(name) = self.ranges.first().map(|_| self.get(0)) else { return 0 };
+        let Some(name) = self.name() else { return 0 };
         let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
         match name.len() {
             // Commands of vectors are those that Redis does not have.
@@ -244,10 +251,6 @@ impl Action {
         operands: &mut Operands,
         now: UnixTime,
     ) -> Action {
-        // Most commands are this one, which has no options and is valid in all spaces.
-        if name == CommandName::Get {
-            return Action::Keys(name, KeyCommand::Get);
-        }
         let info = name.info();
         if name == CommandName::Select {
             return select(arguments, spaces).map_or_else(Action::Refuse, Action::Select);

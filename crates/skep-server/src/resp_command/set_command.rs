@@ -31,9 +31,6 @@ type ConditionOption = (ConditionKind, Option<usize>);
 /// Decodes `SET key value [NX | XX | IFEQ v | IFNE v | IFDEQ d | IFDNE d] [GET]` and one of `[KEEPTTL]`, `[EX n]`,
 /// `[PX n]`, `[EXAT n]`, `[PXAT n]`.
 pub(super) fn set(arguments: Arguments<'_>, operands: &mut Operands, now: UnixTime) -> Result<KeyCommand, String> {
-    if arguments.count() == 3 {
-        return Ok(KeyCommand::Set(PutCondition::Always));
-    }
     let mut condition: Option<ConditionOption> = None;
     let mut return_old = false;
     let mut expiry = ExpiryOption::None;

@@ -247,6 +247,39 @@ const SLOTS: [u8; 256] = {
 
 const _: () = assert!(COMMANDS.len() < SLOTS.len() / 2);
 
+/// Packs a name by few loads of fixed sizes, of which two may overlap. `None` if it is longer than any name.
+#[inline]
+fn pack(name: &[u8]) -> Option<Packed> {
+    /// Returns the number that is `SIZE` bytes long and begins at `from`.
+    fn load<const SIZE: usize>(name: &[u8], from: usize) -> Packed {
+        let mut bytes = [0; NAME_SIZE_MAX];
+        bytes[..SIZE].copy_from_slice(&name[from..from + SIZE]);
+        Packed::from_le_bytes(bytes)
+    }
+    let size = name.len();
+    Some(match size {
+        0 => 0,
+        1 => load::<1>(name, 0),
+        2..4 => load::<2>(name, 0) | load::<2>(name, size - 2) << (8 * (size - 2)),
+        4..8 => load::<4>(name, 0) | load::<4>(name, size - 4) << (8 * (size - 4)),
+        8..=NAME_SIZE_MAX => load::<8>(name, 0) | load::<8>(name, size - 8) << (8 * (size - 8)),
+        _ => return None,
+    })
+}
+
+/// Returns a packed name with its capital letters as small ones, all at a time.
+#[inline]
+fn in_small_letters(name: Packed) -> Packed {
+    const EACH: Packed = Packed::MAX / 0xff;
+    const HIGH: Packed = 0x80 * EACH;
+    let low = name & !HIGH;
+    // The high bit of a byte says that it is at least `A`, and that it is above `Z`.
+    let from_a = low + (0x80 - b'A') as Packed * EACH;
+    let above_z = low + (0x7f - b'Z') as Packed * EACH;
+    let capital = (from_a ^ above_z) & HIGH & !name;
+    name | capital >> 2
+}
+
 /// Returns a hash of a packed name, less than 256.
 const fn hash(name: Packed) -> usize {
     let folded = name as u64 ^ (name >> 64) as u64;
@@ -256,10 +289,7 @@ const fn hash(name: Packed) -> usize {
 impl CommandName {
     /// Returns the command of this name, in small or capital letters.
     pub(crate) fn find(name: &[u8]) -> Option<CommandName> {
-        let mut small = [0; NAME_SIZE_MAX];
-        small.get_mut(..name.len())?.copy_from_slice(name);
-        small.make_ascii_lowercase();
-        let packed = Packed::from_le_bytes(small);
+        let packed = in_small_letters(pack(name)?);
         let mut slot = hash(packed);
         while let Some(index) = SLOTS[slot].checked_sub(1) {
             // The padding has zeros, and a name of a client may end with some.
@@ -356,5 +386,23 @@ mod tests {
             assert_eq!(CommandName::find(name), None);
         }
         assert_eq!(CommandName::find(&[b'g'; 100]), None);
+    }
+
+    #[test]
+    fn each_byte_of_a_name_is_compared_in_small_letters() {
+        let naive =
+            |name: &[u8]| NAMES.iter().copied().find(|other| other.text().as_bytes().eq_ignore_ascii_case(name));
+        for info in COMMANDS {
+            for at in 0..info.name.len() {
+                for byte in 0..=u8::MAX {
+                    let mut name = info.name.as_bytes().to_vec();
+                    name[at] = byte;
+                    assert_eq!(CommandName::find(&name), naive(&name), "{}", name.escape_ascii());
+                }
+                for part in [&info.name[..at], &info.name[at..]] {
+                    assert_eq!(CommandName::find(part.as_bytes()), naive(part.as_bytes()), "{part}");
+                }
+            }
+        }
     }
 }

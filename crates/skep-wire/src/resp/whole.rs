@@ -39,9 +39,15 @@ const _: () =
 
 /// Returns the number in the line at `position`, which begins with `kind`, and the position after the line. `None` if
 /// the line is not complete, not right or long.
-#[inline]
+#[inline(always)]
 fn short_number(input: &[u8], position: usize, kind: u8) -> Option<(usize, usize)> {
     let line = input.get(position..)?;
+    // Most numbers have one digit.
+    if let Some(&[begin, digit @ b'0'..=b'9', b'\r', b'\n']) = line.first_chunk()
+        && begin == kind
+    {
+        return Some((usize::from(digit - b'0'), position + 4));
+    }
     let (&[begin, digit], rest) = line.split_first_chunk()?;
     let mut number = usize::from(digit.wrapping_sub(b'0'));
     if begin != kind || number > 9 {
