@@ -341,9 +341,11 @@ impl Connection {
         if let Life::Draining(_) = self.life { Next::Drain } else { Next::Close }
     }
 
-    /// Returns true if its client has sent and taken nothing for this time, and no request is in work.
+    /// Returns true if its client has sent and taken nothing for this time, no request is in work or waits for memory, and no
+    /// reply waits for the disk.
     pub(crate) fn is_idle(&self, now: Instant, timeout: Duration) -> bool {
-        self.parsed.is_finished() && now.saturating_duration_since(self.progress_at) >= timeout
+        let waits_for_server = !self.parsed.is_finished() || self.waits_in_queue() || self.holds_replies();
+        !waits_for_server && now.saturating_duration_since(self.progress_at) >= timeout
     }
 
     /// Returns the bytes of the output that wait for the transport.

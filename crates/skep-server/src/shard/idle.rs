@@ -1,7 +1,8 @@
 //! Closes connections whose clients send nothing for `timeout` seconds.
 //!
 //! Once a second a pass over the connections begins. A tick looks at up to [`IDLE_LOOKS_MAX`] of them, so a pass may
-//! take more than a second if a shard has tens of thousands. A connection with a request in work is not idle.
+//! take more than a second if a shard has tens of thousands. A connection is not idle while it waits for the server: while a
+//! request is in work or waits for memory, or a reply waits for the disk.
 
 use std::time::{Duration, Instant};
 

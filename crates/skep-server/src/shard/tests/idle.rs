@@ -1,0 +1,73 @@
+//! The timeout of idle connections: a client that waits for the server is not idle.
+
+use std::io::Write;
+use std::time::Duration;
+
+use super::{Bench, Client, command};
+use crate::limits::TICK;
+use crate::settings::ServerSettings;
+use crate::vocabulary::{Reached, Release};
+
+const SIZE: usize = 1 << 20;
+
+/// Returns the number of connections that were closed because they were idle.
+fn closed(bench: &Bench) -> u64 {
+    bench.shared.metrics(0).connections_closed_idle.get()
+}
+
+/// Lets the clients send the rest of a `SET` of a mebibyte, this number of bytes at most.
+fn send_more(clients: &mut [(Client, usize)], request: &[u8], most: usize) {
+    for (client, sent) in clients {
+        let end = request.len().min(sent.saturating_add(most));
+        *sent += client.stream.write(&request[*sent..end]).unwrap_or(0);
+    }
+}
+
+#[test]
+fn a_client_whose_request_waits_for_memory_is_not_idle() {
+    let settings =
+        ServerSettings { connection_memory: 8 << 20, connections_max: 512, timeout: 1, ..ServerSettings::default() };
+    let mut bench = Bench::new(1, &settings);
+    let _silent = bench.resp(0);
+    let request = command(&[b"SET", b"k", &vec![b'v'; SIZE]]);
+    let mut clients: Vec<(Client, usize)> = (0..8).map(|_| (bench.resp(0), 0)).collect();
+    // All begin, and those that have memory go on slowly. The others send nothing that the server reads.
+    send_more(&mut clients, &request, 100_000);
+    for _ in 0..60 {
+        (0..10).for_each(|_| _ = bench.turn(0));
+        send_more(&mut clients, &request, 4000);
+        bench.now += TICK;
+        let now = bench.now;
+        bench.shards[0].tick(now);
+    }
+    assert_eq!(closed(&bench), 1, "only the client that has sent nothing is closed");
+    assert!(bench.shards[0].shard.shard_budget.memory_budget().starved() > 0, "requests wait for memory");
+    for _ in 0..2000 {
+        send_more(&mut clients, &request, usize::MAX);
+        (0..10).for_each(|_| _ = bench.turn(0));
+        clients.iter_mut().for_each(|(client, _)| _ = client.receive());
+        if clients.iter().all(|(client, _)| !client.received.is_empty()) {
+            break;
+        }
+    }
+    assert!(clients.iter().all(|(client, _)| client.received == b"+OK\r\n"), "each has its reply");
+}
+
+/// The reply is made, and leaves when it is on disk.
+#[test]
+fn a_client_whose_reply_waits_for_the_disk_is_not_idle() {
+    let mut bench = Bench::new(1, &ServerSettings::default());
+    let _client = bench.resp(0);
+    bench.turn(0);
+    let (now, second) = (bench.now, Duration::from_secs(1));
+    let shared = bench.shared.clone();
+    let shard = &mut bench.shards[0].shard;
+    let token = shard.connections.tokens().next().unwrap();
+    let mut write = |release, bytes: &[u8], now| {
+        let endpoint = shard.connections.get_mut(token).unwrap();
+        endpoint.write((bytes, release), true, shared.metrics(0), now, &mut shard.shard_budget);
+        endpoint.connection.is_idle(now + 2 * second, second)
+    };
+    assert!(write(Release::Now, b"+OK\r\n", now));
+    assert!(!write(Release::After(Reached::default()), b"+OK\r\n", now));
+}
