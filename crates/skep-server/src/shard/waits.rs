@@ -15,8 +15,9 @@
 //! | `awaiting` | until what their replies rest on is on disk; they go on meanwhile |
 //! | `draining` | until their client has taken the last reply |
 //!
-//! A connection that is in none waits for its client, or its commands are at another shard. It is in one of the first eight at
-//! most, or held: then it [is queued](crate::endpoint::Endpoint::is_queued).
+//! A connection that is in none waits for its client, for a hold of shards (`hold.rs`), for a command that has begun, or for
+//! its commands, which are at another shard. It is in one of the first eight at most, or held: then it
+//! [is queued](crate::endpoint::Endpoint::is_queued). So it is while it waits for a hold or for a visit.
 
 use std::collections::VecDeque;
 use std::time::Instant;
