@@ -36,13 +36,15 @@ const BATCHES: [usize; 2] = [60, 180];
 /// Value sizes, and what a pair of them is stored as.
 const VALUES: [(usize, &str); 2] = [(8, "8 + 8 B, inline"), (100, "8 + 100 B, slab")];
 /// Names of the operations on the hash store, as they are given to the program under valgrind.
-const OPERATIONS: [&str; 8] =
-    ["get", "put", "fetch-add", "vector-update", "put-new", "delete", "get-one-key", "fetch-add-one-key"];
+const OPERATIONS: [&str; 9] =
+    ["get", "put", "fetch-add", "vector-update", "put-new", "delete", "mixed", "get-one-key", "fetch-add-one-key"];
+/// One of this many operations of `mixed` is a put to an existing key. The others are gets.
+const MIXED_PUT: usize = 8;
 
 /// What is counted: an operation on pairs of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// For the hash store one of `get`, `put`, `fetch-add`, `vector-update`, `put-new` and `delete`; or `get-one-key`
+    /// For the hash store one of `get`, `put`, `fetch-add`, `vector-update`, `put-new`, `delete` and `mixed`; or `get-one-key`
     /// and `fetch-add-one-key`, whose operations are all on one key. For the ordered store `ordered-put` or
     /// `ordered-put-batch`. For a cache `cache-get` or another name of `OPERATIONS` in `instructions/cache.rs`. For a
     /// server, one of `instructions/server.rs`.
@@ -117,8 +119,12 @@ impl Case {
             "get-one-key" | "fetch-add-one-key" => &stored[0],
             _ => &stored[number * STEP % stored.len()],
         };
+        let operation = |number: usize| match self.operation {
+            "mixed" if !number.is_multiple_of(MIXED_PUT) => Operation::Get,
+            _ => operation,
+        };
         let requests: Vec<Request<'_>> =
-            (0..batches_max * BATCH).map(|number| Request { key: key(number), operation }).collect();
+            (0..batches_max * BATCH).map(|number| Request { key: key(number), operation: operation(number) }).collect();
         let mut hash = 0;
         for batch in requests.chunks(BATCH).take(batches) {
             processor.execute(batch, &mut replies);
@@ -196,7 +202,8 @@ fn instructions_of(text: &str) -> Option<u64> {
 /// Returns the counts as a table: a row for each operation, a column for each size of pairs.
 pub fn tables(counts: &[(Case, f64)]) -> Tables {
     let note = format!(
-        "Batches of {BATCH} in a store of {PAIRS} pairs; fetch-add on 100 B adds to 25 elements, vector-update to 2 or 25. Puts of the ordered \
+        "Batches of {BATCH} in a store of {PAIRS} pairs; fetch-add on 100 B adds to 25 elements, vector-update to 2 or 25. \
+         Of mixed operations, one of {MIXED_PUT} is a put, the others are gets. Puts of the ordered \
          store are to existing keys, one at a time and {} at a time. Of servers: without the kernel, native in batches of {}, the others in pipelines of {}.",
         ordered::PUT_BATCH,
         server::batch("native-get"),
@@ -233,9 +240,9 @@ mod tests {
         let (reads_8, reads_100) = (13_544_993_261_705_030_461, 18_246_856_378_247_184_570);
         let (done, put_new, deleted) = (97_241_829_719_769_032, 97_241_829_719_767_496, 97_241_829_719_768_520);
         // If no key comes twice, the old value of a fetch-and-add is the one that a GET reads.
-        let cases = |read: u64, added: u64| [read, done, read, done, put_new, deleted, read, added];
-        let of_8 = cases(reads_8, 4_852_098_177_572_127_825);
-        let of_100 = cases(reads_100, 17_961_079_692_511_998_104);
+        let cases = |read, mixed, added| [read, done, read, done, put_new, deleted, mixed, read, added];
+        let of_8 = cases(reads_8, 11_810_254_168_192_694_796, 4_852_098_177_572_127_825);
+        let of_100 = cases(reads_100, 16_039_308_696_318_666_214, 17_961_079_692_511_998_104);
         let hash_store = [of_8, of_100].concat();
         assert_eq!(hashes[..hash_store.len()], hash_store);
         let (ordered_store, rest) = hashes[hash_store.len()..].split_at(4);

@@ -47,7 +47,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
 /// Differences that no random command shows.
 pub(crate) const RARE_DIFFERENCES: &[(&str, &str)] = &[
     ("all", "Keys have 1 to 460 bytes."),
-    ("all", "An expiry is at most 2^55 milliseconds after 1970: `invalid expire time`."),
+    ("all", "An expiry is at most 2^55 - 2 milliseconds after 1970. A later one is refused: `invalid expire time`."),
     ("`EXPIRE` and others", "The first expiry of a key takes memory. In a full store it can fail with `OOM`."),
     ("`BITFIELD`", "It has at most 4096 fields. A field that is written ends within the longest value of 1 MiB."),
     (
