@@ -28,7 +28,7 @@ pub enum RecoveryError {
     /// The hash space has no room.
     #[error(
         "the keys of the hash space need at least {missing} bytes more than it has for them: start with --memory of \
-         {memory} bytes or more; no file was changed"
+         {memory}B or more; no file was changed"
     )]
     HashSpaceDoesNotFit {
         /// Bytes of slab memory that are missing.

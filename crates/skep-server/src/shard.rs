@@ -269,6 +269,8 @@ impl Shard {
                     // Another thread that wants this core, perhaps the client's, gets it.
                     std::thread::yield_now();
                 }
+                // The other thread may have run for milliseconds.
+                now = Instant::now();
             } else if !stores.before_sleep() {
                 self.seal(&mut stores);
                 stores.publish(&shared);

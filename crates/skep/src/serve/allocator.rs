@@ -7,7 +7,8 @@
 //! 3. A threshold set by the program is not raised. It is larger than the buffers of small requests, so that these cost
 //!    no system call.
 //! 4. Each page of a new mapping costs a page fault, and an unmapping interrupts all processors that run the program. So
-//!    the last freed buffers, [`FREED_BUFFERS_KEPT`] together, are kept for the next ones of their size.
+//!    the last freed buffers, [`FREED_BUFFERS_KEPT`] together, are kept for the next ones of their size. When none of them was used for a second, they
+//!    return to the system too.
 //!
 //! ```text
 //!   free ─▶ │ newest … oldest │ ─▶ unmapped        (more buffers or bytes than may be kept)
@@ -26,7 +27,9 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
 
 use rustix::mm::{Advice, madvise};
 use rustix::param::page_size;
@@ -40,6 +43,9 @@ const KEPT_BUFFER_MAX: usize = 4 << 20;
 
 /// Number of kept buffers, at most.
 const KEPT_COUNT_MAX: usize = 128;
+
+/// The time after which kept buffers return to the system, if none is used.
+const UNUSED_TIME: Duration = Duration::from_secs(1);
 
 /// Alignment of all mapped buffers, in bytes. What wants more is not kept.
 const ALIGNMENT: usize = 16;
@@ -55,6 +61,8 @@ struct Kept {
     count: usize,
     /// Bytes of all buffers.
     size: usize,
+    /// Buffers that were taken since the start.
+    taken: u64,
 }
 
 /// A buffer that is not in use.
@@ -71,14 +79,25 @@ unsafe impl Send for Buffer {}
 
 impl Buffer {
     const NONE: Buffer = Buffer { address: null_mut(), size: 0, used: 0 };
+
+    /// Returns its memory to the system.
+    ///
+    /// # Safety
+    ///
+    /// It was kept, and is no longer.
+    unsafe fn free(self) {
+        // SAFETY: a kept buffer was allocated with its size and this alignment.
+        unsafe { System.dealloc(self.address, Layout::from_size_align_unchecked(self.size, ALIGNMENT)) };
+    }
 }
 
 impl Kept {
-    const NEW: Kept = Kept { buffers: [Buffer::NONE; KEPT_COUNT_MAX], count: 0, size: 0 };
+    const NEW: Kept = Kept { buffers: [Buffer::NONE; KEPT_COUNT_MAX], count: 0, size: 0, taken: 0 };
 
     /// Takes the newest buffer of this size.
     fn take(&mut self, size: usize) -> Option<Buffer> {
         let place = self.buffers[..self.count].iter().rposition(|buffer| buffer.size == size)?;
+        self.taken += 1;
         Some(self.remove(place))
     }
 
@@ -86,6 +105,11 @@ impl Kept {
     fn make_room(&mut self, size: usize) -> Option<Buffer> {
         let is_full = self.count == KEPT_COUNT_MAX || self.size + size > FREED_BUFFERS_KEPT;
         is_full.then(|| self.remove(0))
+    }
+
+    /// Takes the oldest buffer, unless another one was taken since `taken` of them were.
+    fn unused(&mut self, taken: u64) -> Option<Buffer> {
+        (self.count > 0 && self.taken == taken).then(|| self.remove(0))
     }
 
     /// Keeps a buffer, for which there is room.
@@ -173,8 +197,8 @@ unsafe impl GlobalAlloc for Allocator {
                     return kept.keep(Buffer { address, size: allocated.size(), used: layout.size() });
                 };
                 drop(kept);
-                // SAFETY: a kept buffer was allocated with its size and this alignment. It is not in the list any more.
-                unsafe { System.dealloc(oldest.address, Layout::from_size_align_unchecked(oldest.size, ALIGNMENT)) };
+                // SAFETY: the buffer is not in the list any more.
+                unsafe { oldest.free() };
             }
         }
         // SAFETY: the buffer was allocated with `allocated(layout)`.
@@ -207,6 +231,30 @@ unsafe impl GlobalAlloc for Allocator {
         }
         moved
     }
+}
+
+/// Starts a thread that returns the kept buffers to the system when none of them was used for [`UNUSED_TIME`].
+pub(super) fn return_unused_buffers() -> io::Result<()> {
+    let watch = || {
+        let mut taken = 0;
+        loop {
+            thread::sleep(UNUSED_TIME);
+            while let Some(buffer) = take_unused(taken) {
+                // SAFETY: the buffer is not in the list any more.
+                unsafe { buffer.free() };
+            }
+            taken = lock().taken;
+        }
+    };
+    thread::Builder::new().name("skep-allocator".to_owned()).spawn(watch).map(|_| ())
+}
+
+fn take_unused(taken: u64) -> Option<Buffer> {
+    lock().unused(taken)
+}
+
+fn lock() -> MutexGuard<'static, Kept> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sets the threshold for the whole process. Must be called before it allocates buffers.
@@ -261,8 +309,11 @@ mod tests {
             keep(&mut kept, 2 * KEPT_COUNT_MAX + 1 + number, KEPT_BUFFER_MAX);
         }
         assert_eq!((kept.count, kept.size, dropped), (large, FREED_BUFFERS_KEPT, 2 * KEPT_COUNT_MAX));
-        assert!(kept.take(MAPPED_SIZE).is_none());
+        assert!(kept.take(MAPPED_SIZE).is_none() && kept.taken == 0);
         assert_eq!(kept.take(KEPT_BUFFER_MAX).unwrap().address.addr(), 2 * KEPT_COUNT_MAX + large);
+        assert!(kept.unused(0).is_none(), "one was used");
+        let unused = std::iter::from_fn(|| kept.unused(1)).count();
+        assert_eq!((unused, kept.size), (large - 1, 0));
     }
 
     #[test]

@@ -64,6 +64,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let server = Server::start(&settings).map_err(|error| failure_of(&error, &settings))?;
     let handle = signals.handle();
     server.on_shutdown(move || handle.close());
+    if let Err(error) = allocator::return_unused_buffers() {
+        tracing::warn!(%error, "cannot start a thread that returns unused buffers: up to 16 MiB stay with the server");
+    }
     // From here on a signal stops the server in order.
     starting.store(false, Ordering::SeqCst);
 
