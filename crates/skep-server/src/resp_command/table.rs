@@ -274,8 +274,8 @@ fn in_small_letters(name: Packed) -> Packed {
     const HIGH: Packed = 0x80 * EACH;
     let low = name & !HIGH;
     // The high bit of a byte says that it is at least `A`, and that it is above `Z`.
-    let from_a = low + (0x80 - b'A') as Packed * EACH;
-    let above_z = low + (0x7f - b'Z') as Packed * EACH;
+    let from_a = low + Packed::from(0x80 - b'A') * EACH;
+    let above_z = low + Packed::from(0x7f - b'Z') * EACH;
     let capital = (from_a ^ above_z) & HIGH & !name;
     name | capital >> 2
 }
