@@ -34,8 +34,7 @@ pub(super) fn batch(operation: &str) -> usize {
     if operation.starts_with("native") { NATIVE_BATCH } else { PIPELINE }
 }
 
-/// Starts a server, stores `pairs` pairs, and sends `batches` pipelines. Returns the number of right
-/// replies.
+/// Starts a server, stores `pairs` pairs, and sends `batches` pipelines. Returns the number of right replies.
 pub(super) fn run(case: Case, pairs: u64, batches: usize) -> u64 {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let settings = ServerSettings {
@@ -64,7 +63,7 @@ pub(super) fn run(case: Case, pairs: u64, batches: usize) -> u64 {
         native(address, is_get, &keys, &value, batches)
     } else {
         let message = if protocol == "resp" { resp } else { memcached };
-        text(address, message, is_get, (&keys, &value), batches)
+        text(address, message, is_get, &keys, &value, batches)
     };
     server.stop();
     replies
@@ -91,13 +90,7 @@ fn native(address: SocketAddr, is_get: bool, keys: &[[u8; 8]], value: &[u8], bat
 type Message = fn(bool, &[u8], &[u8], &mut Vec<u8>, &mut Vec<u8>);
 
 /// Stores the pairs, and sends pipelines of a text protocol. Returns the number of replies, which are all right.
-fn text(
-    address: SocketAddr,
-    message: Message,
-    is_get: bool,
-    (keys, value): (&[[u8; 8]], &[u8]),
-    batches: usize,
-) -> u64 {
+fn text(address: SocketAddr, message: Message, is_get: bool, keys: &[[u8; 8]], value: &[u8], batches: usize) -> u64 {
     let mut stream = TcpStream::connect(address).expect("the server accepts connections");
     let mut run = |is_get: bool, keys: &[[u8; 8]]| {
         let (mut requests, mut expected) = (Vec::new(), Vec::new());

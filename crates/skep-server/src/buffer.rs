@@ -10,8 +10,9 @@
 //! Each arrow is under the boundary that the method moves.
 //!
 //! The input grows only when bytes have filled it, and only as far as the caller says: to the end of a request at once if
-//! the memory for it was granted, never because a header promises bytes. Replies are encoded in a buffer that all connections of a shard share, and are sent from there. The output
-//! holds only those that the socket did not take, in blocks that are freed as they are sent.
+//! the memory for it was granted, never because a header promises bytes. Replies are encoded in a buffer that all
+//! connections of a shard share, and are sent from there. The output holds only those that the socket did not take, in
+//! blocks that are freed as they are sent.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Result, Write};
@@ -86,8 +87,8 @@ impl Input {
         self.buffer.shrink_to_fit();
     }
 
-    /// Reads the bytes that the source has, up to `size_max`; the buffer grows to no more than `capacity_max` bytes. If these
-    /// have been `granted` to the request that is arriving, it grows to them at once.
+    /// Reads the bytes that the source has, up to `size_max`; the buffer grows to no more than `capacity_max` bytes. If
+    /// these have been `granted` to the request that is arriving, it grows to them at once.
     pub(crate) fn read(
         &mut self,
         mut source: impl Read,

@@ -19,7 +19,7 @@ pub(crate) use self::memory::may_be_watch;
 use skep_core::operation::Reply;
 use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser};
 
-use self::command::Command;
+use self::command::{Command, is_on_key};
 use self::isolated::queue;
 use self::memory::watch_growth;
 use crate::limits::{
@@ -350,8 +350,9 @@ impl RespBatch {
         if let Action::Isolated(_, Isolated::Exec(queue)) = &action {
             self.requests.queued_bytes += queue.capacity();
         }
-        let arguments = (first_argument, argument_count);
-        self.requests.commands.push(Command::new(self.space, start, arguments, action, operation_count));
+        let (space, is_on_key) = (self.space, is_on_key(&action, operation_count));
+        let command = Command { space, start, first_argument, argument_count, action, operation_count, is_on_key };
+        self.requests.commands.push(command);
         self.requests.is_decoding = !self.requests.operands.is_complete();
         if is_end { After::End } else { After::Command }
     }

@@ -202,7 +202,7 @@ impl SharedClock {
         UnixTime::after(Duration::from_micros(time.max(0).cast_unsigned()))
     }
 
-    /// Whether a reading is due `now`. If not, the offset is at least as new as the last reading.
+    /// Returns true if a reading is due `now`. If not, the offset is at least as new as the last reading.
     fn is_due(&self, now: i64) -> bool {
         now >= self.next_reading.load(Ordering::Acquire)
     }

@@ -19,26 +19,19 @@ pub(super) struct Command {
     pub(super) action: Action,
     pub(super) operation_count: usize,
     /// It has one operation, on a key, whose reply is written at once.
-    is_on_key: bool,
+    pub(super) is_on_key: bool,
+}
+
+/// Returns true if an action of this many operations has one, on a key, whose reply is written at once.
+#[inline]
+pub(super) fn is_on_key(action: &Action, operation_count: usize) -> bool {
+    match action {
+        Action::Keys(_, command) => operation_count == 1 && !command.may_continue() && command.elements().is_none(),
+        _ => false,
+    }
 }
 
 impl Command {
-    /// Returns a command whose request begins at `start`. The arguments are the first one and their number.
-    #[inline]
-    pub(super) fn new(
-        space: Space,
-        start: usize,
-        (first_argument, argument_count): (usize, usize),
-        action: Action,
-        operation_count: usize,
-    ) -> Command {
-        let is_on_key = match &action {
-            Action::Keys(_, command) => operation_count == 1 && !command.may_continue() && command.elements().is_none(),
-            _ => false,
-        };
-        Command { space, start, first_argument, argument_count, action, operation_count, is_on_key }
-    }
-
     /// Returns its name and itself if it has one operation, on a key, whose reply is written at once.
     #[inline]
     pub(super) fn on_key(&self) -> Option<(CommandName, &KeyCommand)> {
@@ -55,8 +48,8 @@ impl Command {
 }
 
 impl RespBatch {
-    /// Takes a request whose arguments begin at `first_argument`, if its command is a simple one that is executed with the
-    /// operations of its turn. Returns false if it is not.
+    /// Takes a request whose arguments begin at `first_argument`, if its command is a simple one that is executed with
+    /// the operations of its turn. Returns false if it is not.
     #[inline]
     pub(super) fn take_simple(&mut self, request: &[u8], first_argument: usize) -> bool {
         if self.multi.is_open() || self.requests.has_isolated {

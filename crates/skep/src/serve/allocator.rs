@@ -7,8 +7,8 @@
 //! 3. A threshold set by the program is not raised. It is larger than the buffers of small requests, so that these cost
 //!    no system call.
 //! 4. Each page of a new mapping costs a page fault, and an unmapping interrupts all processors that run the program. So
-//!    the last freed buffers, [`FREED_BUFFERS_KEPT`] together, are kept for the next ones of their size. When none of them was used for a second, they
-//!    return to the system too.
+//!    the last freed buffers, [`FREED_BUFFERS_KEPT`] together, are kept for the next ones of their size. When none of
+//!    them was used for a second, they return to the system too.
 //!
 //! ```text
 //!   free ─▶ │ newest … oldest │ ─▶ unmapped        (more buffers or bytes than may be kept)
@@ -128,8 +128,8 @@ impl Kept {
     }
 }
 
-/// Returns what is allocated for a layout. Mapped buffers have one alignment. Those that can be kept have one of four sizes
-/// for each power of two, so that one fits the next user.
+/// Returns what is allocated for a layout. Mapped buffers have one alignment. Those that can be kept have one of four
+/// sizes for each power of two, so that one fits the next owner.
 fn allocated(layout: Layout) -> Layout {
     if layout.size() < MAPPED_SIZE || layout.align() > ALIGNMENT {
         return layout;
@@ -142,8 +142,8 @@ fn is_kept(allocated: Layout) -> bool {
     (MAPPED_SIZE..=KEPT_BUFFER_MAX).contains(&allocated.size()) && allocated.align() == ALIGNMENT
 }
 
-/// Takes a kept buffer for what is allocated, of which its owner uses `used` bytes. `None` too if another thread is at the
-/// list: no thread waits for it.
+/// Takes a kept buffer for what is allocated, of which its owner uses `used` bytes. `None` too if another thread uses
+/// the list: no thread waits for it.
 fn take(allocated: Layout, used: usize) -> Option<*mut u8> {
     let buffer = if is_kept(allocated) { KEPT.try_lock().ok()?.take(allocated.size())? } else { return None };
     if used < buffer.used {
@@ -169,8 +169,8 @@ unsafe fn return_pages(address: *mut u8, start: usize, end: usize) {
     }
 }
 
-// SAFETY: each buffer is of the system's allocator, which got `allocated(layout)` for it. That is at least as large and as
-// aligned as `layout`, and the same for the same layout. A buffer is in the list only while it is free.
+// SAFETY: each buffer is of the system's allocator, which got `allocated(layout)` for it. That is at least as large and
+// as aligned as `layout`, and the same for the same layout. A buffer is in the list only while it is free.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let allocated = allocated(layout);
