@@ -348,10 +348,11 @@ fn report(contents: &Contents) -> Result<(), Failure> {
             .push(format!("the rest of the file was left out: {}; nothing tells where the record ends", reason(error)));
     }
     if contents.out_of_bounds > 0 {
+        let count = contents.out_of_bounds;
         faults.push(format!(
-            "{} with strings were not imported, because Skep has keys of 1 to 460 bytes and values up to 1 MiB; the \
-             first: {}",
-            keys(contents.out_of_bounds),
+            "{} {} not imported, because Skep has keys of 1 to 460 bytes and values up to 1 MiB; the first: {}",
+            keys(count),
+            if count == 1 { "with a string was" } else { "with strings were" },
             contents.first_out_of_bounds
         ));
     }

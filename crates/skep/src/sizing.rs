@@ -208,10 +208,17 @@ fn tables(hardware: &Hardware, demand: &Demand, sizing: &Sizing) -> String {
     text += &table(["at million/s", "latency, mean µs", "95 %", "99 %"], latencies);
     text += "\n\n";
     let resources = sizing.resources.iter().map(|one| {
-        let gain = 100.0 * (one.mops_if_doubled / sizing.mops - 1.0);
-        vec![one.name.to_owned(), percent(one.busy), format!("{:.1}", one.mops_if_doubled), format!("{gain:+.0} %")]
+        let gain = signed_percent(one.mops_if_doubled / sizing.mops - 1.0);
+        vec![one.name.to_owned(), percent(one.busy), format!("{:.1}", one.mops_if_doubled), gain]
     });
     text + &table(["resource", "busy", "million/s if doubled", "gain"], resources)
+}
+
+/// Formats a difference as a whole number of per cent with its sign. One that is rounded to zero has a plus.
+fn signed_percent(difference: f64) -> String {
+    // A negative zero and a zero are zero.
+    let percent = (100.0 * difference).round() + 0.0;
+    format!("{percent:+.0} %")
 }
 
 fn table(header: [&str; 4], rows: impl Iterator<Item = Vec<String>>) -> String {
@@ -229,4 +236,17 @@ fn table(header: [&str; 4], rows: impl Iterator<Item = Vec<String>>) -> String {
 
 fn memory_bytes(hardware: &Hardware) -> u64 {
     (hardware.host_dram.size_gib * f64::from(1_u32 << 30) * f64::from(hardware.server.nics)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::signed_percent;
+
+    #[test]
+    fn a_difference_that_is_rounded_to_zero_has_no_minus() {
+        let cases = [(-0.004, "+0 %"), (-0.0, "+0 %"), (0.0, "+0 %"), (-0.006, "-1 %"), (0.126, "+13 %")];
+        for (difference, expected) in cases {
+            assert_eq!(signed_percent(difference), expected, "{difference}");
+        }
+    }
 }

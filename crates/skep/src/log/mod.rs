@@ -139,16 +139,19 @@ fn describe_fault(error: &LogError) -> &'static str {
 /// Describes a manifest on one line.
 pub(crate) fn describe_manifest(manifest: &Manifest) -> String {
     let Manifest { generation, shards, memory, kv_size, .. } = manifest;
-    let (shards, memory) = (shards.len(), MemorySize(*memory));
+    let (shards, memory) = (counted(shards.len() as u64, "shard"), MemorySize(*memory));
     let kv_size = if *kv_size == 0 { String::new() } else { format!(", --kv-size {kv_size}") };
-    format!("manifest      generation {generation}, {shards} shards, --memory {memory}{kv_size}")
+    format!("manifest      generation {generation}, {shards}, --memory {memory}{kv_size}")
 }
 
 /// Describes a snapshot on one line.
 pub(crate) fn describe_snapshot(manifest: &Manifest, snapshot: &CheckedSnapshot) -> String {
     let CheckedSnapshot { files, bytes, pairs } = snapshot;
     match manifest.snapshot {
-        Some(number) => format!("snapshot      number {number}, {files} files, {pairs} pairs, {bytes} bytes"),
+        Some(number) => {
+            let (files, pairs) = (counted(*files, "file"), counted(*pairs, "pair"));
+            format!("snapshot      number {number}, {files}, {pairs}, {}", counted(*bytes, "byte"))
+        }
         None => "snapshot      none: the log has everything".to_owned(),
     }
 }
@@ -156,8 +159,14 @@ pub(crate) fn describe_snapshot(manifest: &Manifest, snapshot: &CheckedSnapshot)
 /// Describes a log on one line.
 pub(crate) fn describe_log(log: &CheckedLog) -> String {
     let CheckedLog { operations, end } = log;
-    let (segments, groups, blocks) = (end.segment_count(), end.groups, end.blocks);
-    format!("log           {segments} segments, {groups} groups, {blocks} blocks, {operations} operations")
+    let segments = counted(end.segment_count() as u64, "segment");
+    let (groups, blocks) = (counted(end.groups, "group"), counted(end.blocks, "block"));
+    format!("log           {segments}, {groups}, {blocks}, {}", counted(*operations, "operation"))
+}
+
+/// Returns a number with its noun, in the singular for 1.
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Describes the end of a log on one line.

@@ -80,7 +80,7 @@ fn a_directory_is_checked_dumped_copied_and_started() {
 
     let report = printed(&["log", "check", &data]);
     let parts =
-        ["manifest      generation", "2 shards, --memory 64 MiB", "3 files, 2 pairs", "1 segments", "no group is cut"];
+        ["manifest      generation", "2 shards, --memory 64 MiB", "3 files, 2 pairs", "1 segment, ", "no group is cut"];
     for part in parts {
         assert!(report.contains(part), "{part}: {report}");
     }

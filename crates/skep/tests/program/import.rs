@@ -116,6 +116,8 @@ fn strings_that_skep_cannot_have_are_reported_after_the_import() {
     );
     assert!(line.ends_with("the first: key `big` of 3 B with a value of 1048577 B\n"), "{line}");
     assert_eq!(text(&server.cli(&["get", "a"]).stdout), "b");
+    let line = text(&Rdb::new("bound", &[&key]).import(&server.native).stderr);
+    assert!(line.starts_with("skep: 1 key with a string was not imported, because Skep has keys"), "{line}");
 }
 
 #[test]
