@@ -14,6 +14,7 @@
 //! No borrow of the allocator is held across an await.
 
 use std::cell::{Cell, RefCell, RefMut};
+use std::hint::cold_path;
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
@@ -540,8 +541,13 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Notes that an operation on a key, which may have waited for slabs, is done or refused.
+    #[inline(always)]
     pub(crate) fn end_wait(&self, hash: KeyHash) {
-        self.slabs.borrow_mut().end_wait(hash.0);
+        // Nearly always none waits.
+        if self.slabs.borrow().has_waiters() {
+            cold_path();
+            self.slabs.borrow_mut().end_wait(hash.0);
+        }
     }
 
     /// Returns the allocator of slabs.
@@ -579,7 +585,8 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Returns true if a pair is stored in its bucket. A key with an expiry never is: a bucket has no bits for it.
-    pub(super) fn is_inline(&self, key_size: usize, value_size: usize, expiry: Option<Expiry>) -> bool {
+    #[inline(always)]
+    pub(crate) fn is_inline(&self, key_size: usize, value_size: usize, expiry: Option<Expiry>) -> bool {
         key_size + value_size <= self.inline_threshold && expiry.is_none()
     }
 

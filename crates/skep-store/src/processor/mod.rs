@@ -58,7 +58,7 @@ use crate::hash::{
 };
 use crate::memory::{LocalMemory, Memory, RegionError};
 use crate::short::equal;
-use skep_core::operation::{Expiry, Operation, OperationError, Reply, Request, StringWrite};
+use skep_core::operation::{Expiry, Operation, OperationError, Reply, Request, StringWrite, VALUE_SIZE_MAX};
 
 /// Free slabs that a batch may merge in the shard itself, plus at most the rest of a zone: a millisecond's work.
 const MERGE_WORK_MAX: usize = 1 << 15;
@@ -555,7 +555,22 @@ fn locate_others<M: Memory>(table: &HashTable<M>, requests: &[Request<'_>], home
 /// Returns true if the request is valid, apart from its key.
 #[inline(always)]
 fn is_valid(request: &Request<'_>) -> bool {
-    is_get(request) || request.operation.validate_unordered().is_ok()
+    is_get(request) || is_valid_other(&request.operation)
+}
+
+/// Returns true if the operation is valid. Puts and deletes need no room on the stack for the checks of the others.
+#[inline(never)]
+fn is_valid_other(operation: &Operation<'_>) -> bool {
+    #[inline(never)]
+    fn is_valid_of_other_kind(operation: &Operation<'_>) -> bool {
+        operation.validate_unordered().is_ok()
+    }
+    match operation {
+        Operation::Put { value, .. } => value.len() <= VALUE_SIZE_MAX,
+        Operation::Delete => true,
+        Operation::Update(update) => update.validate().is_ok(),
+        other => is_valid_of_other_kind(other),
+    }
 }
 
 /// Returns true if the request is a GET, which needs no check. Without the hint the compiler tests for all operations

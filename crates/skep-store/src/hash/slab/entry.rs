@@ -8,7 +8,7 @@
 //!                                  1100 0000 | 10 0000 = 1110 0000
 //! ```
 //!
-//! One entry may cover several slots of the pool it is in. It is carved when it is used, never computed with before.
+//! One entry may cover several slots of the pool it is in. It is divided when it is used, never computed with before.
 
 use crate::memory::{Pointer, UNIT_SIZE};
 
@@ -107,11 +107,10 @@ impl SlabEntry {
         u64::from(self.unit_count()) * UNIT_SIZE as u64
     }
 
-    /// Returns the first slab of the class, and the rest of the stretch, the larger halves first.
-    pub(super) fn carve(self, class: SlabClass) -> (Pointer, impl Iterator<Item = SlabEntry>) {
+    /// Returns the rest of the stretch after its first slab of the class, the larger halves first.
+    pub(super) fn rest_after(self, class: SlabClass) -> impl Iterator<Item = SlabEntry> {
         let rest = (u32::from(class.0)..self.doublings()).rev();
-        let unit = self.unit();
-        (self.pointer(), rest.map(move |doublings| SlabEntry::new(unit + (1 << doublings), doublings)))
+        rest.map(move |doublings| SlabEntry::new(self.unit() + (1 << doublings), doublings))
     }
 
     /// Returns the lower and the upper half.
@@ -154,11 +153,9 @@ mod tests {
     }
 
     #[test]
-    fn carving_leaves_no_gap_and_joining_undoes_halving() {
+    fn a_slab_and_the_rest_leave_no_gap_and_joining_undoes_halving() {
         let entry = SlabEntry::new(96, 5);
-        let (slab, rest) = entry.carve(SlabClass(1));
-        assert_eq!(slab.unit(), 96);
-        let rest: Vec<_> = rest.map(|e| (e.unit(), e.unit_count())).collect();
+        let rest: Vec<_> = entry.rest_after(SlabClass(1)).map(|e| (e.unit(), e.unit_count())).collect();
         assert_eq!(rest, [(112, 16), (104, 8), (100, 4), (98, 2)]);
         let (lower, upper) = entry.halve();
         assert_eq!(lower.join(upper), Some(entry));

@@ -8,7 +8,7 @@
 //!        └──────────────────────────┘                  └─────────────────────────────┘
 //! ```
 //!
-//! 1. An allocation pops the entry on top and carves its first slab. The rest is pushed back.
+//! 1. An allocation pops the entry on top and takes its first slab. The rest is pushed back.
 //! 2. Below the low watermark a batch is copied from the host side, above the high one a batch is moved there, always at the
 //!    far end. An entry is four bytes, so a batch is two lines: 2/32 of a line for an allocation.
 //! 3. Splitting is this copying: an entry contains its length, so a longer one serves a smaller class.
@@ -164,11 +164,12 @@ impl SlabAllocator {
             self.refill(class);
         }
         let entry = self.local[class.index()].pop().or_else(|| self.steal(class))?;
-        let (pointer, rest) = entry.carve(class);
-        self.local[class.index()].extend(rest);
+        if entry.doublings() as usize > class.index() {
+            self.local[class.index()].extend(entry.rest_after(class));
+        }
         self.statistics.allocations += 1;
         self.free_size -= class.size() as u64;
-        Some(pointer)
+        Some(entry.pointer())
     }
 
     /// Takes back a slab that was allocated and not used, as if it had not been allocated.

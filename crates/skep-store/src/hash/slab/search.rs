@@ -146,12 +146,15 @@ impl SlabAllocator {
         }
     }
 
+    /// Returns true if operations wait, or have waited and were not tried again.
+    #[inline(always)]
+    pub fn has_waiters(&self) -> bool {
+        !self.search.waiters.is_empty()
+    }
+
     /// Notes that an operation, which may have waited, is done or refused.
-    #[inline]
     pub fn end_wait(&mut self, waiter: u64) {
-        if !self.search.waiters.is_empty() {
-            self.search.waiters.remove(&waiter);
-        }
+        self.search.waiters.remove(&waiter);
     }
 
     /// Forgets the waiters that have not tried again.
