@@ -12,9 +12,10 @@ pub(crate) use self::command::Operation;
 
 use std::sync::Arc;
 
+use skep_store::cache::ItemRequest;
 use skep_wire::memcached::{Parsed, RequestParser, Words};
 
-use self::command::{Action, Command, Span};
+use self::command::{Action, Command, Decoder, Item, Span};
 use crate::cache_flushes::CacheFlushes;
 use crate::limits::{DECODE_WORK, LOCKED_REQUEST_MAX, LOCKED_VALUE_MAX, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::reply_queue::ReplyQueue;
@@ -33,6 +34,8 @@ pub(crate) struct MemcachedBatch {
     /// The client has sent the password.
     is_authenticated: bool,
     commands: Vec<Command>,
+    /// The operations on keys that are neither retrievals nor plain.
+    items: Vec<Item>,
     /// Bytes of the input that the commands take.
     size: usize,
     /// The server replies to no command after these.
@@ -63,6 +66,7 @@ impl MemcachedBatch {
             shard_count: settings.shards,
             is_authenticated: false,
             commands: Vec::new(),
+            items: Vec::new(),
             size: 0,
             ended: false,
             command: 0,
@@ -88,7 +92,16 @@ impl MemcachedBatch {
         self.parser.set_value_size_max(if is_locked { LOCKED_VALUE_MAX } else { self.value_size_max });
         let base = input.as_ptr();
         let mut is_incomplete = false;
-        while !self.is_full() && make_room(&mut self.commands, 0, memory_max) {
+        while !self.is_full() && self.make_room(memory_max) {
+            if !is_locked && let Some((size, plain)) = self.parser.parse_plain(&input[self.size..]) {
+                self.commands.push(Command::plain(plain, base));
+                self.size += size;
+                self.operations_left += 1;
+                continue;
+            }
+            if !self.make_room_for_item(memory_max) {
+                break;
+            }
             let rest = &mut input[self.size..];
             let rest_size = rest.len();
             let (size, command) = match self.parser.parse(rest) {
@@ -105,7 +118,8 @@ impl MemcachedBatch {
                 Parsed::Refused { size, error, is_quiet } => (size, Command::new(Action::Refuse { error, is_quiet })),
                 Parsed::Complete { size, request } if is_locked => (size, Command::locked(&request, base)),
                 Parsed::Complete { size, request } => {
-                    (size, Command::decode(&request, base, self.shard_count, self.value_size_max, now))
+                    let mut decoder = Decoder { base, value_size_max: self.value_size_max, items: &mut self.items };
+                    (size, decoder.decode(&request, self.shard_count, now))
                 }
             };
             if command.is_alone() && !self.commands.is_empty() {
@@ -129,6 +143,19 @@ impl MemcachedBatch {
         Decoded::Requests { queue_size, request_count, exhausted, work: DECODE_WORK * self.commands.len() }
     }
 
+    /// Makes room for a command. Returns false if there is no memory for it.
+    #[inline]
+    fn make_room(&mut self, memory_max: usize) -> bool {
+        make_room(&mut self.commands, self.items.capacity() * size_of::<Item>(), memory_max)
+    }
+
+    /// Makes room for an item. Returns false if there is no memory for it. The first command of a batch has some always.
+    fn make_room_for_item(&mut self, memory_max: usize) -> bool {
+        let held = self.commands.capacity() * size_of::<Command>();
+        let is_allowed = self.commands.is_empty() || held + size_of::<Item>() <= memory_max;
+        is_allowed && make_room(&mut self.items, held, memory_max)
+    }
+
     /// Sets the time at which the next operations are submitted, from which relative times count.
     pub(crate) fn set_time(&mut self, now: UnixTime) {
         self.time = now;
@@ -148,12 +175,13 @@ impl MemcachedBatch {
 
     /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
-        self.commands.capacity() * size_of::<Command>()
+        self.commands.capacity() * size_of::<Command>() + self.items.capacity() * size_of::<Item>()
     }
 
     /// Returns the memory of a finished parsed batch.
     pub(crate) fn release(&mut self) {
         self.commands = Vec::new();
+        self.items = Vec::new();
     }
 
     /// Returns the bytes of the input that the commands take.
@@ -190,6 +218,8 @@ impl MemcachedBatch {
     pub(crate) fn finish(&mut self) -> usize {
         self.commands.clear();
         self.commands.shrink_to(PARSED_OPERATIONS_MAX);
+        self.items.clear();
+        self.items.shrink_to(PARSED_OPERATIONS_MAX);
         self.command = 0;
         std::mem::take(&mut self.size)
     }
@@ -205,7 +235,7 @@ impl MemcachedBatch {
         let mut index = self.operation + count;
         for command in &self.commands[self.command..] {
             if index < command.operation_count {
-                return index == 0 && command.operation_count <= pending && command.may_be_refused();
+                return index == 0 && command.operation_count <= pending && command.may_be_refused(&self.items);
             }
             index -= command.operation_count;
         }
@@ -224,6 +254,17 @@ impl MemcachedBatch {
     ) {
         let begin = output.len();
         while let Some(command) = self.commands.get(self.command) {
+            if command.is_plain {
+                if output.len() - begin > room {
+                    return;
+                }
+                let Some(response) = queue.next(replies) else { return };
+                command.reply_plain(response, input, output, context);
+                queue.advance();
+                self.operations_left -= 1;
+                self.command += 1;
+                continue;
+            }
             let mut words = Words::new(&command.words(input)[self.words_done..]);
             while self.operation < command.operation_count {
                 if output.len() - begin > room {
@@ -232,7 +273,7 @@ impl MemcachedBatch {
                 let Some(response) = queue.next(replies) else { return };
                 let key = words.next();
                 self.is_refused |= response.is_err();
-                command.reply(response, key, input, output, context);
+                command.reply(response, key, &self.items, input, output, context);
                 self.words_done = command.words(input).len() - words.rest().len();
                 queue.advance();
                 self.operation += 1;
@@ -282,22 +323,39 @@ impl<'a> Iterator for MemcachedOperations<'a> {
     /// The operation, and its part in its command.
     type Item = (Part, Operation<'a>);
 
-    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let command = self.parsed.commands.get(self.command)?;
             let index = self.index;
             if index < command.operation_count {
                 self.index += 1;
-                let may_be_refused = command.may_be_refused();
-                let part = Part { index, count: command.operation_count, may_be_refused };
-                return Some((part, command.operation(index, self.words.next(), self.input, self.parsed.time)));
+                let items = &self.parsed.items;
+                let part =
+                    Part { index, count: command.operation_count, may_be_refused: command.may_be_refused(items) };
+                let word = self.words.next();
+                return Some((part, command.operation(index, word, items, self.input, self.parsed.time)));
             }
             self.command += 1;
-            self.index = 0;
-            let words = self.parsed.commands.get(self.command).map_or(Span::default(), |command| command.words);
-            self.words = Words::new(words.of(self.input));
+            self.begin_command();
         }
+    }
+}
+
+impl<'a> MemcachedOperations<'a> {
+    /// Returns the next operation if it is that of a plain command. When this has returned `None`,
+    /// [`MemcachedOperations::begin_command`] is to be called if it has returned an operation before.
+    #[inline]
+    pub(crate) fn next_plain(&mut self) -> Option<ItemRequest<'a>> {
+        let command = self.parsed.commands.get(self.command).filter(|command| command.is_plain && self.index == 0)?;
+        self.command += 1;
+        Some(command.plain_operation(self.input, self.parsed.time))
+    }
+
+    /// Sets the position to the first operation of the command.
+    pub(crate) fn begin_command(&mut self) {
+        self.index = 0;
+        let words = self.parsed.commands.get(self.command).map_or(Span::default(), |command| command.words);
+        self.words = Words::new(words.of(self.input));
     }
 }
 

@@ -76,6 +76,14 @@ impl<'a> SpaceRequests<'a> {
         ReplyIndex { list: List::Items, index: (self.items.len() - 1) as u32 }
     }
 
+    /// Adds commands of memcached's protocol. Returns the index of the first reply, and the number of commands.
+    #[inline]
+    pub(crate) fn extend_items(&mut self, items: impl Iterator<Item = ItemRequest<'a>>) -> (ReplyIndex, usize) {
+        let begin = self.items.len();
+        self.items.extend(items);
+        (ReplyIndex { list: List::Items, index: begin as u32 }, self.items.len() - begin)
+    }
+
     /// Adds an operation on all keys of a space. Returns the index of its reply.
     pub(crate) fn push_keyspace(&mut self, space: Space, operation: KeyspaceOperation) -> ReplyIndex {
         self.keyspace.push(KeyspaceRequest { space, operation, connection: self.owner });

@@ -4,7 +4,7 @@ use skep_wire::native::WireError;
 
 use super::Dispatch;
 use crate::memcached_batch::{MemcachedOperations, Operation};
-use crate::reply_queue::ReplyRange;
+use crate::reply_queue::{ReplyRange, push_range};
 use crate::vocabulary::{Limit, Space};
 
 impl<'a> Dispatch<'_, 'a> {
@@ -24,6 +24,13 @@ impl<'a> Dispatch<'_, 'a> {
             while left > 0 {
                 if limit.is_reached() {
                     return;
+                }
+                if range.is_pending() && !is_late && !limit.holds_writes {
+                    let count = self.submit_plain(&mut operations, left, limit);
+                    if count > 0 {
+                        left -= count;
+                        continue;
+                    }
                 }
                 let Some((part, operation)) = operations.next() else { return };
                 let alike = left;
@@ -54,5 +61,37 @@ impl<'a> Dispatch<'_, 'a> {
                 }
             }
         }
+    }
+
+    /// Dispatches adjacent plain commands, at most `count_max` and until the limit is reached. Returns their number.
+    fn submit_plain(&mut self, operations: &mut MemcachedOperations<'a>, count_max: usize, limit: &mut Limit) -> usize {
+        let (own, partition) = (self.own, self.partition);
+        let all_own = partition.shard_count() == 1;
+        let mut count = 0;
+        loop {
+            let mut other = None;
+            let run = std::iter::from_fn(|| {
+                if count == count_max || limit.is_reached() {
+                    return None;
+                }
+                let item = operations.next_plain()?;
+                count += 1;
+                limit.count -= 1;
+                limit.size += item.size();
+                if all_own || partition.shard_of(item.key) == own {
+                    return Some(item);
+                }
+                other = Some(item);
+                None
+            });
+            let (first, run_count) = self.requests.extend_items(run);
+            push_range(self.destinations, self.start, ReplyRange::of_ready(first, run_count));
+            let Some(item) = other else { break };
+            self.push_item(item);
+        }
+        if count > 0 {
+            operations.begin_command();
+        }
+        count
     }
 }

@@ -5,7 +5,7 @@ use skep_store::cache::{
     CasNumber, ItemArithmetic, ItemChange, ItemCommand, ItemGet, ItemPut, ItemPutMode, ItemRequest,
 };
 use skep_wire::memcached::{
-    Direction, ErrorReply, Exptime, MetaFlags, Request, ReturnFlag, Statistics, Store, StoreMode,
+    Direction, ErrorReply, Exptime, MetaFlags, Plain, Request, ReturnFlag, Statistics, Store, StoreMode,
 };
 
 use crate::unix_time::UnixTime;
@@ -15,6 +15,8 @@ use crate::vocabulary::KeyspaceOperation;
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) action: Action,
+    /// It is a `get` of one key, which is its words, or a `set`. Its only operation is a plain one.
+    pub(super) is_plain: bool,
     pub(super) operation_count: usize,
     /// The keys of a retrieval.
     pub(super) words: Span,
@@ -36,13 +38,18 @@ pub(super) struct Span {
 /// What a command does.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Returns the pairs of several keys.
+    /// Returns the pairs of several keys, and changes their expiries.
     Retrieve {
-        get: ItemGet,
+        expiry: ExpiryChange,
         with_cas: bool,
     },
-    /// Executes an operation on a key. The item has neither key nor value.
-    Item(ItemRequest<'static>, Form),
+    /// Stores a pair.
+    Set {
+        flags: u32,
+        expiry: ExpiryChange,
+    },
+    /// Executes an operation on a key: that at this index of the batch's items.
+    Item(u32),
     /// Removes all keys of each shard at a time, in milliseconds since 1970.
     Flush {
         time: u64,
@@ -69,6 +76,13 @@ pub(super) enum Action {
     Quit,
     /// Closes the connection: the client speaks another protocol, or its request does not end within the limits.
     Close,
+}
+
+/// An operation on a key. The item has neither key nor value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item {
+    item: ItemRequest<'static>,
+    pub(super) form: Form,
 }
 
 /// The form of the reply to an operation on a key.
@@ -150,43 +164,27 @@ impl Span {
     }
 }
 
-impl Command {
-    /// Returns a command without operations.
-    pub(super) fn new(action: Action) -> Command {
-        let none = Span::default();
-        Command { action, operation_count: 0, words: none, key: none, value: none, flags: none }
-    }
+/// Decodes the requests of an input.
+pub(super) struct Decoder<'d> {
+    /// The address at which the input begins, with the parts of all requests.
+    pub(super) base: *const u8,
+    /// No value may become longer than this.
+    pub(super) value_size_max: usize,
+    /// The items of the batch. There is room for one more.
+    pub(super) items: &'d mut Vec<Item>,
+}
 
-    /// Decodes a request of a client that must send the password first: as memcached's, by a `set` with any key.
-    pub(super) fn locked(request: &Request<'_>, base: *const u8) -> Command {
-        match *request {
-            Request::Store { store: Store { mode: StoreMode::Set, cas: None, value, .. }, is_quiet } => {
-                Command { value: Span::new(value, base), ..Command::new(Action::Authenticate { is_quiet }) }
-            }
-            Request::Quit => Command::new(Action::Quit),
-            _ => Command::new(Action::Lock),
-        }
-    }
-
-    /// Decodes a request, whose parts are in the input that begins at `base`. Relative times begin at `now`. No value
-    /// may become longer than `value_size_max`.
-    pub(super) fn decode(
-        request: &Request<'_>,
-        base: *const u8,
-        shard_count: u16,
-        value_size_max: usize,
-        now: UnixTime,
-    ) -> Command {
+impl Decoder<'_> {
+    /// Decodes a request. Relative times begin at `now`.
+    pub(super) fn decode(&mut self, request: &Request<'_>, shard_count: u16, now: UnixTime) -> Command {
+        let (base, value_size_max) = (self.base, self.value_size_max);
         // Relative times count from the execution.
         let expiry = |exptime: Exptime| exptime.change(0);
-        let text = |key: &[u8], cas, command, form, is_quiet| {
-            let item = ItemRequest { key: &[], cas, command };
-            Command::on_key(key, base, Action::Item(item, Form::Text(form, is_quiet)))
-        };
+        let mut text =
+            |key: &[u8], cas, command, form, is_quiet| self.on_key(key, cas, command, Form::Text(form, is_quiet));
         match *request {
             Request::Get { keys, key_count, with_cas, exptime } => {
-                let get = ItemGet { expiry: exptime.map_or(ExpiryChange::KEEP, expiry), ..ItemGet::PLAIN };
-                let action = Action::Retrieve { get, with_cas };
+                let action = Action::Retrieve { expiry: exptime.map_or(ExpiryChange::KEEP, expiry), with_cas };
                 Command { operation_count: key_count, words: Span::new(keys.rest(), base), ..Command::new(action) }
             }
             Request::Store { ref store, is_quiet } => {
@@ -226,18 +224,17 @@ impl Command {
             Request::Verbosity { is_quiet } => Command::new(Action::Verbosity { is_quiet }),
             Request::Quit => Command::new(Action::Quit),
             Request::MetaNoOperation => Command::new(Action::NoOperation),
-            _ => Command::decode_meta(request, base, value_size_max),
+            _ => self.decode_meta(request),
         }
     }
 
-    /// Decodes a meta command, as [`Command::decode`] does.
-    fn decode_meta(request: &Request<'_>, base: *const u8, value_size_max: usize) -> Command {
+    /// Decodes a meta command, as [`Decoder::decode`] does.
+    fn decode_meta(&mut self, request: &Request<'_>) -> Command {
         let expiry = |exptime: Exptime| exptime.change(0);
         match *request {
             Request::MetaDebug { key, .. } => {
                 let get = ItemGet { returns_value: false, is_access: false, ..ItemGet::PLAIN };
-                let item = ItemRequest { key: &[], cas: None, command: ItemCommand::Get(get) };
-                Command::on_key(key, base, Action::Item(item, Form::Debug))
+                self.on_key(key, None, ItemCommand::Get(get), Form::Debug)
             }
             Request::MetaGet { key, flags } => {
                 let get = ItemGet {
@@ -249,10 +246,10 @@ impl Command {
                     recache_before: flags.recache.and_then(|time| expiry(time).apply(None)).map(Expiry::milliseconds),
                 };
                 let kind = MetaKind::Get { touches: flags.exptime.is_some() };
-                Command::meta(key, base, None, ItemCommand::Get(get), kind, &flags, expiry)
+                self.meta(key, None, ItemCommand::Get(get), kind, &flags, expiry)
             }
             Request::MetaStore { ref store, flags } => {
-                let (cas, put) = put(store, expiry(store.exptime), value_size_max);
+                let (cas, put) = put(store, expiry(store.exptime), self.value_size_max);
                 let put = ItemPut {
                     // As in memcached, 0 is not the number of an older item.
                     may_be_stale: flags.is_invalidation && flags.cas != Some(0),
@@ -261,8 +258,8 @@ impl Command {
                     ..put
                 };
                 let kind = MetaKind::Store { mode: store.mode, has_cas: cas.is_some() };
-                let command = Command::meta(store.key, base, cas, ItemCommand::Put(put), kind, &flags, expiry);
-                Command { value: Span::new(store.value, base), ..command }
+                let command = self.meta(store.key, cas, ItemCommand::Put(put), kind, &flags, expiry);
+                Command { value: Span::new(store.value, self.base), ..command }
             }
             Request::MetaDelete { key, flags } => {
                 let command = match flags.is_invalidation {
@@ -270,7 +267,7 @@ impl Command {
                     false => ItemCommand::Delete,
                 };
                 let kind = MetaKind::Delete { is_invalidation: flags.is_invalidation };
-                Command::meta(key, base, flags.cas.map(CasNumber), command, kind, &flags, expiry)
+                self.meta(key, flags.cas.map(CasNumber), command, kind, &flags, expiry)
             }
             Request::MetaArithmetic { key, direction, flags } => {
                 let arithmetic = ItemArithmetic {
@@ -279,21 +276,23 @@ impl Command {
                     expiry: flags.exptime.map_or(ExpiryChange::KEEP, expiry),
                 };
                 let (cas, kind) = (flags.cas.filter(|cas| *cas != 0).map(CasNumber), MetaKind::Arithmetic(direction));
-                Command::meta(key, base, cas, ItemCommand::Arithmetic(arithmetic), kind, &flags, expiry)
+                self.meta(key, cas, ItemCommand::Arithmetic(arithmetic), kind, &flags, expiry)
             }
             _ => unreachable!("the others are decoded before"),
         }
     }
 
-    /// Returns a command with one operation.
-    fn on_key(key: &[u8], base: *const u8, action: Action) -> Command {
-        Command { operation_count: 1, key: Span::new(key, base), ..Command::new(action) }
+    /// Adds an item. Returns the command with this operation.
+    fn on_key(&mut self, key: &[u8], cas: Option<CasNumber>, command: ItemCommand<'static>, form: Form) -> Command {
+        let action = Action::Item(self.items.len() as u32);
+        self.items.push(Item { item: ItemRequest { key: &[], cas, command }, form });
+        Command { operation_count: 1, key: Span::new(key, self.base), ..Command::new(action) }
     }
 
     /// Returns a meta command on a key.
     fn meta(
+        &mut self,
         key: &[u8],
-        base: *const u8,
         cas: Option<CasNumber>,
         command: ItemCommand<'static>,
         kind: MetaKind,
@@ -309,9 +308,53 @@ impl Command {
             expiry_after: after.map_or(ExpiryChange::KEEP, expiry),
             is_ttl_before_create: flags.is_ttl_before_vivify,
         };
-        let item = ItemRequest { key: &[], cas, command };
-        let command = Command::on_key(key, base, Action::Item(item, Form::Meta(form)));
-        Command { flags: Span::new(flags.returned.as_bytes(), base), ..command }
+        let command = self.on_key(key, cas, command, Form::Meta(form));
+        Command { flags: Span::new(flags.returned.as_bytes(), self.base), ..command }
+    }
+}
+
+impl Command {
+    /// Returns a command without operations.
+    pub(super) fn new(action: Action) -> Command {
+        let none = Span::default();
+        Command { action, is_plain: false, operation_count: 0, words: none, key: none, value: none, flags: none }
+    }
+
+    /// Decodes a request of a client that must send the password first: as memcached's, by a `set` with any key.
+    pub(super) fn locked(request: &Request<'_>, base: *const u8) -> Command {
+        match *request {
+            Request::Store { store: Store { mode: StoreMode::Set, cas: None, value, .. }, is_quiet } => {
+                Command { value: Span::new(value, base), ..Command::new(Action::Authenticate { is_quiet }) }
+            }
+            Request::Quit => Command::new(Action::Quit),
+            _ => Command::new(Action::Lock),
+        }
+    }
+
+    /// Returns a frequent command.
+    #[inline]
+    pub(super) fn plain(plain: Plain<'_>, base: *const u8) -> Command {
+        let none = Span::default();
+        match plain {
+            Plain::Get { key } => Command {
+                action: Action::Retrieve { expiry: ExpiryChange::KEEP, with_cas: false },
+                is_plain: true,
+                operation_count: 1,
+                words: Span::new(key, base),
+                key: none,
+                value: none,
+                flags: none,
+            },
+            Plain::Set { key, flags, exptime, value } => Command {
+                action: Action::Set { flags, expiry: exptime.change(0) },
+                is_plain: true,
+                operation_count: 1,
+                words: none,
+                key: Span::new(key, base),
+                value: Span::new(value, base),
+                flags: none,
+            },
+        }
     }
 
     /// Returns true if the command is alone in its parsed batch: no operation may be executed before it, or be decoded
@@ -327,8 +370,12 @@ impl Command {
 
     /// Returns true if the operations may be refused. A client that wants no reply would not learn it, so its commands
     /// are executed, and so is a flush.
-    pub(super) fn may_be_refused(&self) -> bool {
-        !matches!(self.action, Action::Flush { .. } | Action::Item(_, Form::Text(_, true)))
+    pub(super) fn may_be_refused(&self, items: &[Item]) -> bool {
+        match self.action {
+            Action::Flush { .. } => false,
+            Action::Item(item) => !matches!(items[item as usize].form, Form::Text(_, true)),
+            _ => true,
+        }
     }
 
     /// Returns true if the server executes the command in about the time of an operation, unless it has operations.
@@ -347,33 +394,49 @@ impl Command {
         self.words.of(input)
     }
 
-    /// Returns the operation at this index, for its execution now. The operation of a retrieval is on `word`.
+    /// Returns the operation of a plain command, for its execution now.
     #[inline]
+    pub(super) fn plain_operation<'a>(&self, input: &'a [u8], now: UnixTime) -> ItemRequest<'a> {
+        match self.action {
+            Action::Set { flags, expiry } => {
+                let expiry = match expiry {
+                    ExpiryChange::CLEAR => expiry,
+                    expiry => Exptime::at(expiry, milliseconds(now)),
+                };
+                let put = ItemPut { value: self.value.of(input), flags, expiry, ..ItemPut::PLAIN };
+                ItemRequest { key: self.key.of(input), cas: None, command: ItemCommand::Put(put) }
+            }
+            _ => ItemRequest { key: self.words.of(input), cas: None, command: ItemCommand::Read },
+        }
+    }
+
+    /// Returns the operation at this index, for its execution now. The operation of a retrieval is on `word`.
     pub(super) fn operation<'a>(
         &self,
         index: usize,
         word: Option<&'a [u8]>,
+        items: &[Item],
         input: &'a [u8],
         now: UnixTime,
     ) -> Operation<'a> {
-        let mut operation = self.operation_from(index, word, input);
-        if let Operation::Item(item) = &mut operation {
-            count_from(&mut item.command, milliseconds(now));
-        }
-        operation
-    }
-
-    /// Returns the operation at this index, with relative times.
-    fn operation_from<'a>(&self, index: usize, word: Option<&'a [u8]>, input: &'a [u8]) -> Operation<'a> {
-        match &self.action {
-            Action::Retrieve { get, .. } => {
+        let mut item = match &self.action {
+            Action::Retrieve { expiry, .. } => {
                 let key = word.expect("a retrieval has as many keys as operations");
-                Operation::Item(ItemRequest { key, cas: None, command: ItemCommand::Get(*get) })
+                let command = match *expiry {
+                    ExpiryChange::KEEP => ItemCommand::Read,
+                    expiry => ItemCommand::Get(ItemGet { expiry, ..ItemGet::PLAIN }),
+                };
+                ItemRequest { key, cas: None, command }
             }
-            Action::Item(item, _) => Operation::Item(item.with_bytes(self.key.of(input), self.value.of(input))),
-            Action::Flush { time, .. } => Operation::Flush(index as u16, KeyspaceOperation::FlushAt { time: *time }),
+            Action::Set { .. } => return Operation::Item(self.plain_operation(input, now)),
+            Action::Item(item) => items[*item as usize].item.with_bytes(self.key.of(input), self.value.of(input)),
+            Action::Flush { time, .. } => {
+                return Operation::Flush(index as u16, KeyspaceOperation::FlushAt { time: *time });
+            }
             _ => unreachable!("the command has no operations"),
-        }
+        };
+        count_from(&mut item.command, milliseconds(now));
+        Operation::Item(item)
     }
 }
 
@@ -400,7 +463,7 @@ fn count_from(command: &mut ItemCommand<'_>, now_ms: u64) {
             count(expiry);
             create.iter_mut().for_each(|(_, expiry)| count(expiry));
         }
-        ItemCommand::Delete => {}
+        ItemCommand::Read | ItemCommand::Delete => {}
     }
 }
 
@@ -414,16 +477,7 @@ fn put(store: &Store<'_>, expiry: ExpiryChange, size_max: usize) -> (Option<CasN
         StoreMode::Append => (ItemPutMode::Append, store.cas.filter(|cas| *cas != 0)),
         StoreMode::Prepend => (ItemPutMode::Prepend, store.cas.filter(|cas| *cas != 0)),
     };
-    let put = ItemPut {
-        value: &[],
-        mode,
-        flags: store.flags,
-        expiry,
-        size_max,
-        may_be_stale: false,
-        returns_fields: false,
-        has_base64_key: false,
-    };
+    let put = ItemPut { mode, flags: store.flags, expiry, size_max, ..ItemPut::PLAIN };
     (cas.map(CasNumber), put)
 }
 

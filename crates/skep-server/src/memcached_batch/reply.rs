@@ -8,7 +8,7 @@ use skep_wire::memcached::{
 };
 use skep_wire::native::{Response, WireError};
 
-use super::command::{Action, Command, Form, MetaForm, MetaKind, TextForm, milliseconds};
+use super::command::{Action, Command, Form, Item, MetaForm, MetaKind, TextForm, milliseconds};
 use crate::limits::{OPERATION_WORK, TEXT_WORK};
 use crate::memcached_counts::Count;
 use crate::memcached_statistics;
@@ -23,20 +23,46 @@ const ITEM_OVERHEAD: usize = 48 + 8 + 1 + 2;
 const FLAGS_SIZE: usize = 4;
 
 impl Command {
-    /// Writes the part of the reply that belongs to an operation. `word` is the key, if the command is a retrieval.
+    /// Writes the reply to a plain command.
     #[inline]
+    pub(super) fn reply_plain(
+        &self,
+        response: Response<'_>,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        context: &mut Context<'_>,
+    ) {
+        match (&self.action, response) {
+            (_, Err(error)) => write_unserved(error, output),
+            (Action::Set { .. }, Ok(reply)) => {
+                TextForm::Store { mode: StoreMode::Set, has_cas: false }.write(reply, output, context);
+            }
+            (_, Ok(reply)) => {
+                let mut writer = ReplyWriter::new(output);
+                let found = if let Reply::Value(bytes) = reply { Some(ItemFields::decode(bytes)) } else { None };
+                if let Some((fields, value)) = &found {
+                    writer.value(self.words.of(input), fields.flags, value, None);
+                }
+                context.count_retrieval(false, found.is_some());
+                writer.status(Status::End);
+            }
+        }
+    }
+
+    /// Writes the part of the reply that belongs to an operation. `word` is the key, if the command is a retrieval.
     pub(super) fn reply(
         &self,
         response: Response<'_>,
         word: Option<&[u8]>,
+        items: &[Item],
         input: &[u8],
         output: &mut Vec<u8>,
         context: &mut Context<'_>,
     ) {
         let writer = &mut ReplyWriter::new(output);
         match &self.action {
-            Action::Retrieve { get, with_cas } => {
-                let touches = get.expiry != ExpiryChange::KEEP;
+            Action::Retrieve { expiry, with_cas } => {
+                let touches = *expiry != ExpiryChange::KEEP;
                 match response {
                     Ok(Reply::Value(bytes)) => {
                         let (fields, value) = ItemFields::decode(bytes);
@@ -49,7 +75,9 @@ impl Command {
                     Err(_) => {}
                 }
             }
-            Action::Item(_, form) => {
+            Action::Set { .. } => self.reply_plain(response, input, output, context),
+            Action::Item(item) => {
+                let form = &items[*item as usize].form;
                 let response = match response {
                     Ok(reply) => reply,
                     Err(error) => {
@@ -103,7 +131,7 @@ impl Command {
         match &self.action {
             Action::Retrieve { .. } if is_refused => write_unserved(WireError::Busy, output),
             Action::Retrieve { .. } => status(Status::End, false),
-            Action::Item(..) => {}
+            Action::Set { .. } | Action::Item(_) => {}
             Action::Flush { is_quiet, .. } => {
                 context.count(Count::Flushes);
                 status(Status::Ok, *is_quiet);

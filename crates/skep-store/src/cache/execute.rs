@@ -138,7 +138,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     }
 
     /// Replies to a GET that has not found its key.
-    fn miss(&mut self, index: usize, replies: &mut Replies) -> Progress {
+    pub(super) fn miss(&mut self, index: usize, replies: &mut Replies) -> Progress {
         self.counts.misses += 1;
         replies.set(index, Reply::NotFound);
         Progress::Done

@@ -36,6 +36,11 @@ impl<L: ResidentLines> Execution<'_, L> {
         hash: KeyHash,
         replies: &mut Replies,
     ) -> Progress {
+        if let ItemCommand::Read = request.command
+            && request.cas.is_none()
+        {
+            return self.read_item(index, request.key, hash, replies);
+        }
         if let ItemCommand::Put(put) = &request.command
             && put.mode == ItemPutMode::Always
             && request.cas.is_none()
@@ -69,6 +74,38 @@ impl<L: ResidentLines> Execution<'_, L> {
         Progress::Done
     }
 
+    /// Returns an item, and marks it as read: what `get_item` does for [`ItemGet::PLAIN`].
+    #[inline(always)]
+    fn read_item(&mut self, index: usize, key: &[u8], hash: KeyHash, replies: &mut Replies) -> Progress {
+        let Find::Item(item) = self.find_unexpired(key, hash) else { return self.miss(index, replies) };
+        let header = item.header;
+        let size = header.value_size();
+        if size >= LARGE_SIZE_MIN
+            && let Some(progress) = grant(index, size, size + FIELDS_SIZE, replies)
+        {
+            return progress;
+        }
+        let bytes = item_bytes(&mut self.lines, item.pointer);
+        let attributes = header.attributes(bytes);
+        let was_fetched = attributes.marks.has(Marks::FETCHED);
+        let fields = ItemFields {
+            was_fetched,
+            has_base64_key: attributes.marks.has(Marks::BASE64_KEY),
+            is_stale: attributes.marks.has(Marks::STALE),
+            is_won_by_other: attributes.marks.has(Marks::WON),
+            ..fields_of(attributes, size, header.cas(self.log.virtual_offset(item.offset)))
+        };
+        if !was_fetched {
+            header.with_marks(attributes.marks.with(Marks::FETCHED, true)).write(bytes);
+        }
+        replies.slot(index).set_item(&fields.encode(), header.value(bytes));
+        if !was_fetched {
+            self.lines.note(item.pointer.span(header.size()), Effect::Changed);
+        }
+        self.counts.hits += 1;
+        Progress::Done
+    }
+
     /// Executes any command on the item of its key.
     #[inline(never)]
     fn access_item(
@@ -85,10 +122,13 @@ impl<L: ResidentLines> Execution<'_, L> {
         let cas = item.header.cas(self.log.virtual_offset(item.offset));
         let is_expected = request.cas.is_none_or(|expected| expected == cas);
         match &request.command {
-            ItemCommand::Get(_) | ItemCommand::Delete | ItemCommand::Invalidate { .. } if !is_expected => {
+            ItemCommand::Read | ItemCommand::Get(_) | ItemCommand::Delete | ItemCommand::Invalidate { .. }
+                if !is_expected =>
+            {
                 replies.set(index, Reply::Exists);
                 Progress::Done
             }
+            ItemCommand::Read => self.get_item(index, request.key, hash, item, &ItemGet::PLAIN, replies),
             ItemCommand::Get(get) => self.get_item(index, request.key, hash, item, get, replies),
             ItemCommand::Put(put) => {
                 let is_older = request.cas.is_some_and(|expected| expected < cas) && put.may_be_stale;
@@ -154,6 +194,7 @@ impl<L: ResidentLines> Execution<'_, L> {
             ItemCommand::Put(put) if put.mode == ItemPutMode::Always && request.cas.is_none() => {
                 (put.value, new_attributes(put))
             }
+            ItemCommand::Read => return self.miss(index, replies),
             ItemCommand::Get(get) => {
                 self.counts.misses += u64::from(get.returns_value);
                 replies.set(index, Reply::NotFound);

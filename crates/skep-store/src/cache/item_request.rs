@@ -43,7 +43,9 @@ pub struct ItemRequest<'a> {
 /// The command of an [`ItemRequest`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ItemCommand<'a> {
-    /// Returns the item.
+    /// Returns the item, which counts as read from now on.
+    Read,
+    /// Returns the item, and changes it.
     Get(ItemGet),
     /// Stores a value.
     Put(ItemPut<'a>),
@@ -76,7 +78,7 @@ pub struct ItemGet {
 }
 
 impl ItemGet {
-    /// Returns the item, and changes nothing else.
+    /// Does what [`ItemCommand::Read`] does.
     pub const PLAIN: ItemGet = ItemGet {
         returns_value: true,
         is_access: true,
@@ -106,6 +108,20 @@ pub struct ItemPut<'a> {
     pub returns_fields: bool,
     /// The client wrote the key as base64. A replaced item is marked so; append and prepend remove the mark.
     pub has_base64_key: bool,
+}
+
+impl ItemPut<'_> {
+    /// Stores an empty value without flags and expiry, in any case.
+    pub const PLAIN: ItemPut<'static> = ItemPut {
+        value: &[],
+        mode: ItemPutMode::Always,
+        flags: 0,
+        expiry: ExpiryChange::CLEAR,
+        size_max: VALUE_SIZE_MAX,
+        may_be_stale: false,
+        returns_fields: false,
+        has_base64_key: false,
+    };
 }
 
 /// What an [`ItemPut`] stores, and when.
@@ -214,7 +230,10 @@ impl ItemFields {
 impl<'a> ItemRequest<'a> {
     /// Returns true if the command changes no item, except that the item counts as read.
     pub fn is_read(&self) -> bool {
-        matches!(self.command, ItemCommand::Get(ItemGet { expiry: ExpiryChange::KEEP, may_win: false, .. }))
+        matches!(
+            self.command,
+            ItemCommand::Read | ItemCommand::Get(ItemGet { expiry: ExpiryChange::KEEP, may_win: false, .. })
+        )
     }
 
     /// Returns the bytes of key and value.
@@ -231,6 +250,7 @@ impl<'a> ItemRequest<'a> {
     pub fn with_bytes<'b>(&self, key: &'b [u8], value: &'b [u8]) -> ItemRequest<'b> {
         let command = match self.command {
             ItemCommand::Put(put) => ItemCommand::Put(ItemPut { value, ..put }),
+            ItemCommand::Read => ItemCommand::Read,
             ItemCommand::Get(get) => ItemCommand::Get(get),
             ItemCommand::Delete => ItemCommand::Delete,
             ItemCommand::Invalidate { expiry } => ItemCommand::Invalidate { expiry },

@@ -66,6 +66,7 @@ mod exptime;
 mod line;
 mod meta;
 mod parser;
+mod plain;
 mod reply;
 mod request;
 #[cfg(test)]
@@ -78,6 +79,7 @@ pub use error::ErrorReply;
 pub use exptime::Exptime;
 pub use meta::{MetaFlags, ReturnFlag, ReturnFlags};
 pub use parser::{Parsed, RequestParser};
+pub use plain::Plain;
 pub use reply::{MetaCode, MetaDebug, MetaItem, ReplyWriter, Status};
 pub use request::{Direction, Request, Statistics, Store, StoreMode};
 pub use words::Words;

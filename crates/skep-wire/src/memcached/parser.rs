@@ -20,6 +20,7 @@ use memchr::memchr;
 
 use super::line::Line;
 use super::meta::{MetaCommand, parse_meta};
+use super::plain::{Plain, parse_plain};
 use super::text::parse_text;
 use super::words::Words;
 use super::{ErrorReply, LINE_SIZE_MAX, RETRIEVAL_SIZE_MAX, Request};
@@ -83,6 +84,14 @@ impl RequestParser {
     /// Returns the size of an incomplete request, when its line has told it.
     pub fn arriving_size(&self) -> Option<usize> {
         (self.size > 0).then_some(self.size)
+    }
+
+    /// Parses the request that begins with the first byte of `input`, if it is one of the most frequent ones and has
+    /// arrived. Returns it and its size. If it returns `None`, [`RequestParser::parse`] parses the same bytes.
+    #[inline]
+    pub fn parse_plain<'b>(&mut self, input: &'b [u8]) -> Option<(usize, Plain<'b>)> {
+        let is_first_attempt = self.searched | self.size | self.dropped == 0;
+        if is_first_attempt { parse_plain(input, self.value_size_max) } else { None }
     }
 
     /// Parses the request that begins with the first byte of `input`. After `Close` the parser must not be used again.

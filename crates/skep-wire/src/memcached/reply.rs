@@ -105,12 +105,21 @@ impl<'o> ReplyWriter<'o> {
     }
 
     /// Writes a pair that `get` or another retrieval has found.
+    #[inline]
     pub fn value(&mut self, key: &[u8], flags: u32, value: &[u8], cas: Option<u64>) {
+        // The rest of the two lines, and an end.
+        const MORE: usize = 64;
+        self.out.reserve(key.len() + value.len() + MORE);
         self.out.extend_from_slice(b"VALUE ");
         self.out.extend_from_slice(key);
-        self.out.push(b' ');
-        self.decimal(flags.into());
-        self.out.push(b' ');
+        match flags {
+            0 => self.out.extend_from_slice(b" 0 "),
+            _ => {
+                self.out.push(b' ');
+                self.decimal(flags.into());
+                self.out.push(b' ');
+            }
+        }
         self.decimal(value.len() as u64);
         if let Some(cas) = cas {
             self.out.push(b' ');
@@ -241,7 +250,15 @@ impl<'o> ReplyWriter<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    fn decimal(&mut self, mut number: u64) {
+    #[inline]
+    fn decimal(&mut self, number: u64) {
+        match number {
+            0..10 => self.out.push(b'0' + number as u8),
+            _ => self.long_decimal(number),
+        }
+    }
+
+    fn long_decimal(&mut self, mut number: u64) {
         /// The digits of the largest number.
         const DIGITS_MAX: usize = u64::MAX.ilog10() as usize + 1;
         let mut digits = [0; DIGITS_MAX];

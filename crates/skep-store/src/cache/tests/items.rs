@@ -9,7 +9,7 @@ use super::{Tested, put};
 use crate::naive::{SplitMix64, test_seeds};
 use skep_core::operation::{Expiry, ExpiryChange, Operation, Reply, Request, VALUE_SIZE_MAX};
 
-const GET: ItemCommand<'static> = ItemCommand::Get(ItemGet::PLAIN);
+const GET: ItemCommand<'static> = ItemCommand::Read;
 
 fn store(value: &[u8], mode: ItemPutMode) -> ItemPut<'_> {
     ItemPut {
@@ -98,6 +98,37 @@ fn flags_and_expiry_are_stored_with_the_value() {
         (run(&mut tested, ItemCommand::Delete).0.as_str(), value(&mut tested).as_str()),
         ("NotFound", "NotFound")
     );
+}
+
+/// After each state of the key, twice, also after its expiry.
+#[test]
+fn a_read_does_what_a_plain_get_does() {
+    let mut of_reads = Tested::new(16, 1);
+    let mut of_gets = Tested::new(16, 1);
+    let large = [7; 3000];
+    let states = [
+        set(b"1"),
+        add(5),
+        ItemCommand::Put(ItemPut { flags: 9, expiry: expiry(500), ..store(b"value", ItemPutMode::Always) }),
+        ItemCommand::Put(ItemPut { has_base64_key: true, ..store(&large, ItemPutMode::Always) }),
+        ItemCommand::Invalidate { expiry: ExpiryChange::KEEP },
+        ItemCommand::Get(ItemGet { may_win: true, ..ItemGet::PLAIN }),
+        ItemCommand::Delete,
+        ItemCommand::Put(ItemPut { expiry: expiry(600), ..store(b"last", ItemPutMode::Always) }),
+    ];
+    let (mut hits, mut misses) = (0, 0);
+    for (step, state) in states.into_iter().enumerate() {
+        assert_eq!(run(&mut of_reads, state), run(&mut of_gets, state));
+        for now in [0, 0, 1000].into_iter().take(if step == 7 { 3 } else { 2 }) {
+            of_reads.cache.set_now(now);
+            of_gets.cache.set_now(now);
+            let read = run(&mut of_reads, ItemCommand::Read);
+            assert_eq!(read, run(&mut of_gets, ItemCommand::Get(ItemGet::PLAIN)), "step {step} at {now}");
+            (hits, misses) = (hits + u32::from(read.1.is_some()), misses + u32::from(read.1.is_none()));
+        }
+        assert_eq!(of_reads.cache.statistics(), of_gets.cache.statistics());
+    }
+    assert_eq!((hits, misses), (14, 3));
 }
 
 #[test]
@@ -412,7 +443,7 @@ fn apply(model: &mut HashMap<Vec<u8>, Modelled>, request: &ItemRequest<'_>) -> R
     let found = model.get(request.key).cloned();
     let missing = || Err("NotFound".to_owned());
     match request.command {
-        ItemCommand::Get(_) => found.map_or_else(missing, Ok),
+        ItemCommand::Read => found.map_or_else(missing, Ok),
         ItemCommand::Delete => model.remove(request.key).map_or_else(missing, |_| Err("Done".to_owned())),
         ItemCommand::Put(ItemPut { value, mode, flags, .. }) => {
             let new = match (mode, found) {
