@@ -36,7 +36,7 @@ use crate::metrics::Metrics;
 use crate::parsed_batch::ParsedBatch;
 use crate::reply_queue::ReplyQueue;
 use crate::transport::Event;
-use crate::vocabulary::{Doubt, Reached, Release};
+use crate::vocabulary::{Doubt, EncodedReplies, Reached, Release};
 use held_replies::HeldReplies;
 use life::{Drain, Life, Readiness};
 use memory::Holding;
@@ -160,7 +160,7 @@ impl Connection {
         let takes_more = self.life == Life::Open;
         self.life.end_input();
         if takes_more {
-            self.take_bytes(source, (READ_MAX, usize::MAX), metrics, now, shard_budget);
+            self.take_bytes(source, READ_MAX, usize::MAX, metrics, now, shard_budget);
         }
         self.intake.is_exhausted = false;
     }
@@ -192,7 +192,7 @@ impl Connection {
             // The beginning of the next request stays within the share.
             let end = end.map_or(usize::MAX, |end| end + SHARE_FOR_INPUT);
             let size = if end < usize::MAX { READ_MAX.min(end - self.input.bytes().len()) } else { size };
-            self.take_bytes(source, (size, end), metrics, now, shard_budget);
+            self.take_bytes(source, size, end, metrics, now, shard_budget);
         }
     }
 
@@ -200,7 +200,8 @@ impl Connection {
     fn take_bytes(
         &mut self,
         source: impl Read,
-        (size_max, end): (usize, usize),
+        size_max: usize,
+        end: usize,
         metrics: &Metrics,
         now: Instant,
         shard_budget: &mut ShardBudget,
@@ -235,13 +236,14 @@ impl Connection {
     /// next step, or `None` when everything is sent: the peer is to be told so, and [`Connection::end_output`] follows.
     pub(crate) fn write(
         &mut self,
-        (mut replies, release): (&[u8], Release),
+        encoded: EncodedReplies<'_>,
         sink: impl Write,
         may_write_much: bool,
         metrics: &Metrics,
         now: Instant,
         shard_budget: &mut ShardBudget,
     ) -> Option<Next> {
+        let EncodedReplies { bytes: mut replies, release } = encoded;
         if !matches!(release, Release::Now | Release::Same) || self.held_replies.size() > 0 {
             self.output.append(replies);
             self.held_replies.append(release, replies.len());

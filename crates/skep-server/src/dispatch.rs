@@ -59,7 +59,9 @@ impl<'a> Dispatch<'_, 'a> {
     /// refused.
     pub(crate) fn submit(
         &mut self,
-        (parsed, input, ranges): (&'a ParsedBatch, &'a [u8], &[ReplyRange]),
+        parsed: &'a ParsedBatch,
+        input: &'a [u8],
+        ranges: &[ReplyRange],
         refusal: Refusal,
         limit: &mut Limit,
     ) {

@@ -16,7 +16,7 @@ use crate::limits::TURN_WORK;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
 use crate::transport::Transport;
-use crate::vocabulary::Release;
+use crate::vocabulary::EncodedReplies;
 
 /// A connection with its transport, and where it is in the lists of its shard.
 pub(crate) struct Endpoint {
@@ -110,7 +110,7 @@ impl Endpoint {
     /// step.
     pub(crate) fn write(
         &mut self,
-        replies: (&[u8], Release),
+        replies: EncodedReplies<'_>,
         may_write_much: bool,
         metrics: &Metrics,
         now: Instant,
@@ -128,7 +128,7 @@ impl Endpoint {
 
     /// Writes the rest of the output. Returns the next step.
     pub(crate) fn flush(&mut self, metrics: &Metrics, now: Instant, shard_budget: &mut ShardBudget) -> Next {
-        self.write((&[], Release::Same), true, metrics, now, shard_budget)
+        self.write(EncodedReplies::NONE, true, metrics, now, shard_budget)
     }
 
     /// Closes a connection that holds memory and transfers too slowly. A client that has read all replies is told the

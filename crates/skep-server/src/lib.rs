@@ -237,7 +237,10 @@ impl Drop for Server {
 }
 
 /// The hash store of a shard, and its part of the cache.
-type ShardStores = (Processor, Option<Cache>);
+struct ShardStores {
+    processor: Processor,
+    cache: Option<Cache>,
+}
 
 /// The stores of all shards, the ordered store, and what was recovered into them.
 type FilledStores = (Vec<ShardStores>, Option<OrderedStore>, Option<recovery::Recovered>);
@@ -261,10 +264,7 @@ fn fill_stores(
         return Ok((stores, ordered, None));
     };
     let progress = Progress::of(path);
-    let load = || {
-        let stores = (&mut stores[..], &tables[..], ordered.as_mut());
-        recover_stores(settings, opened, stores, cores, &progress)
-    };
+    let load = || recover_stores(settings, opened, &mut stores, &tables, ordered.as_mut(), cores, &progress);
     let recovered = loading::answer_during(listeners, settings.password.is_none(), &progress, steps, load)??;
     Ok((stores, ordered, Some(recovered)))
 }
@@ -284,11 +284,12 @@ fn share(settings: ServerSettings, ordered: Option<OrderedStore>, recovered: Opt
 fn spawn_shard(
     threads: &mut Threads,
     parts: Parts,
-    (mut processor, cache): ShardStores,
+    stores: ShardStores,
     prepared: Arc<Barrier>,
     core: Option<usize>,
     steps: &mut Steps,
 ) -> Result<(), StartError> {
+    let ShardStores { mut processor, cache } = stores;
     let (index, shared) = (parts.index, parts.shared.clone());
     let daemon = processor.merge_daemon();
     spawn(threads, &format!("skep-merge-{index}"), None, || daemon.run(), steps)?;
@@ -323,7 +324,7 @@ fn reserve_stores(
             Some(settings) => Some(steps.reserve(|| Cache::new(&settings), StartError::CacheMemory)?),
             None => None,
         };
-        stores.push((processor, cache));
+        stores.push(ShardStores { processor, cache });
     }
     Ok((stores, tables))
 }
@@ -332,7 +333,9 @@ fn reserve_stores(
 fn recover_stores(
     settings: &ServerSettings,
     opened: recovery::Opened,
-    (stores, tables, mut ordered): (&mut [ShardStores], &[Settings], Option<&mut OrderedStore>),
+    stores: &mut [ShardStores],
+    tables: &[Settings],
+    mut ordered: Option<&mut OrderedStore>,
     cores: Option<&[usize]>,
     progress: &Progress,
 ) -> Result<recovery::Recovered, StartError> {
@@ -340,9 +343,9 @@ fn recover_stores(
         prefault_all(stores, ordered.as_deref_mut(), cores)?;
     }
     let log = LogSettings { segment_size: recovery::segment_size(settings), ..LogSettings::default() };
-    let processors = (stores.iter_mut().map(|(processor, _)| processor).collect(), tables);
-    recovery::recover(opened, settings, log, processors, ordered, random_number, progress)
-        .map_err(StartError::DataDirectory)
+    let processors = stores.iter_mut().map(|stores| &mut stores.processor).collect();
+    let new = recovery::NewStores { processors, tables, ordered };
+    recovery::recover(opened, settings, log, new, random_number, progress).map_err(StartError::DataDirectory)
 }
 
 /// Spawns a thread, on a core if one is given. It begins when all threads are there.
@@ -387,7 +390,7 @@ fn prefault_all(
     cores: Option<&[usize]>,
 ) -> Result<(), StartError> {
     thread::scope(|scope| {
-        for (index, (processor, cache)) in stores.iter_mut().enumerate() {
+        for (index, ShardStores { processor, cache }) in stores.iter_mut().enumerate() {
             let (ordered, core) = (ordered.take(), cores.map(|cores| cores[index]));
             let touch = move || {
                 if let Some(core) = core {

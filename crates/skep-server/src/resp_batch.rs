@@ -529,16 +529,23 @@ impl RespBatch {
                 return false;
             }
             let Some(response) = queue.next(replies) else { return false };
-            let target = (&mut *output, session.version);
-            let elements = command.action.write_elements(response, progress, end, target, context);
+            let elements = command.action.write_elements(response, progress, end, output, session.version, context);
             if elements == Some(false) || command.action.is_barrier() && !context.may_execute(false) {
                 return false;
             }
-            let (left, account) = (end.saturating_sub(output.len()), &mut *context.account);
-            let target = (&mut *output, session.version);
-            if elements.is_none()
-                && command.action.reply(arguments, self.replies.operation, response, progress, (left, account), target)
-            {
+            let left = end.saturating_sub(output.len());
+            let mut writer = ReplyWriter::new(output, session.version);
+            let continues = match &command.action {
+                _ if elements.is_some() => false,
+                Action::Keys(_, on_key) => {
+                    on_key.reply(arguments.count(), self.replies.operation, response, progress, &mut writer)
+                }
+                Action::Keyspace(on_all) => {
+                    on_all.reply(arguments, response, progress, left, context.account, &mut writer)
+                }
+                _ => false,
+            };
+            if continues {
                 queue.resubmit();
                 return false;
             }

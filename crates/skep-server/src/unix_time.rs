@@ -170,10 +170,18 @@ struct State {
     next_warning: i64,
 }
 
+/// A reading of both clocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    monotonic: Instant,
+    /// The clock of the machine.
+    wall: SystemTime,
+}
+
 impl SharedClock {
     /// Begins with this reading, but not before a time in milliseconds since 1970.
-    pub(crate) fn new((origin, wall): (Instant, SystemTime), not_before: u64) -> SharedClock {
-        let clock = Clock::new(Duration::ZERO, since_1970(wall), Duration::from_millis(not_before));
+    pub(crate) fn new(reading: Reading, not_before: u64) -> SharedClock {
+        let clock = Clock::new(Duration::ZERO, since_1970(reading.wall), Duration::from_millis(not_before));
         if clock.error < -JUMP {
             tracing::warn!(
                 seconds = -clock.error / SECOND,
@@ -182,7 +190,7 @@ impl SharedClock {
             );
         }
         SharedClock {
-            origin,
+            origin: reading.monotonic,
             offset: AtomicI64::new(clock.time),
             next_reading: AtomicI64::new(0),
             ahead: AtomicI64::new(clock.error / 1000),
@@ -193,7 +201,7 @@ impl SharedClock {
 
     /// Returns the time `now`. Calls `read` for a reading of both clocks if one is due. A thread may see an earlier time
     /// than another one, or than it has seen before, by less than the time of a reading.
-    pub(crate) fn time(&self, now: Instant, read: impl FnOnce() -> (Instant, SystemTime)) -> UnixTime {
+    pub(crate) fn time(&self, now: Instant, read: impl FnOnce() -> Reading) -> UnixTime {
         let now = self.since_origin(now);
         if self.is_due(now) {
             self.read(now, read);
@@ -213,14 +221,14 @@ impl SharedClock {
     }
 
     /// Makes a reading, unless another thread has made one after `now` while this one waited for it.
-    fn read(&self, now: i64, read: impl FnOnce() -> (Instant, SystemTime)) {
+    fn read(&self, now: i64, read: impl FnOnce() -> Reading) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_due(now) {
             return;
         }
         let State { clock, next_warning } = &mut *state;
-        let (now, wall) = read();
-        let has_jumped = clock.read(now.saturating_duration_since(self.origin), since_1970(wall));
+        let Reading { monotonic, wall } = read();
+        let has_jumped = clock.read(monotonic.saturating_duration_since(self.origin), since_1970(wall));
         let ahead = clock.error / 1000;
         let warns = has_jumped && clock.monotonic >= *next_warning;
         if warns {
@@ -255,8 +263,8 @@ impl SharedClock {
 }
 
 /// Reads the monotonic clock and that of the machine, one after the other.
-pub(crate) fn read_clocks() -> (Instant, SystemTime) {
-    (Instant::now(), SystemTime::now())
+pub(crate) fn read_clocks() -> Reading {
+    Reading { monotonic: Instant::now(), wall: SystemTime::now() }
 }
 
 #[cfg(test)]

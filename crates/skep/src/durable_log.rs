@@ -155,7 +155,7 @@ impl Log {
         let (was_empty, was_due) = (queue.is_empty(), queue.is_due());
         // The operations of a part are shorter than 2 MiB each, so they fit a block.
         for (part, requests) in requests.chunks(PART).enumerate() {
-            record(&mut queue.open, (HASH_SPACE, now), requests, |index| replies.get(part * PART + index));
+            record(&mut queue.open, HASH_SPACE, now, requests, |index| replies.get(part * PART + index));
             if queue.open.size() >= BLOCK_SIZE {
                 queue.seal();
             }

@@ -138,8 +138,9 @@ impl Connection {
     /// Returns the bytes by which its requests may grow, at most `wanted` beyond the share. While others wait, it may hold
     /// `small_max`.
     pub(super) fn room_to_grow(&self, wanted: usize, small_max: usize, shard_budget: &mut ShardBudget) -> usize {
-        let held = (self.memory(), self.request_memory());
-        SHARE.saturating_sub(held.0) + shard_budget.room_to_grow(&self.holding.loan, held, wanted, small_max)
+        let (held, requests) = (self.memory(), self.request_memory());
+        let granted = shard_budget.room_to_grow(&self.holding.loan, held, requests, wanted, small_max);
+        SHARE.saturating_sub(held) + granted
     }
 
     /// Asks for the memory of the request that is arriving, if its head has told its size. Returns the bytes of the input
@@ -382,8 +383,8 @@ impl Connection {
 
     /// Counts bytes of its requests among those of a visit, which it does not hold.
     pub(crate) fn set_away(&mut self, bytes: usize, shard_budget: &mut ShardBudget) {
-        let held = (self.memory(), self.request_memory());
-        shard_budget.set_away(&mut self.holding.loan, bytes, held);
+        let (held, requests) = (self.memory(), self.request_memory());
+        shard_budget.set_away(&mut self.holding.loan, bytes, held, requests);
     }
 
     /// Returns true if replies wait for the transport.

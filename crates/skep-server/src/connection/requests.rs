@@ -298,13 +298,13 @@ impl Connection {
         output: &mut Vec<u8>,
         bounds: &mut Bounds<'_, '_>,
         context: &mut Context<'_>,
-        (partition, permit, shard_budget): (&Partition, Permit, &mut ShardBudget),
-        now: Instant,
+        permit: Permit,
+        shard_budget: &mut ShardBudget,
     ) -> Result<(), Step> {
         self.release_spare(shard_budget);
         let ParsedBatch::Resp(parsed) = &mut self.parsed else { unreachable!("only RESP has isolated commands") };
         let account = ReplyAccount::new(&mut self.holding.loan, output.len(), shard_budget);
-        let done = parsed.run_isolated(self.input.bytes(), output, bounds, context, (partition, account, permit), now);
+        let done = parsed.run_isolated(self.input.bytes(), output, bounds, context, account, permit);
         let reply_needed = parsed.reply_needed();
         if done == Err(Step::Room) {
             self.wait_for_replies(reply_needed, shard_budget);
@@ -337,7 +337,8 @@ impl Connection {
     /// replies in the visit and in the output.
     pub(crate) fn end_visit(
         &mut self,
-        (parsed, input): (Box<RespBatch>, Input),
+        parsed: Box<RespBatch>,
+        input: Input,
         is_closing: bool,
         lacks_memory: bool,
         shard_budget: &mut ShardBudget,

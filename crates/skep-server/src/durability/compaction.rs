@@ -55,7 +55,7 @@ impl Loaded<'_> {
         manifest: &Manifest,
     ) -> bool {
         let number = directory.manifest().map_or(0, |old| old.generation.max(old.snapshot.unwrap_or(0))) + 1;
-        match self.try_compact(disk, directory, end, (number, manifest)) {
+        match self.try_compact(disk, directory, end, number, manifest) {
             Ok(()) => {
                 tracing::info!(
                     number,
@@ -80,10 +80,11 @@ impl Loaded<'_> {
         disk: &Arc<D>,
         directory: &mut Directory<D>,
         end: &mut LogEnd,
-        (number, manifest): (u64, &Manifest),
+        number: u64,
+        manifest: &Manifest,
     ) -> Result<(), LogError> {
         directory.remove_old_snapshots()?;
-        let written = self.write(disk, number, (end.next_block() - 1, manifest.last_time));
+        let written = self.write(disk, number, end.next_block() - 1, manifest.last_time);
         let (files, ordered) = written.map_err(|source| {
             let name = "a snapshot".to_owned();
             LogError::Io { action: "write", name, source }
@@ -99,7 +100,8 @@ impl Loaded<'_> {
         &mut self,
         disk: &Arc<D>,
         number: u64,
-        (block, now): (u64, u64),
+        block: u64,
+        now: u64,
     ) -> std::io::Result<(Vec<SnapshotFile>, SnapshotFile)> {
         let is_kept = |expiry: Option<Expiry>| !expiry.is_some_and(|expiry| expiry.has_passed(now));
         let mut files = Vec::new();

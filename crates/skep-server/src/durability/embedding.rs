@@ -9,7 +9,7 @@ use skep_store::processor::Processor;
 
 use super::loading::Progress;
 pub use super::recovery::Recovered;
-use super::recovery::{Opened, recover};
+use super::recovery::{NewStores, Opened, recover};
 use crate::recovery_error::RecoveryError;
 use crate::settings::ServerSettings;
 use crate::vocabulary::Durability;
@@ -43,7 +43,7 @@ pub(super) fn recover_opened(
     };
     let table = Settings { seed: opened.secret_seed(0, 1).unwrap_or(settings.seed), ..settings.clone() };
     let mut processor = Processor::with_spare(&table, settings.memory).map_err(RecoveryError::Memory)?;
-    let stores = (vec![&mut processor], &[table][..]);
-    let recovered = recover(opened, &server, log, stores, None, random_number, &Progress::default())?;
+    let stores = NewStores { processors: vec![&mut processor], tables: &[table], ordered: None };
+    let recovered = recover(opened, &server, log, stores, random_number, &Progress::default())?;
     Ok((processor, recovered))
 }

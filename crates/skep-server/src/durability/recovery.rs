@@ -88,25 +88,35 @@ impl Opened {
     }
 }
 
+/// The new stores that a directory is read into.
+pub(crate) struct NewStores<'s> {
+    /// The hash stores of all shards.
+    pub(crate) processors: Vec<&'s mut Processor>,
+    /// The settings of the hash stores.
+    pub(crate) tables: &'s [Settings],
+    pub(crate) ordered: Option<&'s mut OrderedStore>,
+}
+
 /// Reads a directory into new stores with these settings, and begins the next segment of its log.
 pub(crate) fn recover(
     opened: Opened,
     settings: &ServerSettings,
     log: LogSettings,
-    (processors, tables): (Vec<&mut Processor>, &[Settings]),
-    mut ordered: Option<&mut OrderedStore>,
+    new: NewStores<'_>,
     random: impl Fn() -> u64,
     progress: &Progress,
 ) -> Result<Recovered, RecoveryError> {
+    let NewStores { processors, tables, mut ordered } = new;
     let directory = &opened.directory;
     let manifest = next_manifest(directory.manifest(), settings, tables, &random);
     let stores = Stores::new(processors, Partition::new(manifest.partition_seed, settings.shards), progress);
-    let mut content = load(directory, (settings, tables), &stores, ordered.as_deref(), manifest.partition_seed)?;
+    let mut content = load(directory, settings, tables, &stores, ordered.as_deref(), manifest.partition_seed)?;
     if let Some(ordered) = &mut ordered {
         ordered.begin_versions_after(content.end.floor());
         content.end.raise_floor(ordered.newest_version() + 1);
     }
-    content.report(directory, progress.counts());
+    let (pairs, operations) = progress.counts();
+    content.report(directory, pairs, operations);
     let manifest = Manifest { last_time: content.stated_time, ..manifest };
     let loaded = Loaded { processors: stores.into_processors(), ordered: ordered.as_deref() };
     begin(opened, settings, log, loaded, content, manifest, random)
@@ -149,7 +159,8 @@ struct Content {
 /// is recovered in slices.
 fn load(
     directory: &Directory<Files>,
-    (settings, tables): (&ServerSettings, &[Settings]),
+    settings: &ServerSettings,
+    tables: &[Settings],
     stores: &Stores<'_>,
     ordered: Option<&OrderedStore>,
     partition_seed: u64,
@@ -189,7 +200,7 @@ fn load(
 
 impl Content {
     /// Logs what was loaded, and what was left out.
-    fn report(&self, directory: &Directory<Files>, (pairs, operations): (u64, u64)) {
+    fn report(&self, directory: &Directory<Files>, pairs: u64, operations: u64) {
         let seconds = self.load_time.as_millis() as f64 / 1000.0;
         tracing::info!(pairs, operations, seconds, "the data directory is loaded");
         if let Some((segment, offset)) = self.end.cut {

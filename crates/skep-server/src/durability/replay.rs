@@ -35,11 +35,11 @@ pub(super) struct Store<'s> {
 }
 
 impl Store<'_> {
-    /// Executes operations of this time; no later ones are of a time before `all_after`. Afterwards the list is empty.
-    pub(super) fn execute(&mut self, times: (u64, u64), requests: &mut Vec<Request<'_>>) {
+    /// Executes operations of the time `now`; no later ones are of a time before `all_after`. Afterwards the list is empty.
+    pub(super) fn execute(&mut self, now: u64, all_after: u64, requests: &mut Vec<Request<'_>>) {
         if self.failure.is_some() {
             requests.clear();
-        } else if let Err(error) = self.processor.replay(times, requests, &mut self.replies) {
+        } else if let Err(error) = self.processor.replay(now, all_after, requests, &mut self.replies) {
             self.failure = Some(error);
         }
     }
@@ -89,7 +89,7 @@ impl<'s> Stores<'s> {
     pub(super) fn load(&self, chunk: &Chunk<'_>) -> Result<(), WireError> {
         let mut parts: Vec<Vec<Request<'_>>> = self.stores.iter().map(|_| Vec::with_capacity(BATCH)).collect();
         // At the beginning of time: what has expired since was there when later operations ran.
-        let put = |store: usize, part: &mut Vec<_>| self.with(store, |store| store.execute((0, 0), part));
+        let put = |store: usize, part: &mut Vec<_>| self.with(store, |store| store.execute(0, 0, part));
         for request in chunk.requests() {
             let request = request?;
             let store = usize::from(self.partition.shard_of(request.key));
@@ -118,7 +118,7 @@ impl<'s> Stores<'s> {
         for key in keys {
             parts[usize::from(self.partition.shard_of(key))].push(Request { key, operation: Operation::Delete });
         }
-        parts.iter_mut().enumerate().for_each(|(store, part)| self.with(store, |store| store.execute((0, 0), part)));
+        parts.iter_mut().enumerate().for_each(|(store, part)| self.with(store, |store| store.execute(0, 0, part)));
     }
 
     pub(super) fn into_processors(self) -> Vec<&'s mut Processor> {
@@ -213,8 +213,8 @@ impl<'s, 'a> Replay<'s, 'a> {
         let mut now = 0;
         let flush = |now, times: &Times, parts: &mut [Vec<Request<'_>>]| {
             for (store, part) in parts.iter_mut().enumerate().filter(|(_, part)| !part.is_empty()) {
-                let times = (now, times.all_after(store));
-                self.stores.with(store, |store| store.execute(times, part));
+                let all_after = times.all_after(store);
+                self.stores.with(store, |store| store.execute(now, all_after, part));
             }
         };
         for block in blocks {
@@ -246,8 +246,8 @@ impl<'s, 'a> Replay<'s, 'a> {
                             self.written.note(request.key);
                             parts[store].push(request);
                             if parts[store].len() == BATCH {
-                                let (part, times) = (&mut parts[store], (now, self.times.all_after(store)));
-                                self.stores.with(store, |store| store.execute(times, part));
+                                let (part, all_after) = (&mut parts[store], self.times.all_after(store));
+                                self.stores.with(store, |store| store.execute(now, all_after, part));
                             }
                         }
                     }

@@ -71,7 +71,7 @@ impl ShardLog {
         if !self.log.records() {
             return;
         }
-        record(&mut self.open, (space.number(), self.now), requests, reply);
+        record(&mut self.open, space.number(), self.now, requests, reply);
     }
 
     /// Appends the removal of all keys of a shard.
@@ -141,7 +141,8 @@ impl ShardLog {
 /// Appends the operations of a batch that have changed something to a block, in this space and at this time.
 pub fn record<'r>(
     block: &mut BlockWriter,
-    (space, now): (u16, u64),
+    space: u16,
+    now: u64,
     requests: &[Request<'_>],
     reply: impl Fn(usize) -> Reply<'r>,
 ) {

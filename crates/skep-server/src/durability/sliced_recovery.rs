@@ -240,7 +240,7 @@ impl Pairs {
     fn put(&self, store: &mut Store<'_>, time: u64) {
         if store.failure.is_none() {
             let mut requests = self.iter().map(|(key, value, expiry)| put(key, value, expiry)).collect();
-            store.execute((time, time), &mut requests);
+            store.execute(time, time, &mut requests);
         }
         if store.failure.is_some() {
             let size = |(key, value, expiry)| store.processor.slab_size_max(key, value, expiry);

@@ -153,7 +153,8 @@ impl ShardBudget {
     pub(crate) fn room_to_grow(
         &mut self,
         loan: &Loan,
-        (held, requests): (usize, usize),
+        held: usize,
+        requests: usize,
         wanted: usize,
         small_max: usize,
     ) -> usize {
@@ -267,7 +268,7 @@ impl ShardBudget {
 
     /// Counts bytes of requests among those of a visit, or among those of their connection again, which holds `held` bytes
     /// from now on, and of these `requests` for requests.
-    pub(crate) fn set_away(&mut self, loan: &mut Loan, bytes: usize, (held, requests): (usize, usize)) {
+    pub(crate) fn set_away(&mut self, loan: &mut Loan, bytes: usize, held: usize, requests: usize) {
         let outputs = loan.outputs();
         self.change(loan, |loan| {
             loan.set_away(bytes);

@@ -39,7 +39,7 @@ fn growing_connections_leave_one_connection_the_most_that_it_may_hold() {
         while std::mem::take(&mut grows) {
             for loan in &mut loans {
                 let held = loan.held();
-                if shard_budget.room_to_grow(loan, (held, held), 1000, SHARE) + SHARE.saturating_sub(held) >= 1000 {
+                if shard_budget.room_to_grow(loan, held, held, 1000, SHARE) + SHARE.saturating_sub(held) >= 1000 {
                     hold(&mut shard_budget, loan, held + 1000);
                     grows = true;
                 }
@@ -180,14 +180,14 @@ fn a_shard_that_is_short_keeps_the_shares() {
     let (mut large, mut small) = (Loan::default(), Loan::default());
     hold_replies(&mut one, &mut large, BUDGET);
     assert!(one.is_short() && !one.is_exhausted() && other.is_short());
-    assert_eq!(one.room_to_grow(&small, (0, 0), 1 << 20, SHARE), 0);
-    assert_eq!(other.room_to_grow(&small, (SHARE, SHARE), 1 << 20, SHARE), 0);
+    assert_eq!(one.room_to_grow(&small, 0, 0, 1 << 20, SHARE), 0);
+    assert_eq!(other.room_to_grow(&small, SHARE, SHARE, 1 << 20, SHARE), 0);
     assert!(!one.grant(&mut small, SMALL_REQUEST_MAX + 1, true) && other.permit(&mut small, 0).is_none());
     hold_replies(&mut one, &mut small, SHARD_RESERVE + SHARE);
     assert!(one.is_exhausted());
     hold_replies(&mut one, &mut small, 0);
     hold_replies(&mut one, &mut large, 0);
-    assert!(!one.is_short() && other.room_to_grow(&small, (SHARE, SHARE), 1 << 20, SHARE) == 1 << 20);
+    assert!(!one.is_short() && other.room_to_grow(&small, SHARE, SHARE, 1 << 20, SHARE) == 1 << 20);
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn idle_shards_leave_their_memory_to_others() {
         // Used once by this one, and by the next one not at all.
         assert!(shard_budget.grant(&mut loan, 1 << 20, true));
         shard_budget.leave(&mut loan, 1);
-        shard_budget.room_to_grow(&loan, (0, 0), 1 << 20, SHARE);
+        shard_budget.room_to_grow(&loan, 0, 0, 1 << 20, SHARE);
         shard_budget.balance();
     }
     let free = memory_budget.free().cast_unsigned();
@@ -273,7 +273,7 @@ fn a_forwarded_batch_makes_no_shard_look_short_or_rich() {
     // Beyond the budget, it uses the reserves, and each shard knows that.
     memory_budget.record_batch(0, common);
     assert!(one.is_overdrawn() && other.is_overdrawn() && !one.is_exhausted());
-    assert_eq!(other.room_to_grow(&Loan::default(), (0, 0), 1 << 20, SHARE), 0);
+    assert_eq!(other.room_to_grow(&Loan::default(), 0, 0, 1 << 20, SHARE), 0);
     memory_budget.record_batch(common, common + SHARD_RESERVE);
     assert!(one.is_exhausted() && other.is_exhausted());
     memory_budget.record_batch(common + SHARD_RESERVE, 0);
@@ -292,10 +292,10 @@ fn bytes_of_a_visit_are_charged_once() {
     let charged = all(&shard_budget);
     // Its request leaves with the visit, and comes back.
     memory_budget.record_batch(0, 1 << 20);
-    shard_budget.set_away(&mut loan, 1 << 20, (0, 0));
+    shard_budget.set_away(&mut loan, 1 << 20, 0, 0);
     assert!(all(&shard_budget).abs_diff(charged) <= SHARE);
     memory_budget.record_batch(1 << 20, 0);
-    shard_budget.set_away(&mut loan, 0, (1 << 20, 1 << 20));
+    shard_budget.set_away(&mut loan, 0, 1 << 20, 1 << 20);
     assert_eq!(all(&shard_budget), charged);
     shard_budget.leave(&mut loan, 1);
     assert_eq!(all(&shard_budget), 0);
@@ -307,12 +307,12 @@ fn a_visit_keeps_its_part_of_the_pool() {
     let mut shard_budget = ShardBudget::new(memory_budget.clone());
     let mut loan = Loan::default();
     // It grows without a grant.
-    let held = SHARE + shard_budget.room_to_grow(&loan, (0, 0), 1 << 20, SHARE);
+    let held = SHARE + shard_budget.room_to_grow(&loan, 0, 0, 1 << 20, SHARE);
     hold(&mut shard_budget, &mut loan, held);
     assert_eq!((loan.pooled(), loan.is_granted()), (1 << 20, false));
-    shard_budget.set_away(&mut loan, held, (0, 0));
+    shard_budget.set_away(&mut loan, held, 0, 0);
     assert_eq!((loan.pooled(), loan.charge()), (1 << 20, 0), "its batch is charged, and it will come back");
-    shard_budget.set_away(&mut loan, 0, (held, held));
+    shard_budget.set_away(&mut loan, 0, held, held);
     assert_eq!((loan.pooled(), loan.charge()), (1 << 20, 1 << 20));
     shard_budget.leave(&mut loan, 1);
     assert_eq!(loan.pooled(), 0);
@@ -367,7 +367,7 @@ impl TwoShards {
                 let left = memory_budget.pool_max.cast_signed() - memory_budget.pooled.load(Ordering::Relaxed);
                 *secured = TwoShards::SIZE.min(left.max(0).cast_unsigned());
             }
-            AccountStep::Secure => *secured = shard_budget.room_to_grow(loan, (held, held), TwoShards::SIZE, SHARE),
+            AccountStep::Secure => *secured = shard_budget.room_to_grow(loan, held, held, TwoShards::SIZE, SHARE),
             AccountStep::Use => hold(shard_budget, loan, held + used),
             AccountStep::Grant => _ = shard_budget.grant(loan, TwoShards::SIZE, false),
             AccountStep::Wait if loan.class() != Class::Whole => {

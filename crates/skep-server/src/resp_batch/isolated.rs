@@ -1,7 +1,5 @@
 //! The isolated commands of a parsed batch, and the transaction that is being queued: see [`crate::transaction`].
 
-use std::time::Instant;
-
 use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 use skep_wire::resp::{Argument, ReplyWriter};
@@ -12,7 +10,8 @@ use crate::limits::{ISOLATED_OPERATIONS_MAX, SHARE, TRANSACTION_SIZE_MAX};
 use crate::memory_budget::{Permit, ReplyAccount};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{
-    Action, Arguments, Context, Isolated, Multi, NOT_IN_TRANSACTION, TooLong, shards_of_key, wire_error,
+    Action, Arguments, Context, Invocation, Isolated, Multi, NOT_IN_TRANSACTION, SessionOutput, TooLong, shards_of_key,
+    wire_error,
 };
 use crate::transaction::{Bounds, Environment, Judgement, Run};
 use crate::vocabulary::{Effort, Refusal, ShardSet, Space, Step};
@@ -199,8 +198,8 @@ impl RespBatch {
         output: &mut Vec<u8>,
         bounds: &mut Bounds<'_, '_>,
         context: &mut Context<'_>,
-        (partition, replies, permit): (&Partition, ReplyAccount<'_>, Permit),
-        now: Instant,
+        replies: ReplyAccount<'_>,
+        permit: Permit,
     ) -> Result<(), Step> {
         // It may have waited for other shards.
         self.set_time(context.time);
@@ -212,21 +211,22 @@ impl RespBatch {
         let shard = context.shard;
         let mut environment = Environment {
             stores: bounds.stores,
-            partition,
+            now: context.now,
             context,
             watched: &mut self.watched,
             spaces: self.spaces,
             replies,
-            now,
             left: bounds.left + excess,
             operation_work: bounds.operation_work,
             executed: 0,
             touched: 0,
         };
         let arguments = command.arguments(input, &self.requests.arguments);
+        let operands = self.requests.operands.bytes();
+        let invocation = Invocation { name: *name, arguments, operands, space: command.space };
         if self.isolated.run.is_none() {
             if bounds.is_careful && effort <= bounds.effort_max && bounds.effort_max < Effort::Large {
-                self.isolated.judgement.forecast(*name, isolated, (arguments, command.space), &mut environment);
+                self.isolated.judgement.forecast(isolated, invocation, &mut environment);
                 bounds.has_misjudged |= self.isolated.judgement.effort() > effort;
             }
             if self.isolated.judgement.effort() > bounds.effort_max {
@@ -234,9 +234,9 @@ impl RespBatch {
                 return Err(Step::Later);
             }
         }
-        let parts = (arguments, self.requests.operands.bytes(), command.space);
         let run = self.isolated.run.get_or_insert_with(Run::begin);
-        let done = run.step(*name, isolated, parts, (output, &mut self.session), &mut environment);
+        let mut output = SessionOutput { bytes: output, session: &mut self.session };
+        let done = run.step(isolated, invocation, &mut output, &mut environment);
         let executed = environment.executed;
         bounds.has_misjudged |= excess > 0 && environment.left < bounds.left;
         bounds.left = environment.left.saturating_sub(excess);

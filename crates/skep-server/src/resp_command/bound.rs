@@ -288,7 +288,8 @@ impl CommandName {
         self,
         sums: &mut KeySums,
         most: usize,
-        (arguments, space): (Arguments<'_>, Space),
+        arguments: Arguments<'_>,
+        space: Space,
         lengths: &mut Lengths,
         spaces: Spaces,
     ) -> usize {
@@ -306,7 +307,7 @@ impl CommandName {
             sums.count += 1;
             sums.longest = sums.longest.max(before);
             let mut is_replaced = true;
-            match self.part_touched(growth.length(arguments, 1, 0).unwrap_or(0), arguments, (of, before)) {
+            match self.part_touched(growth.length(arguments, 1, 0).unwrap_or(0), arguments, of, before) {
                 Some(part) => {
                     let growth = part.growth + lengths.grow(of, key, part.grows_to);
                     sums.of_parts += PART_WORK + 2 * before.min(SHORT_SIZE) + stored_size(part.size);
@@ -326,7 +327,8 @@ impl CommandName {
     /// Returns the bound of the command, whose keys are added up, and notes how it may change the lengths of values.
     pub(crate) fn bound(
         self,
-        (arguments, space): (Arguments<'_>, Space),
+        arguments: Arguments<'_>,
+        space: Space,
         sums: KeySums,
         lengths: &mut Lengths,
         extents: &Extents,
@@ -334,9 +336,7 @@ impl CommandName {
         let count = arguments.count();
         let size = || arguments.from(1).map(<[u8]>::len).sum::<usize>();
         let bound = match self.kind() {
-            Kind::Keys(operations, passes, growth, reply) => {
-                self.bound_of_keys((operations, passes, growth, reply), (arguments, space), sums, lengths)
-            }
+            Kind::Keys(..) => self.bound_of_keys(arguments, space, sums, lengths),
             Kind::Server(operations, reply) => {
                 Bound { work: operations * OPERATION_WORK * usize::from(extents.spaces.shard_count.div_ceil(8)), reply }
             }
@@ -359,13 +359,9 @@ impl CommandName {
         Bound { work: bound.work.saturating_add(count * ARGUMENT_WORK), ..bound }
     }
 
-    fn bound_of_keys(
-        self,
-        (operations, passes, growth, reply): (usize, usize, Growth, ReplySize),
-        (arguments, space): (Arguments<'_>, Space),
-        sums: KeySums,
-        lengths: &mut Lengths,
-    ) -> Bound {
+    /// Returns the bound of a command on keys.
+    fn bound_of_keys(self, arguments: Arguments<'_>, space: Space, sums: KeySums, lengths: &mut Lengths) -> Bound {
+        let Kind::Keys(operations, passes, growth, reply) = self.kind() else { return Bound::default() };
         let KeySums { count, longest, mut touched, of_parts, returned } = sums;
         if matches!(growth, Growth::Combined) && arguments.count() > 3 {
             // The longest is that of the new key or of another one.

@@ -20,8 +20,8 @@ fn bound_in(space: Space, line: &str, length: usize, ordered: Extent) -> Bound {
     lengths.set(space, b"k", length);
     let name = CommandName::find(arguments.get(0)).unwrap();
     let mut sums = KeySums::default();
-    name.add_up_keys(&mut sums, usize::MAX, (arguments, space), &mut lengths, spaces);
-    name.bound((arguments, space), sums, &mut lengths, &Extents { ordered, ..Extents::unknown(spaces) })
+    name.add_up_keys(&mut sums, usize::MAX, arguments, space, &mut lengths, spaces);
+    name.bound(arguments, space, sums, &mut lengths, &Extents { ordered, ..Extents::unknown(spaces) })
 }
 
 #[test]

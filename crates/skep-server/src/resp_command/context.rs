@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use skep_wire::partition::Partition;
+
 use super::table::CommandName;
 use super::{Arguments, monitor_line, slow_entry};
 use crate::account::Account;
@@ -18,6 +20,8 @@ use crate::waker::Waker;
 pub(crate) struct Context<'a> {
     /// The state that all shards share.
     pub(crate) shared: &'a Shared,
+    /// The partition of the keys among the shards.
+    pub(crate) partition: &'a Partition,
     /// The ways to all shards.
     pub(crate) wakers: &'a [Arc<Waker>],
     /// The shard that works.

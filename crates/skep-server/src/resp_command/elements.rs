@@ -24,7 +24,8 @@ impl Action {
         response: Response<'_>,
         progress: &mut Progress,
         end: usize,
-        (output, version): (&mut Vec<u8>, Version),
+        output: &mut Vec<u8>,
+        version: Version,
         context: &mut Context<'_>,
     ) -> Option<bool> {
         let (Action::Keys(_, command), Ok(Reply::Value(value))) = (self, response) else { return None };

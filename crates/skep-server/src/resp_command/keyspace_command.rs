@@ -308,15 +308,15 @@ impl KeyspaceCommand {
 
     /// Takes the reply to an operation. Returns true if the next step is to be submitted. `room` is the number of bytes
     /// that the connection may hold in addition. The work on the keys is spent from the account.
-    pub(super) fn reply(
+    pub(crate) fn reply(
         &self,
         arguments: Arguments<'_>,
         response: Response<'_>,
         progress: &mut Progress,
-        (room, account): (usize, &mut Account),
-        (output, version): (&mut Vec<u8>, Version),
+        room: usize,
+        account: &mut Account,
+        writer: &mut ReplyWriter<'_>,
     ) -> bool {
-        let mut writer = ReplyWriter::new(output, version);
         let bytes = match response {
             Ok(Reply::Value(bytes)) => bytes,
             Ok(reply) => unreachable!("the reply to an operation on all keys has bytes: {reply:?}"),
@@ -355,10 +355,10 @@ impl KeyspaceCommand {
                     *so_far = next;
                     return true;
                 }
-                write_page(next.map_or(0, |next| next.cursor(self.space)), &keys, &mut writer);
+                write_page(next.map_or(0, |next| next.cursor(self.space)), &keys, writer);
                 false
             }
-            Kind::Keys => self.collect(page, &keys, &mut progress.keyspace, room, version),
+            Kind::Keys => self.collect(page, &keys, &mut progress.keyspace, room, writer.version()),
             Kind::RandomKey { random } => {
                 let index = (u128::from(random) * keys.len() as u128) >> u64::BITS;
                 if let Some(key) = keys.get(index as usize) {

@@ -29,6 +29,7 @@ mod expiry;
 mod info;
 mod info_fields;
 mod info_statistics;
+mod invocation;
 mod isolated;
 mod isolated_command;
 mod key_command;
@@ -61,6 +62,7 @@ pub(crate) use bound::{Bound, KeySums};
 pub(crate) use context::{Context, Outcome};
 pub(crate) use decode::simple;
 pub(crate) use error_messages::{NOT_IN_TRANSACTION, store_error, wire_error};
+pub(crate) use invocation::{Invocation, SessionOutput};
 pub(crate) use isolated::{BitFunction, Isolated, SetMany};
 pub(crate) use key_command::KeyCommand;
 pub(crate) use keys::shards_of_key;
@@ -72,11 +74,11 @@ pub(crate) use session::Session;
 pub(crate) use subcommands::full_names;
 
 use skep_core::operation::{OperationError, Request};
-use skep_wire::native::{CACHE_SPACE, ORDERED_SPACE, Response};
+use skep_wire::native::{CACHE_SPACE, ORDERED_SPACE};
 use skep_wire::rdb::payload;
 use skep_wire::resp::{Argument, ReplyWriter, Version, error_text};
 
-use crate::account::{Account, operations_work};
+use crate::account::operations_work;
 use crate::limits::{BIT_FIELD_ARGUMENT_SIZE, ELEMENT_SIZE_MAX, OPERATION_WORK, SERVER_ARGUMENTS_MAX};
 use crate::unix_time::UnixTime;
 use crate::vocabulary::KeyspaceOperation;
@@ -427,29 +429,6 @@ impl Action {
                 CommandRequest::Keyspace(space, shard, operation)
             }
             _ => unreachable!("only commands on keys have operations of their own"),
-        }
-    }
-
-    /// Writes the part of the reply that belongs to the operation at `index`. Returns true if it has to be submitted
-    /// again, to continue from its position. `room` is the number of bytes that the connection may hold in addition. Spends
-    /// the work from the account.
-    pub(crate) fn reply(
-        &self,
-        arguments: Arguments<'_>,
-        index: usize,
-        response: Response<'_>,
-        progress: &mut Progress,
-        (room, account): (usize, &mut Account),
-        (output, version): (&mut Vec<u8>, Version),
-    ) -> bool {
-        match self {
-            Action::Keys(_, command) => {
-                command.reply(arguments.count(), index, response, progress, &mut ReplyWriter::new(output, version))
-            }
-            Action::Keyspace(command) => {
-                command.reply(arguments, response, progress, (room, account), (output, version))
-            }
-            _ => false,
         }
     }
 

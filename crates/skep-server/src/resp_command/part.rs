@@ -34,7 +34,8 @@ impl CommandName {
         self,
         end: usize,
         arguments: Arguments<'_>,
-        (space, length): (Space, usize),
+        space: Space,
+        length: usize,
     ) -> Option<Part> {
         use CommandName as N;
         let size = |index: usize| if index < arguments.count() { arguments.get(index).len() } else { 0 };

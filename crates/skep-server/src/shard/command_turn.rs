@@ -43,19 +43,22 @@ impl Shard {
 }
 
 impl CommandTurn {
-    /// Begins the commands of a connection, which has this number and has waited since `read_at`. `slow_room` commands may
-    /// be entered in the slow log, and the commands spend from the account. The first connection of a turn makes progress in
-    /// any case, if it `is_first`.
+    /// Begins the commands of a connection, which has this number and has waited since `read_at`. The commands spend from the
+    /// account. It is not the first connection of the turn, and none of its commands is entered in the slow log, unless the
+    /// caller says so in `is_first` and `slow_room`.
     pub(super) fn context<'a>(
         &self,
         parts: &'a Parts,
-        (connection, read_at): (u64, Instant),
-        (calls, monitor_lines): (&'a mut TurnCalls, &'a mut Vec<u8>),
-        (slow_room, account, is_first): (usize, &'a mut Account, bool),
+        connection: u64,
+        read_at: Instant,
+        calls: &'a mut TurnCalls,
+        monitor_lines: &'a mut Vec<u8>,
+        account: &'a mut Account,
     ) -> Context<'a> {
         calls.begin_connection();
         Context {
             shared: &parts.shared,
+            partition: &parts.partition,
             wakers: &parts.wakers,
             shard: usize::from(parts.index),
             connection,
@@ -66,10 +69,10 @@ impl CommandTurn {
             monitor_lines: if self.is_monitored { Some(monitor_lines) } else { None },
             read_at,
             slow: slow_time(self.slow_from, read_at, self.executed_at),
-            slow_room,
+            slow_room: 0,
             spent_before: account.spent(),
             account,
-            is_first,
+            is_first: false,
             reply_max: 0,
             may_hold_reply: true,
             outcome: Outcome::default(),

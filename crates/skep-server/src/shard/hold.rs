@@ -36,8 +36,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use skep_wire::partition::Partition;
-
+use super::execution::Execution;
 use super::isolation::Isolation;
 use super::replies_held::{list_held, release, seal};
 use super::{Message, Shard, Visitor};
@@ -47,7 +46,7 @@ use crate::memory_budget::ShardBudget;
 use crate::resp_command::Context;
 use crate::spaces::{ShardPart, SpaceReplies, Stores};
 use crate::transaction::Bounds;
-use crate::vocabulary::{Effort, Refusal, ShardSet, Step, Token};
+use crate::vocabulary::{Effort, EncodedReplies, Refusal, ShardSet, Step, Token};
 
 /// The loans of a shard, and its connections that wait for those of others.
 #[derive(Default)]
@@ -383,25 +382,19 @@ impl Shard {
         let turn = self.command_turn(now);
         let endpoint = self.connections.get_mut(token)?;
         endpoint.connection.retry(&self.shard_budget);
-        let connection = (endpoint.connection.number, endpoint.connection.read_at());
+        let (number, read_at) = (endpoint.connection.number, endpoint.connection.read_at());
         let left = endpoint.connection.operations_left();
         let is_late = bounds.refuses_late
             && self.stop.until.is_none()
-            && self.window.is_late(connection.1, now, left, self.turn.others_wait);
+            && self.window.is_late(read_at, now, left, self.turn.others_wait);
         let refusal = if is_late { Refusal::Late } else { self.log.write_refusal };
-        let (counters, spent_before) =
-            ((&mut self.execution.calls, &mut self.monitoring.lines), self.turn.account.spent());
-        let mut context =
-            turn.context(&self.parts, connection, counters, (bounds.slow_room, &mut self.turn.account, true));
+        let Execution { ref mut calls, ref replies, ref mut encoded, .. } = self.execution;
+        let (lines, account) = (&mut self.monitoring.lines, &mut self.turn.account);
+        let mut context = turn.context(&self.parts, number, read_at, calls, lines, account);
+        (context.slow_room, context.is_first) = (bounds.slow_room, true);
         let begun = bounds.executed;
-        let (isolation, replied) = run(
-            &mut endpoint.connection,
-            bounds,
-            (&self.execution.replies, &mut self.execution.encoded, &mut context, &mut self.shard_budget),
-            &self.parts.partition,
-            now,
-            refusal,
-        );
+        let (connection, shard_budget) = (&mut endpoint.connection, &mut self.shard_budget);
+        let (isolation, replied) = run(connection, bounds, replies, encoded, &mut context, shard_budget, refusal);
         self.execution.executed += bounds.executed - begun;
         if replied > 0 {
             self.execution.replied.push((replied, endpoint.connection.read_at()));
@@ -410,7 +403,7 @@ impl Shard {
         let held_until = context.outcome.held_until;
         bounds.slow_room = context.slow_room;
         endpoint.record_cost(
-            context.account.spent() - spent_before,
+            context.account.spent() - context.spent_before,
             self.turn.number,
             self.waits.ready.idle_turn,
             self.waits.ready.len(),
@@ -419,8 +412,9 @@ impl Shard {
             seal(bounds.stores);
         }
         let release = release(bounds.stores, isolation, &mut endpoint.connection, self.log.failure());
-        let next = endpoint.write((&self.execution.encoded, release), true, metrics, now, &mut self.shard_budget);
-        list_held(&mut self.waits.awaiting, (token, &endpoint.connection), release);
+        let replies = EncodedReplies { bytes: &self.execution.encoded, release };
+        let next = endpoint.write(replies, true, metrics, now, &mut self.shard_budget);
+        list_held(&mut self.waits.awaiting, token, &endpoint.connection, release);
         self.execution.encoded.clear();
         let is_postponed = context.outcome.is_postponed && next == Next::Work;
         if let Isolation::Blocked(step) = isolation {
@@ -457,13 +451,14 @@ impl Shard {
 pub(super) fn run(
     connection: &mut Connection,
     bounds: &mut Bounds<'_, '_>,
-    (replies, output, context, shard_budget): (&SpaceReplies, &mut Vec<u8>, &mut Context<'_>, &mut ShardBudget),
-    partition: &Partition,
-    now: Instant,
+    replies: &SpaceReplies,
+    output: &mut Vec<u8>,
+    context: &mut Context<'_>,
+    shard_budget: &mut ShardBudget,
     refusal: Refusal,
 ) -> (Isolation, usize) {
     let mut count = 0;
-    while let Some(shards) = connection.isolated_shards(partition, shard_budget) {
+    while let Some(shards) = connection.isolated_shards(context.partition, shard_budget) {
         if connection.is_isolated_paused(context) {
             return (Isolation::Over, count);
         }
@@ -481,7 +476,7 @@ pub(super) fn run(
                 return (Isolation::Later(connection.effort()), count);
             }
             let Some(permit) = connection.permit(output.len(), shard_budget) else { return (Isolation::Over, count) };
-            let done = connection.run_isolated(output, bounds, context, (partition, permit, shard_budget), now);
+            let done = connection.run_isolated(output, bounds, context, permit, shard_budget);
             // Others may see the metrics a little later.
             if connection.reads_statistics() {
                 bounds.stores.publish(context.shared);

@@ -133,7 +133,8 @@ fn failure_of(log: &Log) -> (u64, bool) {
 /// Notes that a connection has replies that wait for a block. Those of a block that is open are noted when it has a number.
 pub(super) fn list_held(
     awaiting: &mut VecDeque<(Reached, Token)>,
-    (token, connection): (Token, &Connection),
+    token: Token,
+    connection: &Connection,
     release: Release,
 ) {
     if let Release::After(reached) = release

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use super::Shard;
 use super::command_turn::CommandTurn;
+use super::execution::Execution;
 use super::hold::{Caller, run};
 use super::isolation::Isolation;
 use super::replies_held::{list_held, release, seal};
@@ -22,7 +23,7 @@ use crate::limits::{ENCODE_BUFFER_SIZE_MAX, RESUMED_PART, TURN_SIZE_MAX};
 use crate::reply_queue::ReplyRange;
 use crate::spaces::Stores;
 use crate::transaction::Bounds;
-use crate::vocabulary::{Effort, Refusal, Release, ShardSet};
+use crate::vocabulary::{Effort, EncodedReplies, Refusal, Release, ShardSet};
 
 /// What the turn has done so far.
 struct Course {
@@ -156,20 +157,19 @@ impl Shard {
         let rests_on_nothing = !connection.awaits_replies() && !connection.has_isolated();
         let read_at = connection.read_at();
         let touched = destinations.iter().map(|range| range.bytes_touched(&self.execution.replies)).sum::<usize>();
-        let spent_before = self.turn.account.spent();
-        let (counters, account) = ((&mut self.execution.calls, &mut self.monitoring.lines), &mut self.turn.account);
-        let of_turn = (bounds.slow_room, account, index == 0);
-        let mut context = turn.context(&self.parts, (connection.number, read_at), counters, of_turn);
-        let mut replied =
-            connection.encode(&self.execution.replies, &mut self.execution.encoded, &mut context, &self.shard_budget);
+        let Execution { ref mut calls, ref replies, ref mut encoded, .. } = self.execution;
+        let (lines, account) = (&mut self.monitoring.lines, &mut self.turn.account);
+        let mut context = turn.context(&self.parts, connection.number, read_at, calls, lines, account);
+        (context.slow_room, context.is_first) = (bounds.slow_room, index == 0);
+        let mut replied = connection.encode(replies, encoded, &mut context, &self.shard_budget);
         let mut isolation = Isolation::Over;
         if connection.has_isolated() {
             let left = connection.operations_left();
             let is_late =
                 self.stop.until.is_none() && self.window.is_late(read_at, turn.now, left, self.turn.others_wait);
-            let parts = (&self.execution.replies, &mut self.execution.encoded, &mut context, &mut self.shard_budget);
             let refusal = if is_late { Refusal::Late } else { self.log.write_refusal };
-            let (over, count) = run(connection, bounds, parts, &self.parts.partition, turn.now, refusal);
+            let shard_budget = &mut self.shard_budget;
+            let (over, count) = run(connection, bounds, replies, encoded, &mut context, shard_budget, refusal);
             (isolation, replied) = (over, replied + count);
             if let Isolation::Blocked(step) = isolation {
                 // Nothing else is executed until it is done.
@@ -186,7 +186,7 @@ impl Shard {
         endpoint.activity.record(context.outcome.last_command, turn.served_at);
         // A turn in which its next command only began to wait says nothing of what that costs.
         if replied > 0 || !matches!(isolation, Isolation::Needs(_) | Isolation::Later(_)) {
-            let spent = touched + context.account.spent() - spent_before;
+            let spent = touched + context.account.spent() - context.spent_before;
             endpoint.record_cost(spent, self.turn.number, self.waits.ready.idle_turn, self.waits.ready.len());
         }
         let is_first_again = index < self.turn.resumed && self.execution.encoded.is_empty();
@@ -215,9 +215,9 @@ impl Shard {
         };
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
         let may_write_much = course.written < TURN_SIZE_MAX;
-        let next =
-            endpoint.write((&self.execution.encoded, release), may_write_much, metrics, now, &mut self.shard_budget);
-        list_held(&mut self.waits.awaiting, (token, &endpoint.connection), release);
+        let replies = EncodedReplies { bytes: &self.execution.encoded, release };
+        let next = endpoint.write(replies, may_write_much, metrics, now, &mut self.shard_budget);
+        list_held(&mut self.waits.awaiting, token, &endpoint.connection, release);
         self.execution.encoded.clear();
         course.written += output_size - endpoint.connection.output_size();
         Some(next)

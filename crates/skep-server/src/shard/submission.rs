@@ -167,7 +167,8 @@ impl<'s> Submitter<'s> {
             is_retry: connection.is_returned(),
             busy: 0,
         };
-        dispatch.submit(connection.submission(), if is_late { Refusal::Late } else { self.refusal }, &mut limit);
+        let (parsed, input, ranges) = connection.submission();
+        dispatch.submit(parsed, input, ranges, if is_late { Refusal::Late } else { self.refusal }, &mut limit);
         self.metrics.refused.add(dispatch.busy);
         submission.destinations = start..self.destinations.len();
         submission.is_held = limit.is_held;

@@ -37,7 +37,7 @@ use crate::resp_batch::RespBatch;
 use crate::spaces::Stores;
 use crate::transaction::Bounds;
 use crate::unix_time::UnixTime;
-use crate::vocabulary::{Effort, Refusal, Release, ShardSet, Step, Token};
+use crate::vocabulary::{Effort, EncodedReplies, Refusal, Release, ShardSet, Step, Token};
 
 /// A visit from another shard.
 pub(super) struct Visitor {
@@ -241,8 +241,13 @@ impl Shard {
         let at = now.saturating_duration_since(shared.started).as_millis() as u64;
         endpoint.activity.record(visit.last_command, at);
         let lacks_memory = forwarded.shortage.is_some();
-        let parts = (visit.parsed, visit.input);
-        endpoint.connection.end_visit(parts, visit.is_closing, lacks_memory, &mut self.shard_budget);
+        endpoint.connection.end_visit(
+            visit.parsed,
+            visit.input,
+            visit.is_closing,
+            lacks_memory,
+            &mut self.shard_budget,
+        );
         if self.stop.until.is_some() {
             endpoint.end_input(metrics, now, &mut self.shard_budget);
         }
@@ -255,9 +260,10 @@ impl Shard {
             |log: &Arc<Log>| endpoint.connection.with_doubt(|doubt| log.release(doubt, version, known_failure));
         let release = shared.log.as_ref().map_or(Release::Now, release);
         let output_size = endpoint.connection.output_size() + forwarded.encoded.len();
-        let next = endpoint.write((&forwarded.encoded, release), true, metrics, now, &mut self.shard_budget);
+        let replies = EncodedReplies { bytes: &forwarded.encoded, release };
+        let next = endpoint.write(replies, true, metrics, now, &mut self.shard_budget);
         let written = output_size.saturating_sub(endpoint.connection.output_size());
-        list_held(&mut self.waits.awaiting, (token, &endpoint.connection), release);
+        list_held(&mut self.waits.awaiting, token, &endpoint.connection, release);
         match next {
             Next::Work => self.queue(token),
             Next::Wait => {}
@@ -326,9 +332,10 @@ impl Shard {
         let is_late = self.stop.until.is_none()
             && self.window.is_late(visit.read_at, now, visit.operations_left, self.turn.others_wait);
         let refusal = if is_late { Refusal::Late } else { self.log.write_refusal };
-        let (connection, rooms) = ((visit.number, visit.read_at), (bounds.slow_room, &mut self.turn.account, true));
-        let counters = (&mut self.execution.calls, &mut self.monitoring.lines);
-        let mut context = turn.context(&self.parts, connection, counters, rooms);
+        let (calls, lines) = (&mut self.execution.calls, &mut self.monitoring.lines);
+        let account = &mut self.turn.account;
+        let mut context = turn.context(&self.parts, visit.number, visit.read_at, calls, lines, account);
+        (context.slow_room, context.is_first) = (bounds.slow_room, true);
         let (partition, own) = (&self.parts.partition, ShardSet::one(self.parts.index));
         let executed = bounds.executed;
         let Visit { parsed, input, reply_max, .. } = visit;
@@ -343,7 +350,7 @@ impl Shard {
                 Ok(())
             } else if let Some(permit) = next_permit(parsed, loan, encoded.len(), &mut self.shard_budget) {
                 let account = ReplyAccount::of_visit(loan, encoded.len(), *reply_max, &mut self.shard_budget);
-                parsed.run_isolated(input.bytes(), encoded, bounds, &mut context, (partition, account, permit), now)
+                parsed.run_isolated(input.bytes(), encoded, bounds, &mut context, account, permit)
             } else {
                 *shortage = Some(Shortage::Replies);
                 break;

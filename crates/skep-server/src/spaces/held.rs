@@ -33,7 +33,11 @@ pub(crate) struct ShardPart {
 const SLAB_SIZE_MIN: usize = 32;
 
 /// The store of an operation of an isolated command: the space, and the shard if the space is divided.
-pub(super) type Route = (List, u16);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Route {
+    list: List,
+    shard: u16,
+}
 
 impl SpaceRequests<'_> {
     /// Returns true if the batch has a flush. No operations are added then: they would be executed before the flush,
@@ -157,7 +161,7 @@ impl Stores<'_> {
         routes.extend(window.pending().map(|index| {
             let (space, request) = request(index);
             let shard = if space.is_divided() { partition.shard_of(request.key) } else { 0 };
-            ((List::of(space), shard), index as u32)
+            (Route { list: List::of(space), shard }, index as u32)
         }));
         #[cfg(test)]
         routes.truncate(match () {
@@ -194,7 +198,8 @@ impl Stores<'_> {
     /// nothing if the store has deferred the operation.
     pub(crate) fn execute_one<T>(
         &mut self,
-        (space, request): (Space, Request<'_>),
+        space: Space,
+        request: Request<'_>,
         partition: &Partition,
         owner: u64,
         now: Instant,
@@ -208,14 +213,15 @@ impl Stores<'_> {
         #[cfg(test)]
         (self.isolated_left -= 1);
         let shard = if space.is_divided() { partition.shard_of(request.key) } else { 0 };
-        let bytes = self.execute_group((List::of(space), shard), &[request], owner, now);
+        let bytes = self.execute_group(Route { list: List::of(space), shard }, &[request], owner, now);
         let is_done = !self.isolated_replies.is_deferred(0);
         let taken = is_done.then(|| take(self.isolated_replies.get(0)));
         (taken, Executed { operations: usize::from(is_done), bytes })
     }
 
     /// Executes operations on one store. Their replies are in `isolated_replies`. Returns the bytes touched.
-    fn execute_group(&mut self, (list, shard): Route, requests: &[Request<'_>], owner: u64, now: Instant) -> usize {
+    fn execute_group(&mut self, route: Route, requests: &[Request<'_>], owner: u64, now: Instant) -> usize {
+        let Route { list, shard } = route;
         if list == List::Ordered {
             self.execute_ordered(&[OwnerRun { end: requests.len(), owner }], requests, now);
         } else {

@@ -34,7 +34,7 @@ impl Stores<'_> {
                     replies.walk(&mut self.part(shard).processor, from, key_count, size);
                 }
                 (Space::Ordered, KeyspaceOperation::Walk { from, key_count, size }) => {
-                    self.walk_ordered(from, (key_count, size), connection, replies, now);
+                    self.walk_ordered(from, key_count, size, connection, replies, now);
                 }
                 (Space::Cache, KeyspaceOperation::Walk { .. }) => unreachable!("a cache is not walked"),
                 (Space::Cache, KeyspaceOperation::Count) => {
@@ -49,7 +49,7 @@ impl Stores<'_> {
                     }
                     replies.flush(END);
                 }
-                (space, KeyspaceOperation::Flush { from }) => self.flush(space, shard, (from, connection), replies),
+                (space, KeyspaceOperation::Flush { from }) => self.flush(space, shard, from, connection, replies),
                 (Space::Hash, KeyspaceOperation::Count) => {
                     let processor = &mut self.part(shard).processor;
                     let is_exact = processor.reclaim_all(COUNT_STEPS);
@@ -70,7 +70,7 @@ impl Stores<'_> {
 
     /// Removes all keys of a shard's part of the hash space or of the cache, or some keys of the ordered space from
     /// a position on. Sets the flags of connections that watch keys there.
-    fn flush(&mut self, space: Space, shard: u16, (from, connection): (u64, u64), replies: &mut KeyspaceReplies) {
+    fn flush(&mut self, space: Space, shard: u16, from: u64, connection: u64, replies: &mut KeyspaceReplies) {
         self.with_watches(space, shard, WatchTable::touch_all);
         match space {
             Space::Hash => {
@@ -112,7 +112,8 @@ impl Stores<'_> {
     fn walk_ordered(
         &mut self,
         from: WalkStart,
-        (key_count, size): (u32, u32),
+        key_count: u32,
+        size: u32,
         connection: u64,
         replies: &mut KeyspaceReplies,
         now: Instant,

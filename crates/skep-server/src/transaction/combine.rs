@@ -7,7 +7,7 @@
 use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::resp::ReplyWriter;
 
-use super::environment::{Course, Environment};
+use super::environment::{Course, Environment, SpaceKey};
 use crate::resp_command::{Arguments, BitFunction, store_error};
 use crate::vocabulary::{Space, Step};
 
@@ -24,7 +24,8 @@ impl BitFunction {
         let count = arguments.count() - 3;
         while course.next < count {
             let mut fold = Fold::new(self, course.next == 0, environment.buffer(&mut course.kept));
-            let read = environment.read_value((space, arguments.get(3 + course.next)), |part| fold.add(part));
+            let source = SpaceKey { space, key: arguments.get(3 + course.next) };
+            let read = environment.read_value(source, |part| fold.add(part));
             match read {
                 Ok(Ok(_)) => fold.finish(),
                 Ok(Err(error)) => {

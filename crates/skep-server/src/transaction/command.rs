@@ -1,39 +1,35 @@
 //! The steps of an isolated command that is no transaction.
 
 use skep_core::operation::{Operation, Reply, Request};
-use skep_wire::resp::{ReplyWriter, Version};
+use skep_wire::resp::ReplyWriter;
 
 use super::environment::{Course, Environment};
 use super::several;
 use crate::limits::{ISOLATED_PART_MAX, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, TEXT_WORK, WATCHED_KEYS_MAX};
-use crate::resp_command::table::CommandName;
-use crate::resp_command::{Arguments, Isolated, KeyCommand, Session, store_error};
+use crate::resp_command::{Arguments, Invocation, Isolated, KeyCommand, SessionOutput, store_error};
 use crate::vocabulary::{Space, Step};
 
 /// Continues a command that is no transaction. Counts it when it is done, and drops its reply if the client wants none.
 pub(super) fn step(
-    name: CommandName,
     command: &Isolated,
+    invocation: Invocation<'_>,
     course: &mut Course,
-    (arguments, operands, space): (Arguments<'_>, &[u8], Space),
     may_pause: bool,
-    (output, session): (&mut Vec<u8>, &mut Session),
+    output: &mut SessionOutput<'_>,
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
     let begin = output.len();
-    let parts = (arguments, operands, space);
-    let done = execute(command, course, parts, may_pause, (output, session.version), environment);
+    let done = execute(command, invocation, course, may_pause, output, environment);
     if done.is_ok() {
+        let Invocation { name, arguments, .. } = invocation;
         environment.context.count_command(name, arguments, command.weight(arguments.count()));
-        count_error(course, &output[begin..], environment);
+        count_error(course, &output.bytes[begin..], environment);
         if course.kept.capacity() > 0 {
             environment.stores.spare_value = std::mem::take(&mut course.kept);
         }
     }
     course.is_reply_begun |= output.len() > begin;
-    if session.replies.is_silent() {
-        output.truncate(begin);
-    }
+    output.remove_if_silent(begin);
     done
 }
 
@@ -46,23 +42,22 @@ pub(super) fn count_error(course: &Course, reply: &[u8], environment: &mut Envir
 
 fn execute(
     command: &Isolated,
+    invocation: Invocation<'_>,
     course: &mut Course,
-    (arguments, operands, space): (Arguments<'_>, &[u8], Space),
     may_pause: bool,
-    (output, version): (&mut Vec<u8>, Version),
+    output: &mut SessionOutput<'_>,
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
-    let mut writer = ReplyWriter::new(output, version);
+    let Invocation { arguments, space, .. } = invocation;
+    let mut writer = output.writer();
     match command {
-        Isolated::Keys(command) => {
-            keys(command, course, (arguments, operands, space), may_pause, (output, version), environment)
-        }
+        Isolated::Keys(command) => keys(command, invocation, course, may_pause, output, environment),
         Isolated::SetMany(command) => command.step(course, arguments, space, environment, &mut writer),
         Isolated::Rename { if_absent } => {
             several::rename(*if_absent, course, arguments, space, environment, &mut writer)
         }
         Isolated::Copy { to, replace } => {
-            several::copy((*to, *replace), course, arguments, space, environment, &mut writer)
+            several::copy(*to, *replace, course, arguments, space, environment, &mut writer)
         }
         Isolated::Combine(function) => function.step(course, arguments, space, environment, &mut writer),
         Isolated::Watch => watch(course, arguments, space, environment, &mut writer),
@@ -73,12 +68,13 @@ fn execute(
 /// Continues the operations of a command on keys. Writes each reply when those before it are written.
 pub(super) fn keys(
     command: &KeyCommand,
+    invocation: Invocation<'_>,
     course: &mut Course,
-    (arguments, operands, space): (Arguments<'_>, &[u8], Space),
     may_pause: bool,
-    (output, version): (&mut Vec<u8>, Version),
+    output: &mut SessionOutput<'_>,
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
+    let Invocation { arguments, operands, space, .. } = invocation;
     let argument_count = arguments.count();
     let count = command.operation_count(argument_count);
     while course.next < count {
@@ -96,7 +92,7 @@ pub(super) fn keys(
         let resume = progress.resume();
         environment.execute(window, |index| (space, command.request(arguments, operands, *next + index, resume)))?;
         let before = output.len();
-        let mut writer = ReplyWriter::new(output, version);
+        let mut writer = output.writer();
         while let Some((index, response)) = window.next() {
             match response {
                 Some(response) => {
@@ -120,7 +116,7 @@ pub(super) fn keys(
             window.end();
         }
     }
-    command.finish(&course.progress, &mut ReplyWriter::new(output, version));
+    command.finish(&course.progress, &mut output.writer());
     Ok(())
 }
 
@@ -148,11 +144,11 @@ fn watch(
         writer.error(&store_error(error));
         return Ok(());
     }
-    let Environment { stores, partition, watched, .. } = environment;
+    let Environment { stores, context, watched, .. } = environment;
     let watched = watched.get_or_insert_default();
     for (index, key) in keys().enumerate() {
         let exists = course.window.response(index) == Ok(Reply::Done);
-        stores.with_watches(space, partition.shard_of(key), |table| watched.add(space, key, exists, table));
+        stores.with_watches(space, context.partition.shard_of(key), |table| watched.add(space, key, exists, table));
     }
     writer.simple("OK");
     Ok(())

@@ -11,9 +11,8 @@ use super::environment::Environment;
 use super::forecast::Commands;
 use super::run::Run;
 use crate::limits::{MEDIUM_EFFORT_ARGUMENTS, MEDIUM_EFFORT_WORK, SMALL_EFFORT_ARGUMENTS, SMALL_EFFORT_WORK};
-use crate::resp_command::table::CommandName;
-use crate::resp_command::{Arguments, Isolated};
-use crate::vocabulary::{Effort, Space};
+use crate::resp_command::{Invocation, Isolated};
+use crate::vocabulary::Effort;
 
 /// What is known of the effort of a command that has not begun.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,14 +37,14 @@ impl Judgement {
     /// Judges a command by the work that it takes with the values as they are.
     pub(crate) fn forecast(
         &mut self,
-        name: CommandName,
         command: &Isolated,
-        (arguments, space): (Arguments<'_>, Space),
+        invocation: Invocation<'_>,
         environment: &mut Environment<'_, '_, '_>,
     ) {
         if self.is_forecast {
             return;
         }
+        let Invocation { name, arguments, space, .. } = invocation;
         let commands =
             if let Isolated::Exec(queue) = command { Commands::Queue(queue) } else { Commands::One(name, arguments) };
         let mut run = Run::begin();

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use skep_core::operation::{Operation, OperationError, Reply, Request, StringRead};
 use skep_store::hash::Room;
-use skep_wire::partition::Partition;
 
 use crate::account::operations_work;
 use crate::limits::{ISOLATED_READ_SIZE, ISOLATED_WORK_SIZE};
@@ -18,7 +17,6 @@ use crate::watches::Watched;
 pub(crate) struct Environment<'e, 's, 'c> {
     /// The stores of the shards that the command involves.
     pub(crate) stores: &'e mut Stores<'s>,
-    pub(crate) partition: &'e Partition,
     pub(crate) context: &'e mut Context<'c>,
     /// The keys that the connection watches.
     pub(crate) watched: &'e mut Option<Box<Watched>>,
@@ -34,6 +32,13 @@ pub(crate) struct Environment<'e, 's, 'c> {
     pub(crate) executed: usize,
     /// Work of the operations, in bytes touched.
     pub(crate) touched: usize,
+}
+
+/// A key of a space.
+#[derive(Clone, Copy)]
+pub(super) struct SpaceKey<'a> {
+    pub(super) space: Space,
+    pub(super) key: &'a [u8],
 }
 
 /// The course of a command that has begun.
@@ -109,7 +114,8 @@ impl Environment<'_, '_, '_> {
             return Err(Step::More);
         }
         let before = window.size();
-        let executed = self.stores.execute_window(window, self.partition, self.context.connection, self.now, request);
+        let Context { partition, connection, .. } = *self.context;
+        let executed = self.stores.execute_window(window, partition, connection, self.now, request);
         let bytes = executed.bytes.max(window.size() - before);
         self.spend(executed.operations, bytes);
         #[cfg(test)]
@@ -134,7 +140,7 @@ impl Environment<'_, '_, '_> {
     /// expire until the next one.
     pub(super) fn read_value(
         &mut self,
-        (space, key): (Space, &[u8]),
+        SpaceKey { space, key }: SpaceKey<'_>,
         mut take: impl FnMut(&[u8]),
     ) -> Result<Result<bool, OperationError>, Step> {
         if self.left == 0 {
@@ -144,9 +150,9 @@ impl Environment<'_, '_, '_> {
         loop {
             let (start, end) = (offset as i64, (offset + ISOLATED_READ_SIZE) as i64 - 1);
             let request = Request { key, operation: Operation::StringRead(StringRead::Slice { start, end }) };
-            let owner = self.context.connection;
+            let Context { partition, connection: owner, .. } = *self.context;
             let (read, executed) =
-                self.stores.execute_one((space, request), self.partition, owner, self.now, |reply| match reply {
+                self.stores.execute_one(space, request, partition, owner, self.now, |reply| match reply {
                     Reply::Value(part) => {
                         take(part);
                         Ok(Some(part.len()))

@@ -14,7 +14,7 @@ use crate::limits::{
     TEXT_WORK, TRANSACTION_PART_MAX,
 };
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, CommandRequest, Operands, Progress, Queue, Session};
+use crate::resp_command::{Action, Arguments, CommandRequest, Invocation, Operands, Progress, Queue, SessionOutput};
 use crate::vocabulary::{Space, Step};
 
 /// The run of a transaction.
@@ -109,38 +109,36 @@ impl Transaction {
         &mut self,
         queue: &Queue,
         course: &mut Course,
-        (output, session): (&mut Vec<u8>, &mut Session),
+        output: &mut SessionOutput<'_>,
         environment: &mut Environment<'_, '_, '_>,
     ) -> Result<(), Step> {
         let before = output.len();
         let Transaction { items, operands, errors_size, .. } = self;
         let item = &items[0];
         let arguments = queue.arguments(item.index);
-        let parts = (arguments, operands.bytes(), item.space);
-        let version = session.version;
+        let invocation =
+            |name: CommandName| Invocation { name, arguments, operands: operands.bytes(), space: item.space };
         let done = match &item.action {
             Action::Keys(..) if item.is_single_operation() => {
-                single_operations(queue, items, course, (operands, errors_size), (output, session), environment)
+                single_operations(queue, items, course, operands, errors_size, output, environment)
             }
             Action::Keys(name, command) => {
-                let done = keys(command, course, parts, false, (output, version), environment);
+                let done = keys(command, invocation(*name), course, false, output, environment);
                 if done.is_ok() {
                     let count = command.operation_count(arguments.count());
                     environment.context.count_command(*name, arguments, count);
-                    count_error(course, &output[before..], environment);
+                    count_error(course, &output.bytes[before..], environment);
                 }
                 course.is_reply_begun |= output.len() > before;
                 done
             }
-            Action::Isolated(name, command) => {
-                step(*name, command, course, parts, false, (output, session), environment)
-            }
-            action @ Action::Keyspace(_) => keyspace(action, course, arguments, (output, session), environment),
+            Action::Isolated(name, command) => step(command, invocation(*name), course, false, output, environment),
+            action @ Action::Keyspace(_) => keyspace(action, course, arguments, output, environment),
             action => {
                 environment.work(1)?;
                 environment.stores.publish(environment.context.shared);
                 let spent = environment.context.account.spent();
-                let done = finish(action, course, arguments, before, (output, session), environment);
+                let done = finish(action, course, arguments, before, output, environment);
                 let work = environment.context.account.spent() - spent;
                 environment.left = environment.left.saturating_sub(work / ISOLATED_WORK_SIZE);
                 done
@@ -148,11 +146,9 @@ impl Transaction {
         };
         // Each reply of single operations was cut by itself.
         if !course.is_reply_begun && !items[0].is_single_operation() {
-            cut_error(before, output, errors_size);
+            cut_error(before, output.bytes, errors_size);
         }
-        if session.replies.is_silent() {
-            output.truncate(before);
-        }
+        output.remove_if_silent(before);
         done?;
         if let Action::Select(space) = items[0].action {
             self.space = space;
@@ -181,14 +177,14 @@ fn finish(
     course: &Course,
     arguments: Arguments<'_>,
     begin: usize,
-    (output, session): (&mut Vec<u8>, &mut Session),
+    output: &mut SessionOutput<'_>,
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
-    action.finish(arguments, &course.progress, output, session, environment.context);
+    action.finish(arguments, &course.progress, output.bytes, output.session, environment.context);
     if std::mem::take(&mut environment.context.outcome.is_postponed) {
         return Err(Step::More);
     }
-    count_error(course, &output[begin..], environment);
+    count_error(course, &output.bytes[begin..], environment);
     Ok(())
 }
 
@@ -197,10 +193,11 @@ fn keyspace(
     action: &Action,
     course: &mut Course,
     arguments: Arguments<'_>,
-    (output, session): (&mut Vec<u8>, &mut Session),
+    output: &mut SessionOutput<'_>,
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
-    let (begin, version) = (output.len(), session.version);
+    let Action::Keyspace(command) = action else { unreachable!("it is on all keys") };
+    let begin = output.len();
     let Course { next, progress, is_reply_begun, .. } = course;
     while *next < action.operation_count(arguments.count()) {
         environment.work(KEYSPACE_STEP_WORK)?;
@@ -213,8 +210,7 @@ fn keyspace(
         let before = account.spent();
         let executed = environment.stores.execute_on_all_keys(shard, request, environment.now, |bytes| {
             let response = Ok(Reply::Value(bytes));
-            goes_on =
-                action.reply(arguments, *next, response, progress, (room, &mut *account), (&mut *output, version));
+            goes_on = command.reply(arguments, response, progress, room, account, &mut output.writer());
         });
         let work = environment.context.account.spent() - before;
         environment.left = environment.left.saturating_sub(work / ISOLATED_WORK_SIZE);
@@ -226,8 +222,8 @@ fn keyspace(
         }
         *next += usize::from(!goes_on);
     }
-    while !action.write_part(progress, ISOLATED_REPLY_MAX, output, version) {}
-    finish(action, course, arguments, begin, (output, session), environment)
+    while !action.write_part(progress, ISOLATED_REPLY_MAX, output.bytes, output.session.version) {}
+    finish(action, course, arguments, begin, output, environment)
 }
 
 /// Continues commands that are one operation each, as one window.
@@ -235,8 +231,9 @@ fn single_operations(
     queue: &Queue,
     items: &[Item],
     course: &mut Course,
-    (operands, errors_size): (&Operands, &mut usize),
-    (output, session): (&mut Vec<u8>, &mut Session),
+    operands: &Operands,
+    errors_size: &mut usize,
+    output: &mut SessionOutput<'_>,
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
     let window = &mut course.window;
@@ -261,10 +258,10 @@ fn single_operations(
                 // A text of elements takes long: as many replies as there is time for.
                 environment.work(0)?;
             }
-            reply(action, queue.arguments(*index), response, (output, session), environment);
-            if output.get(begin) == Some(&b'-') {
-                environment.context.count_error(&output[begin..]);
-                cut_error(begin, output, errors_size);
+            reply(action, queue.arguments(*index), response, output, environment);
+            if output.bytes.get(begin) == Some(&b'-') {
+                environment.context.count_error(&output.bytes[begin..]);
+                cut_error(begin, output.bytes, errors_size);
             }
             window.advance();
         }
@@ -294,17 +291,17 @@ fn reply(
     action: &Action,
     arguments: Arguments<'_>,
     response: Response<'_>,
-    (output, session): (&mut Vec<u8>, &mut Session),
+    output: &mut SessionOutput<'_>,
     environment: &mut Environment<'_, '_, '_>,
 ) {
     let mut progress = Progress::default();
     let before = output.len();
-    let account = &mut *environment.context.account;
-    action.reply(arguments, 0, response, &mut progress, (0, account), (&mut *output, session.version));
+    let Action::Keys(_, command) = action else { unreachable!("the commands are on keys") };
+    command.reply(arguments.count(), 0, response, &mut progress, &mut output.writer());
     if action.has_elements() {
         environment.spend(0, TEXT_WORK * (output.len() - before));
     }
-    action.finish(arguments, &progress, output, session, environment.context);
+    action.finish(arguments, &progress, output.bytes, output.session, environment.context);
 }
 
 impl Item {

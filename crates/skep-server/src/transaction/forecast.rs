@@ -228,8 +228,8 @@ impl Forecast {
                 return most;
             }
         }
-        let (parts, spaces) = ((arguments, self.space), environment.spaces);
-        if name.add_up_keys(&mut self.sums, most, parts, &mut self.lengths, spaces) == most {
+        let (space, spaces) = (self.space, environment.spaces);
+        if name.add_up_keys(&mut self.sums, most, arguments, space, &mut self.lengths, spaces) == most {
             if self.pass == Pass::Rough && self.sums.touched > TRANSACTION_WORK_MAX {
                 self.bound.work = self.sums.touched;
             }
@@ -243,7 +243,7 @@ impl Forecast {
         }
         let extents = self.extents.unwrap_or(Extents::unknown(spaces));
         let sums = std::mem::take(&mut self.sums);
-        self.bound.add(name.bound(parts, sums, &mut self.lengths, &extents));
+        self.bound.add(name.bound(arguments, space, sums, &mut self.lengths, &extents));
         self.choose_space(name, arguments, spaces);
         self.next.0 += 1;
         sums.count.clamp(1, most)

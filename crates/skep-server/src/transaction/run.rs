@@ -20,7 +20,7 @@ use super::exec::Transaction;
 use super::forecast::{Commands, Forecast, Verdict};
 use crate::limits::TRANSACTION_WORK_MAX;
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Arguments, Bound, Isolated, Session};
+use crate::resp_command::{Bound, Invocation, Isolated, SessionOutput};
 use crate::vocabulary::{Space, Step};
 
 /// The run of an isolated command.
@@ -78,12 +78,12 @@ impl Run {
     /// Continues a command. Returns the space that is chosen after it, or the reason why it is not done.
     pub(crate) fn step(
         &mut self,
-        name: CommandName,
         command: &Isolated,
-        (arguments, operands, space): (Arguments<'_>, &[u8], Space),
-        (output, session): (&mut Vec<u8>, &mut Session),
+        invocation: Invocation<'_>,
+        output: &mut SessionOutput<'_>,
         environment: &mut Environment<'_, '_, '_>,
     ) -> Result<Space, Step> {
+        let Invocation { name, arguments, space, .. } = invocation;
         let commands = match command {
             Isolated::Exec(queue) => Some(Commands::Queue(queue)),
             // They are run in parts, or are short.
@@ -95,17 +95,15 @@ impl Run {
             && self.admitted.is_none()
             && let Some(refusal) = self.admit(commands, space, environment)?
         {
-            refusal.write(name, &mut ReplyWriter::new(output, session.version));
+            refusal.write(name, &mut output.writer());
             environment.context.count_command(name, arguments, command.weight(arguments.count()));
-            if output.get(begin) == Some(&b'-') {
-                environment.context.count_error(&output[begin..]);
+            if output.bytes.get(begin) == Some(&b'-') {
+                environment.context.count_error(&output.bytes[begin..]);
             }
-            if session.replies.is_silent() {
-                output.truncate(begin);
-            }
+            output.remove_if_silent(begin);
             return Ok(space);
         }
-        let done = self.run(name, command, (arguments, operands, space), (output, session), environment);
+        let done = self.run(command, invocation, output, environment);
         if let Some(admitted) = self.admitted {
             self.taken.add(Bound { work: environment.touched, reply: output.len() - begin });
             let Bound { work, reply } = self.taken;
@@ -117,32 +115,29 @@ impl Run {
     /// Continues a command that is admitted, as [`Run::step`] does.
     fn run(
         &mut self,
-        name: CommandName,
         command: &Isolated,
-        (arguments, operands, space): (Arguments<'_>, &[u8], Space),
-        (output, session): (&mut Vec<u8>, &mut Session),
+        invocation: Invocation<'_>,
+        output: &mut SessionOutput<'_>,
         environment: &mut Environment<'_, '_, '_>,
     ) -> Result<Space, Step> {
         let Run { course, transaction, .. } = self;
         let Isolated::Exec(queue) = command else {
-            let parts = (arguments, operands, space);
-            step(name, command, course, parts, true, (output, session), environment)?;
-            return Ok(space);
+            step(command, invocation, course, true, output, environment)?;
+            return Ok(invocation.space);
         };
         let transaction = match transaction {
             Some(transaction) => transaction,
             None => {
                 let begin = output.len();
-                ReplyWriter::new(output, session.version).array(queue.len());
-                if session.replies.is_silent() {
-                    output.truncate(begin);
-                }
-                transaction.insert(Transaction::new(space, queue.len()))
+                output.writer().array(queue.len());
+                output.remove_if_silent(begin);
+                transaction.insert(Transaction::new(invocation.space, queue.len()))
             }
         };
         while transaction.decode(queue, environment) {
-            transaction.step(queue, course, (output, session), environment)?;
+            transaction.step(queue, course, output, environment)?;
         }
+        let Invocation { name, arguments, .. } = invocation;
         environment.context.count_command(name, arguments, command.weight(arguments.count()));
         Ok(transaction.space())
     }

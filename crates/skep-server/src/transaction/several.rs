@@ -17,7 +17,7 @@ use skep_core::operation::{
 use skep_store::hash::Room;
 use skep_wire::resp::ReplyWriter;
 
-use super::environment::{Course, Environment};
+use super::environment::{Course, Environment, SpaceKey};
 use crate::limits::ISOLATED_PART_MAX;
 use crate::resp_command::{Arguments, SetMany, store_error};
 use crate::vocabulary::{Space, Step};
@@ -115,7 +115,7 @@ impl SetMany {
             environment.work(part.len())?;
             for index in part.clone() {
                 let request = put(index).1;
-                let shard = environment.partition.shard_of(request.key);
+                let shard = environment.context.partition.shard_of(request.key);
                 let room = match course.rooms.iter_mut().position(|(of, _)| *of == shard) {
                     Some(place) => &mut course.rooms[place].1,
                     None => {
@@ -199,7 +199,7 @@ pub(super) fn rename(
 ) -> Result<(), Step> {
     let (old, new) = (arguments.get(1), arguments.get(2));
     if course.phase == 0 {
-        read_state(course, (space, old), (space, new), environment)?;
+        read_state(course, SpaceKey { space, key: old }, SpaceKey { space, key: new }, environment)?;
         if course.window.response(0) == Ok(Reply::NotFound) {
             writer.error("ERR no such key");
             return Ok(());
@@ -217,7 +217,7 @@ pub(super) fn rename(
             writer.simple("OK");
             return Ok(());
         }
-        match read_value(course, (space, old), environment)? {
+        match read_value(course, SpaceKey { space, key: old }, environment)? {
             Ok(true) => course.phase = 1,
             Ok(false) => {
                 writer.error("ERR no such key");
@@ -251,7 +251,8 @@ pub(super) fn rename(
 
 /// Continues `COPY`.
 pub(super) fn copy(
-    (to, replace): (Space, bool),
+    to: Space,
+    replace: bool,
     course: &mut Course,
     arguments: Arguments<'_>,
     space: Space,
@@ -260,14 +261,14 @@ pub(super) fn copy(
 ) -> Result<(), Step> {
     let (old, new) = (arguments.get(1), arguments.get(2));
     if course.phase == 0 {
-        read_state(course, (space, old), (to, new), environment)?;
+        read_state(course, SpaceKey { space, key: old }, SpaceKey { space: to, key: new }, environment)?;
         if let Some(error) = (0..2).find_map(|index| failure(course, index)) {
             writer.error(&store_error(error));
             return Ok(());
         }
         let new_exists = course.window.response(1) == Ok(Reply::Done);
         let is_done = course.window.response(0) == Ok(Reply::NotFound) || new_exists && !replace;
-        match if is_done { Ok(false) } else { read_value(course, (space, old), environment)? } {
+        match if is_done { Ok(false) } else { read_value(course, SpaceKey { space, key: old }, environment)? } {
             Ok(true) => course.phase = 1,
             Ok(false) => {
                 writer.integer(0);
@@ -289,23 +290,23 @@ pub(super) fn copy(
 /// Reads the expiry of a key, and whether another key exists.
 fn read_state(
     course: &mut Course,
-    (space, key): (Space, &[u8]),
-    (to, other): (Space, &[u8]),
+    of: SpaceKey<'_>,
+    other: SpaceKey<'_>,
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
     if !course.window.is_open() {
         course.window.begin(2);
     }
     environment.complete(&mut course.window, |index| match index {
-        0 => (space, Request { key, operation: Operation::StringRead(StringRead::Expiry) }),
-        _ => (to, Request { key: other, operation: Operation::Contains }),
+        0 => (of.space, Request { key: of.key, operation: Operation::StringRead(StringRead::Expiry) }),
+        _ => (other.space, Request { key: other.key, operation: Operation::Contains }),
     })
 }
 
 /// Reads a value. Returns false if the key does not exist.
 fn read_value(
     course: &mut Course,
-    from: (Space, &[u8]),
+    from: SpaceKey<'_>,
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<Result<bool, OperationError>, Step> {
     let kept = environment.buffer(&mut course.kept);

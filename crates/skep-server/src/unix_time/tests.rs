@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use super::{Clock, SharedClock};
+use super::{Clock, Reading, SharedClock};
 
 const START: i64 = 1_700_000_000;
 const HOUR: f64 = 3600.0;
@@ -217,12 +217,12 @@ fn an_earlier_clock_at_a_start_is_followed_by_half_of_each_second_over_restarts_
 fn shards_read_the_clocks_each_ten_milliseconds_and_count_jumps() {
     let origin = Instant::now();
     let at = |milliseconds| origin + Duration::from_millis(milliseconds);
-    let clock = SharedClock::new((origin, UNIX_EPOCH + Duration::from_secs(100)), 0);
+    let clock = SharedClock::new(Reading { monotonic: origin, wall: UNIX_EPOCH + Duration::from_secs(100) }, 0);
     let readings = Cell::new(0);
     let time = |now, wall| {
         let read = || {
             readings.set(readings.get() + 1);
-            (at(now), UNIX_EPOCH + Duration::from_millis(wall))
+            Reading { monotonic: at(now), wall: UNIX_EPOCH + Duration::from_millis(wall) }
         };
         clock.time(at(now), read).milliseconds()
     };
@@ -241,13 +241,13 @@ fn shards_read_the_clocks_each_ten_milliseconds_and_count_jumps() {
 fn a_turn_that_begins_during_a_reading_has_the_time_of_it() {
     let origin = Instant::now();
     let start = UNIX_EPOCH + Duration::from_secs(100);
-    let clock = SharedClock::new((origin, start), 0);
+    let clock = SharedClock::new(Reading { monotonic: origin, wall: start }, 0);
     let hour = Duration::from_secs(3600);
-    let other_reads = || (origin + hour, start + hour);
+    let read = || Reading { monotonic: origin + hour, wall: start + hour };
     std::thread::scope(|scope| {
         let mut other = None;
         let time = clock.time(origin + hour, || {
-            let turn = scope.spawn(|| clock.time(origin + hour, other_reads));
+            let turn = scope.spawn(|| clock.time(origin + hour, read));
             // Enough for a turn that does not wait.
             for _ in 0..100 {
                 if turn.is_finished() {
@@ -256,7 +256,7 @@ fn a_turn_that_begins_during_a_reading_has_the_time_of_it() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             other = Some(turn);
-            (origin + hour, start + hour)
+            read()
         });
         assert_eq!(time.milliseconds(), 3_700_000);
         assert_eq!(other.expect("the reading was made").join().expect("it has a time"), time);

@@ -26,7 +26,7 @@ pub(crate) use keyspace_operation::{END, KeyspaceOperation, UNKNOWN, WalkStart};
 pub(crate) use limit::{Limit, Refusal};
 pub(crate) use log_pace::LogPace;
 pub(crate) use pause::Pause;
-pub(crate) use release::{Doubt, Reached, Release};
+pub(crate) use release::{Doubt, EncodedReplies, Reached, Release};
 pub(crate) use shard_set::ShardSet;
 pub(crate) use space::{List, ReplyIndex, Space, Spaces};
 pub(crate) use step::Step;

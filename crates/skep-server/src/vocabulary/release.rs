@@ -29,6 +29,18 @@ pub(crate) enum Release {
     AfterOpen,
 }
 
+/// The replies of a connection that were just encoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EncodedReplies<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) release: Release,
+}
+
+impl EncodedReplies<'_> {
+    /// No replies.
+    pub(crate) const NONE: Self = EncodedReplies { bytes: &[], release: Release::Same };
+}
+
 /// What a connection's replies may rest on after a write of the log has failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doubt {

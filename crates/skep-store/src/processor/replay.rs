@@ -39,7 +39,8 @@ impl<M: Memory> Processor<M> {
     /// Afterwards the list is empty. Returns the first failure.
     pub fn replay(
         &mut self,
-        (now, all_after): (u64, u64),
+        now: u64,
+        all_after: u64,
         requests: &mut Vec<Request<'_>>,
         replies: &mut Replies,
     ) -> Result<(), OperationError> {

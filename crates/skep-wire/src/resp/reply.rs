@@ -63,6 +63,11 @@ impl<'b> ReplyWriter<'b> {
         ReplyWriter { out, version }
     }
 
+    /// Returns the version of the replies.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
     /// Writes a short text without line ends, such as `OK`.
     pub fn simple(&mut self, text: &str) {
         debug_assert!(!text.contains(['\r', '\n']));

@@ -15,7 +15,7 @@ use skep_wire::native::{HASH_SPACE, ORDERED_SPACE};
 use super::Loaded;
 use crate::durability::embedding::{random_number, recover_opened, recover_store};
 use crate::durability::loading::Progress;
-use crate::durability::recovery::{Opened, Recovered, recover};
+use crate::durability::recovery::{NewStores, Opened, Recovered, recover};
 use crate::settings::ServerSettings;
 use crate::vocabulary::Durability;
 
@@ -150,9 +150,9 @@ fn start_with_ordered(path: &Path, now: u64) -> (u64, Vec<Vec<u8>>, Recovered) {
     let server = ServerSettings { durability: Durability::Always, ..server };
     let mut processor = Processor::new(&settings(1)).unwrap();
     let mut ordered = OrderedStore::new(&OrderedSettings::new(1 << 20)).unwrap();
-    let stores = (vec![&mut processor], &[settings(1)][..]);
-    let recovered =
-        recover(opened, &server, LOG, stores, Some(&mut ordered), random_number, &Progress::default()).unwrap();
+    let (processors, tables) = (vec![&mut processor], &[settings(1)]);
+    let stores = NewStores { processors, tables, ordered: Some(&mut ordered) };
+    let recovered = recover(opened, &server, LOG, stores, random_number, &Progress::default()).unwrap();
     (ordered.expiring_count(), keys(&mut processor), recovered)
 }
 

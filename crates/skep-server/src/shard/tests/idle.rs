@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Bench, Client, command};
 use crate::limits::TICK;
 use crate::settings::ServerSettings;
-use crate::vocabulary::{Reached, Release};
+use crate::vocabulary::{EncodedReplies, Reached, Release};
 
 const SIZE: usize = 1 << 20;
 
@@ -65,7 +65,7 @@ fn a_client_whose_reply_waits_for_the_disk_is_not_idle() {
     let token = shard.connections.tokens().next().unwrap();
     let mut write = |release, bytes: &[u8], now| {
         let endpoint = shard.connections.get_mut(token).unwrap();
-        endpoint.write((bytes, release), true, shared.metrics(0), now, &mut shard.shard_budget);
+        endpoint.write(EncodedReplies { bytes, release }, true, shared.metrics(0), now, &mut shard.shard_budget);
         endpoint.connection.is_idle(now + 2 * second, second)
     };
     assert!(write(Release::Now, b"+OK\r\n", now));

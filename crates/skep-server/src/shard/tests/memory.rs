@@ -247,7 +247,7 @@ fn read_while_memory_is_scarce(size: usize) -> (u32, bool) {
     bench.ask(&mut reader, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
     bench.send(&mut reader, &command(&[b"GET", b"large"]).repeat(16));
     while bench.turn(0) {}
-    let other = hold_all_memory(&bench);
+    let (other, loan) = hold_all_memory(&bench);
     let mut sender = bench.resp(0);
     bench.send(&mut sender, &command(&[b"SET", b"k", &vec![b'v'; 100_000]]));
     while bench.turn(0) {}
@@ -270,7 +270,7 @@ fn read_while_memory_is_scarce(size: usize) -> (u32, bool) {
         before = written(&bench);
         most = most.max(silent);
     }
-    release_all_memory(other);
+    release_all_memory(other, loan);
     (most, closed(&bench) > 0)
 }
 
@@ -287,7 +287,7 @@ fn a_reader_whose_kernel_acknowledges_replies_is_not_slow_while_its_socket_takes
     assert!(read_while_memory_is_scarce(500).1, "10 KB/s");
 }
 
-fn release_all_memory((mut other, mut loan): (ShardBudget, Loan)) {
+fn release_all_memory(mut other: ShardBudget, mut loan: Loan) {
     other.leave(&mut loan, 1 << 40);
 }
 
@@ -296,7 +296,7 @@ fn a_request_that_waits_for_memory_may_follow_empty_lines() {
     for empty in [&b"\r\n"[..], b"\r\n\r\n\r\n"] {
         let mut bench = Bench::new(1, &with_little_memory());
         let mut client = bench.resp(0);
-        let other = hold_all_memory(&bench);
+        let (other, loan) = hold_all_memory(&bench);
         let requests = [
             empty,
             &long_command(b"EXISTS", b"missing", 500),
@@ -312,7 +312,7 @@ fn a_request_that_waits_for_memory_may_follow_empty_lines() {
             bench.turn_or_tick();
         }
         assert_eq!((client.receive(), bench.shared.memory_budget.starved()), (0, 1), "it waits");
-        release_all_memory(other);
+        release_all_memory(other, loan);
         while sent < requests.len() || client.receive() < 4 + 5 + 100_011 {
             sent += client.stream.write(&requests[sent..]).unwrap_or(0);
             bench.turn_or_tick();
@@ -333,7 +333,7 @@ fn a_request_that_waits_for_memory_may_follow_empty_lines() {
 #[test]
 fn a_server_stops_while_input_buffers_are_full() {
     let mut bench = Bench::new(1, &with_little_memory());
-    let other = hold_all_memory(&bench);
+    let (other, loan) = hold_all_memory(&bench);
     // One waits for the rest of its request, one has sent requests that wait for memory, one has nothing to wait for.
     let half = long_command(b"EXISTS", b"missing", 500);
     let requests = [half.clone(), command(&[b"PING"])].concat();
@@ -355,7 +355,7 @@ fn a_server_stops_while_input_buffers_are_full() {
         bench.now += TICK;
         assert!(TICK * time <= FLUSH_TIME + TICK, "it does not stop");
     }
-    release_all_memory(other);
+    release_all_memory(other, loan);
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn a_client_that_has_closed_its_side_has_ten_seconds_to_get_its_reply() {
         let mut bench = Bench::new(1, &with_little_memory());
         let mut client = bench.resp(0);
         bench.ask(&mut client, &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
-        let other = hold_all_memory(&bench);
+        let (other, loan) = hold_all_memory(&bench);
         bench.send(&mut client, &command(&[b"GET", b"large"]));
         client.stream.shutdown(Shutdown::Write).unwrap();
         while bench.turn(0) {}
@@ -375,7 +375,7 @@ fn a_client_that_has_closed_its_side_has_ten_seconds_to_get_its_reply() {
         }
         let is_closed = bench.shards[0].shard.connections.is_empty();
         assert_eq!(is_closed, seconds > 10, "after {seconds} s");
-        release_all_memory(other);
+        release_all_memory(other, loan);
         let size_max = if is_closed { 0 } else { (1 << 20) + 12 };
         let mut size = 0;
         let mut piece = vec![0; 256 << 10];
@@ -426,7 +426,7 @@ fn a_connection_that_waits_for_another_shard_counts_and_is_served_beside_clients
     }
     for key in &keys {
         // While nothing is free, it waits as one that lacks memory, on which shard the value may be.
-        let other = hold_all_memory(&bench);
+        let (other, loan) = hold_all_memory(&bench);
         bench.send(&mut reader, &command(&[b"GET", key]));
         for _ in 0..20 {
             (0..2).for_each(|shard| _ = bench.turn(shard));
@@ -434,7 +434,7 @@ fn a_connection_that_waits_for_another_shard_counts_and_is_served_beside_clients
         assert_eq!((bench.shared.memory_budget.starved(), bench.shared.memory_budget.is_scarce()), (1, true));
         let Driven { shard, .. } = &bench.shards[0];
         assert!(shard.waits.starved.iter().all(|token| shard.connections.connection(*token).unwrap().is_starved()));
-        release_all_memory(other);
+        release_all_memory(other, loan);
         while reader.receive() < (1 << 20) + 12 {
             bench.turn_or_tick();
         }
@@ -468,7 +468,7 @@ fn connections_that_wait_for_room_are_tried_in_the_order_in_which_they_began_to_
     let mut bench = Bench::new(1, &with_little_memory());
     let mut clients: Vec<Client> = (0..8).map(|_| bench.resp(0)).collect();
     bench.ask(&mut clients[0], &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
-    let other = hold_all_memory(&bench);
+    let (other, loan) = hold_all_memory(&bench);
     // Each begins to wait after the one before it; the one that has moved bytes last is the last one.
     for client in &mut clients {
         bench.send(client, &command(&[b"GET", b"large"]));
@@ -481,7 +481,7 @@ fn connections_that_wait_for_room_are_tried_in_the_order_in_which_they_began_to_
         while bench.turn(0) {}
     }
     assert_eq!(bench.shared.memory_budget.starved(), 8);
-    release_all_memory(other);
+    release_all_memory(other, loan);
     let mut order = Vec::new();
     while order.len() < 8 {
         bench.turn_or_tick();
@@ -504,7 +504,7 @@ fn a_request_waits_in_the_order_of_its_arrival_although_its_connection_waits_alr
     let mut bench = Bench::new(1, &with_little_memory());
     let mut clients: Vec<Client> = (0..3).map(|_| bench.resp(0)).collect();
     bench.ask(&mut clients[0], &command(&[b"SET", b"large", &vec![b'v'; 1 << 20]]), 5);
-    let other = hold_all_memory(&bench);
+    let (other, loan) = hold_all_memory(&bench);
     // The first one waits for room for a reply. It is tried again, and then its next request waits.
     bench.send(&mut clients[1], &command(&[b"GET", b"large"]));
     (0..4).for_each(|_| _ = bench.turn(0));
@@ -520,7 +520,7 @@ fn a_request_waits_in_the_order_of_its_arrival_although_its_connection_waits_alr
     // The first one ends: it leaves nothing, and the next one is admitted in the same turn.
     bench.shards[0].shard.close(token);
     assert_eq!((queue_of(&bench).len(), bench.shared.memory_budget.starved()), (1, 1));
-    release_all_memory(other);
+    release_all_memory(other, loan);
     bench.shards[0].shard.tick(bench.now + TICK);
     assert_eq!((queue_of(&bench).len(), bench.shared.memory_budget.starved()), (0, 0));
 }

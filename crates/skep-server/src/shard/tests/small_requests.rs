@@ -114,16 +114,17 @@ fn a_get_does_not_wait_for_the_first_large_values_of_many_clients() {
     }
 }
 
-/// Lets each client send a request again as soon as it has a reply of at least this size, until the other client has one.
+/// Lets each client send a request again as soon as it has a reply of at least this size, until the other client
+/// has its reply.
 /// Returns the turns.
 fn turns_beside(
     bench: &mut Bench,
     hogs: &mut [Client],
     request: &[u8],
     size: usize,
-    other: (&mut Client, usize),
+    other: &mut Client,
+    reply_size: usize,
 ) -> usize {
-    let (client, reply_size) = other;
     for turns in 0..1000 {
         for hog in &mut *hogs {
             if hog.receive() >= size {
@@ -131,7 +132,7 @@ fn turns_beside(
                 bench.send(hog, request);
             }
         }
-        if client.receive() >= reply_size {
+        if other.receive() >= reply_size {
             return turns;
         }
         bench.turn(0);
@@ -152,7 +153,7 @@ fn large_values_do_not_wait_for_ever_for_small_operations() {
         hogs.iter_mut().for_each(|hog| bench.send(hog, &request));
         // Both are decoded together.
         bench.send(&mut client, &[b"\n".to_vec(), command(&[b"GET", b"large"])].concat());
-        let turns = turns_beside(&mut bench, &mut hogs, &request, size, (&mut client, 5 + 5));
+        let turns = turns_beside(&mut bench, &mut hogs, &request, size, &mut client, 5 + 5);
         assert!(turns <= 20, "{turns} turns beside {name}");
     }
 }

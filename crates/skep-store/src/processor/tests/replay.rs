@@ -32,9 +32,9 @@ fn replay(margin: Option<u64>) -> (Processor, Result<(), OperationError>) {
         // After the put of the same key, which may be deferred.
         let overwrites = keys.iter().step_by(10).map(|key| Request { key, operation: set(b"last", life) });
         requests.extend(overwrites);
-        outcome = outcome.and(processor.replay((time, all_after), &mut requests, &mut replies));
+        outcome = outcome.and(processor.replay(time, all_after, &mut requests, &mut replies));
         let mut earlier = vec![Request { key: b"counter", operation: set(b"1", time - 1 + LIFE) }];
-        outcome = outcome.and(processor.replay((time - 1, all_after), &mut earlier, &mut replies));
+        outcome = outcome.and(processor.replay(time - 1, all_after, &mut earlier, &mut replies));
     }
     (processor, outcome)
 }
