@@ -221,11 +221,15 @@ fn expire(expiry: ExpiryChange) -> Operation<'static> {
     Operation::StringWrite(StringWrite::Expire { expiry, condition, return_value: false })
 }
 
-/// Executes an operation on the first pair. Its reply and its accesses, reads and writes, are these; the reply to
+/// Executes an operation on the first pair. Its reply, its reads and its writes are these; the reply to
 /// `reduce` is any number.
 fn assert_accesses(
     corpus: &mut Corpus,
-    (name, operation, expected, accesses): (&str, Operation<'_>, Reply<'_>, (u64, u64)),
+    name: &str,
+    operation: Operation<'_>,
+    expected: Reply<'_>,
+    reads: u64,
+    writes: u64,
 ) {
     let value_size = corpus.value_size;
     let key = corpus.key(0);
@@ -235,7 +239,7 @@ fn assert_accesses(
     let reply = corpus.replies.get(0);
     let is_sum = name == "reduce" && matches!(reply, Reply::Value([_]));
     assert!(is_sum || reply == expected, "{name} of {value_size} B: {reply:?}");
-    assert_eq!((counts.read_accesses, counts.write_accesses), accesses, "{name} of {value_size} B");
+    assert_eq!((counts.read_accesses, counts.write_accesses), (reads, writes), "{name} of {value_size} B");
 }
 
 /// A large value is read once, its index too, and neither if the root of the value is enough.
@@ -303,8 +307,8 @@ fn a_large_value_and_its_index_are_read_once_and_only_if_needed() {
                 (1, data + index + 2),
             ),
         ];
-        for case in cases {
-            assert_accesses(&mut corpus, case);
+        for (name, operation, expected, (reads, writes)) in cases {
+            assert_accesses(&mut corpus, name, operation, expected, reads, writes);
         }
         let updated: Vec<u8> = value.iter().map(|byte| byte.wrapping_add(1)).collect();
         corpus.processor.execute(&[Request { key: &key, operation: Operation::Get }], &mut corpus.replies);

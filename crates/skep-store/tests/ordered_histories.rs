@@ -166,7 +166,7 @@ impl Run<'_> {
                 3 => scan_floor(&mut session, &low, &high, true, &mut seen),
                 4 => scan_ranges(&mut session, &mut random, &mut seen),
                 5 => get_all(&mut session, &mut random, &mut seen),
-                _ if !scan_pages(&mut session, &mut random, &mut replies, (&low, &high), &mut seen) => continue,
+                _ if !scan_pages(&mut session, &mut random, &mut replies, &low, &high, &mut seen) => continue,
                 _ => {}
             }
             self.scans.fetch_add(1, Ordering::Relaxed);
@@ -278,7 +278,8 @@ fn scan_pages(
     session: &mut Session<'_>,
     random: &mut Xoshiro256PlusPlus,
     replies: &mut Replies,
-    (low, high): (&[u8], &[u8]),
+    low: &[u8],
+    high: &[u8],
     seen: &mut Seen,
 ) -> bool {
     let whole = Scan {

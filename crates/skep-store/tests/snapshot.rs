@@ -39,11 +39,11 @@ fn execute(store: &mut Processor, replies: &mut Replies, request: Request<'_>) -
 }
 
 /// Puts a pair of a snapshot.
-fn put(store: &mut Processor, replies: &mut Replies, (key, value, expiry): &Pair) {
+fn put(store: &mut Processor, replies: &mut Replies, key: &[u8], value: &[u8], expiry: Option<Expiry>) {
     let operation = match expiry {
         None => Operation::Put { value, condition: PutCondition::Always },
         Some(expiry) => {
-            let expiry = ExpiryChange::set(*expiry);
+            let expiry = ExpiryChange::set(expiry);
             Operation::StringWrite(StringWrite::Set { value, condition: Condition::ALWAYS, expiry, return_old: false })
         }
     };
@@ -87,8 +87,8 @@ fn is_restored(seed: u64, with_rule: bool) -> bool {
     }
     let mut restored = Processor::new(&Settings { seed: seed + 1, ..settings }).unwrap();
     restored.set_now(NOW);
-    for pair in &snapshot {
-        put(&mut restored, &mut replies, pair);
+    for (key, value, expiry) in &snapshot {
+        put(&mut restored, &mut replies, key, value, *expiry);
     }
     let begin = steps.first().expect("a walk has a step").1;
     for (number, batch) in log.iter().enumerate() {

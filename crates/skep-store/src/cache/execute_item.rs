@@ -119,7 +119,7 @@ impl<L: ResidentLines> Execution<'_, L> {
         let Find::Item(item) = found else {
             return self.execute_missing(index, request, hash, &found, replies);
         };
-        let cas = item.header.cas(self.log.virtual_offset(item.offset));
+        let cas = self.cas(item);
         let is_expected = request.cas.is_none_or(|expected| expected == cas);
         match &request.command {
             ItemCommand::Read | ItemCommand::Get(_) | ItemCommand::Delete | ItemCommand::Invalidate { .. }
@@ -131,7 +131,7 @@ impl<L: ResidentLines> Execution<'_, L> {
             ItemCommand::Read => self.get_item(index, request.key, hash, item, &ItemGet::PLAIN, replies),
             ItemCommand::Get(get) => self.get_item(index, request.key, hash, item, get, replies),
             ItemCommand::Put(put) => {
-                let is_older = request.cas.is_some_and(|expected| expected < cas) && put.may_be_stale;
+                let is_older = is_stale(request, put, cas);
                 match put.mode {
                     ItemPutMode::IfAbsent => {
                         replies.set(index, Reply::Exists);
@@ -141,7 +141,7 @@ impl<L: ResidentLines> Execution<'_, L> {
                         self.extend_item(index, request.key, hash, item, put, replies)
                     }
                     ItemPutMode::Always | ItemPutMode::IfPresent if is_expected || is_older => {
-                        self.replace_item(index, request.key, hash, item, (put, is_older), replies)
+                        self.replace_item(index, request, hash, item, put, replies)
                     }
                     _ => {
                         replies.set(index, Reply::Exists);
@@ -165,9 +165,7 @@ impl<L: ResidentLines> Execution<'_, L> {
                 replies.set(index, Reply::Done);
                 Progress::Done
             }
-            ItemCommand::Arithmetic(arithmetic) => {
-                self.calculate(index, request.key, hash, item, (arithmetic, is_expected), replies)
-            }
+            ItemCommand::Arithmetic(arithmetic) => self.calculate(index, request, hash, item, arithmetic, replies),
         }
     }
 
@@ -274,17 +272,17 @@ impl<L: ResidentLines> Execution<'_, L> {
     fn replace_item(
         &mut self,
         index: usize,
-        key: &[u8],
+        request: &ItemRequest<'_>,
         hash: KeyHash,
         item: Item,
-        (put, is_stale): (&ItemPut<'_>, bool),
+        put: &ItemPut<'_>,
         replies: &mut Replies,
     ) -> Progress {
         if let Some(progress) = grant(index, put.value.len(), 0, replies) {
             return progress;
         }
         let mut attributes = new_attributes(put);
-        if is_stale {
+        if is_stale(request, put, self.cas(item)) {
             let before = self.attributes(item);
             attributes.expiry = before.expiry;
             attributes.marks = attributes.marks.with(Marks::STALE, true).with(Marks::WON, before.marks.has(Marks::WON));
@@ -294,7 +292,7 @@ impl<L: ResidentLines> Execution<'_, L> {
             self.remove(hash, item.slot);
         } else {
             let before = self.before(hash, &Find::Item(item));
-            cas = self.append_item(key, hash, before, attributes, put.value);
+            cas = self.append_item(request.key, hash, before, attributes, put.value);
         }
         reply_to_put(index, put, attributes, put.value.len(), cas, replies);
         Progress::Done
@@ -328,16 +326,18 @@ impl<L: ResidentLines> Execution<'_, L> {
         Progress::Done
     }
 
-    /// Changes the number of an item, if the item `is_expected`.
+    /// Changes the number of an item, if the item is the one that the client expects.
     fn calculate(
         &mut self,
         index: usize,
-        key: &[u8],
+        request: &ItemRequest<'_>,
         hash: KeyHash,
         item: Item,
-        (arithmetic, is_expected): (&ItemArithmetic, bool),
+        arithmetic: &ItemArithmetic,
         replies: &mut Replies,
     ) -> Progress {
+        let cas = self.cas(item);
+        let is_expected = request.cas.is_none_or(|expected| expected == cas);
         let bytes = item_bytes(&mut self.lines, item.pointer);
         let (value, before) = (item.header.value(bytes), item.header.attributes(bytes));
         let number = match number(value) {
@@ -368,15 +368,20 @@ impl<L: ResidentLines> Execution<'_, L> {
         let after = Attributes { expiry: arithmetic.expiry.apply(before.expiry), marks, ..before };
         let cas = if self.has_passed(after.expiry) {
             self.remove(hash, item.slot);
-            item.header.cas(self.log.virtual_offset(item.offset))
+            cas
         } else {
             let value = std::mem::take(self.scratch);
             let in_place = self.overwrite(item, after, &value);
             *self.scratch = value;
-            in_place.unwrap_or_else(|| self.append_scratch(key, hash, item, after))
+            in_place.unwrap_or_else(|| self.append_scratch(request.key, hash, item, after))
         };
         replies.slot(index).set_item(&fields_of(before, text.len(), cas).encode(), text);
         Progress::Done
+    }
+
+    /// Returns the number of an item by which clients recognise its state.
+    fn cas(&self, item: Item) -> CasNumber {
+        item.header.cas(self.log.virtual_offset(item.offset))
     }
 
     /// Returns the attributes of an item.
@@ -474,6 +479,11 @@ fn number(value: &[u8]) -> Option<u64> {
     let number: u64 = digits.parse().ok()?;
     let is_ended = text.get(end).is_none_or(is_blank);
     (is_ended && (!is_negative || number == 0)).then_some(number)
+}
+
+/// Returns true if a put makes a stale value, because the client's number is older than that of the item.
+fn is_stale(request: &ItemRequest<'_>, put: &ItemPut<'_>, cas: CasNumber) -> bool {
+    request.cas.is_some_and(|expected| expected < cas) && put.may_be_stale
 }
 
 /// Returns the text of a number.

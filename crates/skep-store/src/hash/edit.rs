@@ -195,7 +195,8 @@ impl<M: Memory> HashTable<M> {
         }
         let slab = self.take_new_slab(class, location)?;
         let fill = |bytes: &mut [u8]| fill_pair(class, bytes, key, new, expiry);
-        self.install_slab(home, location, &slab, (key.len(), value_size, expiry), fill).await
+        self.fill_slab(&slab, fill).await;
+        self.install_slab(home, location, &slab, key.len(), value_size, expiry).await
     }
 
     /// Writes a pair over the content of a slab.
@@ -228,7 +229,8 @@ impl<M: Memory> HashTable<M> {
         let slab = NewSlab { class, pointer: slabs.pop(class), bucket };
         let root = self.write_large(new, &mut slabs).await;
         let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, &root, expiry);
-        self.install_slab(home, location, &slab, (key.len(), value_size, expiry), fill).await
+        self.fill_slab(&slab, fill).await;
+        self.install_slab(home, location, &slab, key.len(), value_size, expiry).await
     }
 
     /// Gives the key of a large value that was found this expiry.
@@ -249,7 +251,8 @@ impl<M: Memory> HashTable<M> {
             match self.take_new_slab(class, location) {
                 Ok(slab) => {
                     let fill = |bytes: &mut [u8]| object::write_root(class, bytes, key, root, expiry);
-                    return self.install_slab(home, location, &slab, (key.len(), value_size, expiry), fill).await;
+                    self.fill_slab(&slab, fill).await;
+                    return self.install_slab(home, location, &slab, key.len(), value_size, expiry).await;
                 }
                 Err(none) if old.class < class => return Err(none),
                 // The larger slab does too.
@@ -288,7 +291,8 @@ impl<M: Memory> HashTable<M> {
             self.count_pair_size(value_size as i64 - before as i64);
         } else {
             let slab = NewSlab { class, pointer: slabs.pop(class), bucket: None };
-            self.install_slab(home, location, &slab, (key.len(), value_size, *expiry), fill).await?;
+            self.fill_slab(&slab, fill).await;
+            self.install_slab(home, location, &slab, key.len(), value_size, *expiry).await?;
         }
         for (class, pointer) in replaced {
             self.release(class, pointer);
@@ -342,16 +346,21 @@ impl<M: Memory> HashTable<M> {
         Ok(slabs)
     }
 
-    /// Fills a slab with a pair or a root of these sizes and this expiry, and stores it at a location.
+    /// Fills a slab that no slot points to.
+    async fn fill_slab(&self, slab: &NewSlab, fill: impl FnOnce(&mut [u8])) {
+        self.memory().write(slab.pointer.span(slab.class.size()), fill).await;
+    }
+
+    /// Stores a slab that is filled, with a pair or a root of these sizes and this expiry, at a location.
     async fn install_slab(
         &self,
         home: Home,
         location: &Location,
         slab: &NewSlab,
-        (key_size, value_size, expiry): (usize, usize, Option<Expiry>),
-        fill: impl FnOnce(&mut [u8]),
+        key_size: usize,
+        value_size: usize,
+        expiry: Option<Expiry>,
     ) -> Result<(), NotStored> {
-        self.memory().write(slab.pointer.span(slab.class.size()), fill).await;
         let entry = NewEntry::Slab(SlabSlot { class: slab.class, pointer: slab.pointer, secondary: home.secondary() });
         self.install(home, location, entry, slab.bucket, key_size, value_size).await?;
         self.count_expiring(None, expiry);

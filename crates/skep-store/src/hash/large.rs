@@ -227,7 +227,7 @@ impl<M: Memory> HashTable<M> {
                 0 => target.fill(0),
                 _ => target.copy_from_slice(&bytes[offset - changed..][..target.len()]),
             };
-            let grown = self.grow_level(growth, last.next().copied(), (changed, fill), slabs, &mut replaced).await;
+            let grown = self.grow_level(growth, last.next().copied(), changed, fill, slabs, &mut replaced).await;
             let mut kept = growth.last().map_or(0, |last| last.start / PIECE_SIZE);
             let mut pointers: Vec<u8> = Vec::new();
             if level + 1 == level_count {
@@ -250,7 +250,8 @@ impl<M: Memory> HashTable<M> {
         &self,
         growth: LevelGrowth,
         last: Option<Pointer>,
-        (changed, fill): (usize, impl Fn(usize, &mut [u8])),
+        changed: usize,
+        fill: impl Fn(usize, &mut [u8]),
         slabs: &mut LargeSlabs,
         replaced: &mut Vec<(SlabClass, Pointer)>,
     ) -> Vec<Pointer> {

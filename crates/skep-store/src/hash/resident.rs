@@ -7,8 +7,9 @@
 use super::bucket::{Bucket, InlinePair, SLOT_COUNT, SlabSlot};
 use super::edit::NewEntry;
 use super::object;
+use super::resident_slab::{ResidentPair, ResidentSlab};
 use super::slab::SlabClass;
-use super::table::{HashTable, Home, ResidentSlab};
+use super::table::{HashTable, Home};
 use crate::apply::{Edit, NewValue};
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::Expiry;
@@ -61,12 +62,10 @@ impl<M: Memory> HashTable<M> {
         &self,
         lines: &mut impl ResidentLines,
         home: &Home,
-        resident: &ResidentSlab,
-        key: &[u8],
-        (value_size, expiry): (usize, Option<Expiry>),
+        pair: &ResidentPair<'_>,
         edit: &Edit<'_>,
     ) -> bool {
-        let ResidentSlab { at, slot, slab } = *resident;
+        let ResidentPair { slab: ResidentSlab { at, slot, slab }, key, value_size, expiry } = *pair;
         match edit {
             Edit::Remove(_) => {
                 if !self.remove_resident(lines, home, at, slot.into(), 1) {

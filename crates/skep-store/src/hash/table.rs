@@ -22,6 +22,7 @@ use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot
 use super::bucket_index::BucketIndex;
 use super::find::{Probe, Search};
 use super::object::{self, Content, LargeRoot, Object};
+use super::resident_slab::{ResidentPair, ResidentSlab};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
 use super::stale::Stale;
@@ -72,26 +73,6 @@ pub(crate) enum BucketAccess<'e> {
     Left(Option<InlinePair>, Edit<'e>),
     /// The pair may be in a slab or in a later bucket of the chain.
     Elsewhere,
-}
-
-/// A slab whose lines are resident, and the slot that points to it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ResidentSlab {
-    /// The address of the bucket with the slot.
-    pub(crate) at: Pointer,
-    pub(crate) slot: u8,
-    pub(crate) slab: SlabSlot,
-}
-
-impl ResidentSlab {
-    /// Reads the value, if the slab has this key without an expiry.
-    #[inline(always)]
-    pub(crate) fn value<'l>(&self, lines: &'l mut impl ResidentLines, key: &[u8]) -> Option<&'l [u8]> {
-        let span = self.slab.pointer.span(self.slab.class.size());
-        let range = object::find_value(self.slab.class, lines.span(span), key)?;
-        lines.note(span, Effect::Unchanged);
-        Some(&lines.span(span)[range])
-    }
 }
 
 /// The result of a search for a key in all buckets of its chain.
@@ -421,10 +402,13 @@ impl<M: Memory> HashTable<M> {
                 lines.note(span, effect);
                 BucketAccess::Done
             }
-            Access::Edit(edit) if self.edit_resident_slab(lines, home, resident, key, (value_size, expiry), &edit) => {
-                BucketAccess::Edited(edit)
+            Access::Edit(edit) => {
+                let pair = ResidentPair { slab: *resident, key, value_size, expiry };
+                match self.edit_resident_slab(lines, home, &pair, &edit) {
+                    true => BucketAccess::Edited(edit),
+                    false => BucketAccess::Elsewhere,
+                }
             }
-            Access::Edit(_) => BucketAccess::Elsewhere,
         }
     }
 

@@ -132,7 +132,7 @@ impl NaiveStore {
     fn execute_with(&mut self, request: &Request<'_>, lease: Option<u64>) -> NaiveReply {
         if let (Operation::Scan(scan), Some(leases), Ok(())) = (request.operation, &mut self.leases, request.validate())
         {
-            return leases.scan((&self.pairs, &self.expiries), request.key, &scan, lease);
+            return leases.scan(&self.pairs, &self.expiries, request.key, &scan, lease);
         }
         let (reply, change) = self.outcome(request);
         match change {

@@ -45,7 +45,8 @@ impl NaiveLeases {
     /// one that can be.
     pub(super) fn scan(
         &mut self,
-        (pairs, expiries): (&Pairs, &Expiries),
+        pairs: &Pairs,
+        expiries: &Expiries,
         key: &[u8],
         scan: &Scan<'_>,
         number_given: Option<u64>,

@@ -7,6 +7,7 @@ use super::leaf::build::LeafPlan;
 use super::lines::Lines;
 use super::memory::frame_state::FreeFrame;
 use super::memory::number::{FrameNumber, Lid};
+use super::node::builder::Siblings;
 use super::node::frame::{Frames, Node};
 use super::node::log::LogBlock;
 use super::space::{Claim, Owner, Space, SpaceStatistics};
@@ -115,7 +116,7 @@ impl OrderedStore {
         let plan = LeafPlan::of_pairs(Vec::new(), settings.log_block).expect("no pairs fit a leaf");
         let frame = space.allocate(plan.units(), Claim::Growth).expect("a region has room for a leaf");
         space.give(frame.number(), Owner::Node(Lid::ROOT));
-        let root = plan.build(frames.build(frame), Lid::ROOT, Encoding::between(None, None), (None, None), None);
+        let root = plan.build(frames.build(frame), Lid::ROOT, Encoding::between(None, None), Siblings::default(), None);
         frames.publish(Lid::ROOT, &root);
         Ok(OrderedStore {
             frames,

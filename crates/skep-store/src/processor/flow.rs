@@ -74,8 +74,8 @@ impl<M: Memory> Processor<M> {
         self.table.begin_batch(usize::MAX);
         let homes: Vec<Home> = requests.iter().map(|request| self.table.locate(request.key)).collect();
         let station = FlowStation::new(requests.len());
-        let scratch = (&mut self.deferred_keys, &self.arena);
-        let batch = Batch::new(&self.table, &station, (requests, &homes), replies, 0, scratch);
+        let deferred_keys = &mut self.deferred_keys;
+        let batch = Batch::new(&self.table, &station, requests, &homes, replies, deferred_keys, &self.arena);
         let flow = Flow { batch, slot_of };
         let result = drive(&flow);
         let batch = flow.batch;

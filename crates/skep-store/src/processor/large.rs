@@ -51,7 +51,7 @@ impl<'a, M: Memory> Batch<'a, M> {
             self.defer(queue, first);
             return true;
         }
-        self.execute_large((queue, first), &location, &outcome, whole.as_deref()).await;
+        self.execute_large(queue, first, &location, &outcome, whole.as_deref()).await;
         let mut replies = self.replies.borrow_mut();
         let touched = replies.bytes_touched() - touched_before;
         replies.list_cost(index, touched);
@@ -62,7 +62,8 @@ impl<'a, M: Memory> Batch<'a, M> {
     /// depends on it.
     async fn execute_large(
         &self,
-        (queue, first): (QueueIndex, RequestIndex),
+        queue: QueueIndex,
+        first: RequestIndex,
         location: &Location,
         outcome: &Outcome<'_>,
         whole: Option<&[u8]>,

@@ -380,9 +380,9 @@ impl<M: Memory> Processor<M> {
 
     /// Executes the requests that were admitted. Returns false if the budget was used up, and some are deferred.
     fn execute_admitted(&mut self, requests: &[Request<'_>], first_reply: usize, replies: &mut Replies) -> bool {
-        let admitted = (requests, &self.homes[1..]);
-        let scratch = (&mut self.deferred_keys, &self.arena);
-        let batch = Batch::new(&self.table, &self.station, admitted, replies, first_reply, scratch);
+        let (homes, deferred_keys) = (&self.homes[1..], &mut self.deferred_keys);
+        let mut batch = Batch::new(&self.table, &self.station, requests, homes, replies, deferred_keys, &self.arena);
+        batch.first_reply = first_reply;
         batch.run_resident(&mut self.stages);
         let remaining = &mut self.stages.remaining;
         let is_complete = remaining.is_empty() || run_remaining(&batch, remaining, &self.station, &self.arena);

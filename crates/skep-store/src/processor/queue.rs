@@ -57,20 +57,22 @@ pub(super) struct LargeOperation<'a> {
 }
 
 impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
-    /// Returns a batch of requests of which none is executed. Their replies begin at index `first_reply`.
+    /// Returns a batch of requests of which none is executed. Their replies begin at index 0, unless the caller sets
+    /// another one.
     pub(super) fn new(
         table: &'a HashTable<M>,
         station: &'a S,
-        (requests, homes): (&'a [Request<'a>], &'a [Home]),
+        requests: &'a [Request<'a>],
+        homes: &'a [Home],
         replies: &'a mut Replies,
-        first_reply: usize,
-        (deferred_keys, arena): (&'a mut HashSet<u64>, &'a Arena),
+        deferred_keys: &'a mut HashSet<u64>,
+        arena: &'a Arena,
     ) -> Self {
         Batch {
             table,
             requests,
             homes,
-            first_reply,
+            first_reply: 0,
             station,
             replies: RefCell::new(replies),
             arena,

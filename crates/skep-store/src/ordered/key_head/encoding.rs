@@ -165,13 +165,13 @@ pub(crate) enum InteriorEncoding {
 impl InteriorEncoding {
     /// Returns the encoding of a node between two fences, `None` at the ends of the tree, with this first and last
     /// separator.
-    pub(crate) fn new(fences: (Option<&[u8]>, Option<&[u8]>), first: &[u8], last: &[u8]) -> Self {
-        let (low, high) = (fences.0.unwrap_or(first), fences.1.unwrap_or(last));
-        let is_inner = fences.0.is_some() && fences.1.is_some();
+    pub(crate) fn new(low_fence: Option<&[u8]>, high_fence: Option<&[u8]>, first: &[u8], last: &[u8]) -> Self {
+        let (low, high) = (low_fence.unwrap_or(first), high_fence.unwrap_or(last));
+        let is_inner = low_fence.is_some() && high_fence.is_some();
         // Separators that differ in their first byte use enough of all key heads. A single separator is compared itself
         // as fast.
         if is_inner || common_size(low, high) == 0 || low == high {
-            InteriorEncoding::Inner(Encoding::between(fences.0, fences.1))
+            InteriorEncoding::Inner(Encoding::between(low_fence, high_fence))
         } else {
             InteriorEncoding::Outer(OuterBound::between(low, high))
         }
@@ -226,7 +226,7 @@ mod tests {
     fn scales_and_edges_lie_as_they_are_drawn() {
         let encoding = Encoding::between(Some(b"pa"), Some(b"pc"));
         assert_eq!((encoding.bits, encoding.offset), (1 << 6 | 42, (0x61 << 14) as u16 ^ 0x8000));
-        let outer_bound = InteriorEncoding::new((None, None), b"user:name:3", b"user:name:7");
+        let outer_bound = InteriorEncoding::new(None, None, b"user:name:3", b"user:name:7");
         assert_eq!((outer_bound.encoding().bits, outer_bound.encoding().offset), (10 << 6 | 63, 43));
         let number = |bytes: &[u8; 8]| u64::from_be_bytes(*bytes);
         assert_eq!(
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn keys_beyond_an_edge_have_the_outermost_windows() {
-        let outer_bound = InteriorEncoding::new((None, None), b"user:3", b"user:7");
+        let outer_bound = InteriorEncoding::new(None, None, b"user:3", b"user:7");
         assert!(outer_bound.encoding().has_outer_bound());
         let keys = [&b""[..], b"use", b"user:", b"user:2", b"user:3", b"user:5", b"user:7", b"user:8", b"v", b"user;"];
         let key_heads = keys.map(|key| from_zero(outer_bound.key_head(key)));
@@ -271,11 +271,11 @@ mod tests {
 
             let fence =
                 |index: usize, random: &mut Xoshiro256PlusPlus| random.random_bool(0.5).then(|| keys[index].as_slice());
-            let fences = (fence(0, &mut random), fence(7, &mut random));
-            let encoding =
-                InteriorEncoding::new(fences, &keys[random.random_range(1..4)], &keys[random.random_range(4..7)]);
+            let (low, high) = (fence(0, &mut random), fence(7, &mut random));
+            let (first, last) = (&keys[random.random_range(1..4)], &keys[random.random_range(4..7)]);
+            let encoding = InteriorEncoding::new(low, high, first, last);
             let key_heads: Vec<i16> = keys.iter().map(|key| encoding.key_head(key)).collect();
-            assert!(key_heads.is_sorted(), "{context}: {fences:x?} {encoding:?} {key_heads:?}");
+            assert!(key_heads.is_sorted(), "{context}: {low:x?} {high:x?} {encoding:?} {key_heads:?}");
         }
     }
 }

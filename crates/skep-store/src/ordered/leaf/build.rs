@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::super::key_head::encoding::Encoding;
 use super::super::memory::frame_state::SealedFrame;
 use super::super::memory::number::{FRAME_SIZE_MAX, FRAME_UNITS_MAX, FrameNumber, Lid, UNIT_512_SIZE};
-use super::super::node::builder::FrameBuilder;
+use super::super::node::builder::{FrameBuilder, Siblings};
 use super::super::node::division::{Division, Measure};
 use super::super::node::frame::Node;
 use super::super::node::header::Extent;
@@ -137,7 +137,7 @@ impl<'a> LeafPlan<'a> {
         mut frame: FrameBuilder<'_>,
         lid: Lid,
         encoding: Encoding,
-        siblings: (Option<Lid>, Option<Lid>),
+        siblings: Siblings,
         old: Option<FrameNumber>,
     ) -> SealedFrame {
         let sorted = &self.sorted;
@@ -180,7 +180,7 @@ pub(crate) fn build_in_place(mut frame: FrameBuilder<'_>, leaf: Node<'_>, edits:
         }
     }
     let extent = Extent::new(Some(leaf.number()), end, Shortcuts::open(leaf).encoding());
-    frame.seal_leaf(leaf.lid(), extent, (leaf.left(), leaf.right()))
+    frame.seal_leaf(leaf.lid(), extent, leaf.siblings())
 }
 
 /// Returns the size of a pair for the division into segments.

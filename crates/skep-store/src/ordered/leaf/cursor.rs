@@ -45,7 +45,7 @@ pub(crate) struct LeafCursor<'g> {
 }
 
 /// What a scan comes to at a key.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Seen<'g> {
     /// A pair of its snapshot.
     Pair(Value<'g>),

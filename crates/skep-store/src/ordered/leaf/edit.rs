@@ -13,7 +13,7 @@ use super::super::node::log::{BackPointer, Entry, LogOrder};
 use super::super::node::segment::{FINGERPRINTS_START, ITEM_COUNT_MAX, Item, Segment, UNIFORM, UNIFORM_HEAD_SIZE};
 use super::super::node::shortcut::Shortcuts;
 use super::super::node::value::Value;
-use super::find;
+use super::find::{self, SortedPosition};
 use crate::short;
 
 /// The entry that a write puts into a leaf.
@@ -48,16 +48,17 @@ pub(crate) struct Edits<'a> {
 
 impl<'a> Edits<'a> {
     /// Returns the changes by the log of a leaf, and by another entry whose position in the sorted block is known.
-    pub(crate) fn of_log(leaf: Node<'a>, new: Option<(&NewEntry<'a>, (BackPointer, bool))>) -> Self {
+    pub(crate) fn of_log(leaf: Node<'a>, new: Option<(&NewEntry<'a>, SortedPosition)>) -> Self {
         let order = LogOrder::read(leaf);
         let fingerprints = leaf.log_fingerprints();
         let shortcuts = Shortcuts::open(leaf);
         let mut all = Edits { edits: Vec::with_capacity(LOG_COUNT_MAX + 1), dropped: Vec::new() };
         let (new_position, is_followed) =
-            new.map_or((usize::MAX, false), |(new, (position, _))| find::log_rank(leaf, new.key, position));
+            new.map_or((usize::MAX, false), |(new, sorted)| find::log_rank(leaf, new.key, sorted.back));
         let mut is_older = false;
         for position in 0..=order.count() {
-            if let (true, Some((new, (back, is_exact)))) = (position == new_position, new) {
+            if let (true, Some((new, sorted))) = (position == new_position, new) {
+                let SortedPosition { back, is_exact } = sorted;
                 let item = new.value.map(|value| Item { key: new.key, value, fingerprint: new.fingerprint });
                 all.add(leaf, shortcuts, Edit { position: back, is_exact, item, over: None });
                 is_older = is_followed;

@@ -122,15 +122,23 @@ pub(crate) fn prefetch_position(leaf: Node<'_>, position: SegmentPosition, finge
     }
 }
 
-/// Returns the position of a key in the sorted block, or of the next greater one, in the segment that was found for it.
-/// The flag is true if it has the key.
+/// The position of a key in the sorted block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SortedPosition {
+    /// The item with the key, or else with the next greater one.
+    pub(crate) back: BackPointer,
+    /// True if that item has the key.
+    pub(crate) is_exact: bool,
+}
+
+/// Returns the position of a key in the sorted block, in the segment that was found for it.
 #[inline(always)]
 pub(crate) fn sorted_position(
     leaf: Node<'_>,
     position: SegmentPosition,
     key: &[u8],
     fingerprint: u8,
-) -> (BackPointer, bool) {
+) -> SortedPosition {
     let index = usize::from(position.segment);
     let segment = Segment::open(leaf, usize::from(position.start), index);
     let mut candidates = segment.matching(fingerprint);
@@ -138,16 +146,17 @@ pub(crate) fn sorted_position(
         let item = candidates.trailing_zeros() as usize;
         candidates &= candidates - 1;
         if short::equal(pair(&segment, index, item).0, key) {
-            return (BackPointer { segment: index as u8, index: item as u8 }, true);
+            return SortedPosition { back: BackPointer { segment: index as u8, index: item as u8 }, is_exact: true };
         }
     }
     // The boundary key is at or below any key that is searched for in its segment.
     let first = usize::from(index > 0);
     if let Some((below, false)) = count_below(&segment, first, key) {
-        return (BackPointer { segment: index as u8, index: (first + below) as u8 }, false);
+        let back = BackPointer { segment: index as u8, index: (first + below) as u8 };
+        return SortedPosition { back, is_exact: false };
     }
     let item = first_admitted(&segment, first, |other| !short::is_below(other, key));
-    (BackPointer { segment: index as u8, index: item as u8 }, false)
+    SortedPosition { back: BackPointer { segment: index as u8, index: item as u8 }, is_exact: false }
 }
 
 /// Returns the first item, from `first` on, whose key is admitted. All items after it are admitted too. The boundary

@@ -8,6 +8,13 @@ use super::header::{Extent, Identity, word};
 use super::lock::State;
 use crate::memory::LINE_SIZE;
 
+/// The leaves beside a leaf.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Siblings {
+    pub(crate) left: Option<Lid>,
+    pub(crate) right: Option<Lid>,
+}
+
 /// A frame that one thread writes.
 #[derive(Debug)]
 pub(crate) struct FrameBuilder<'r> {
@@ -31,10 +38,10 @@ impl<'r> FrameBuilder<'r> {
     }
 
     /// Completes a leaf: line 0 with an open lock and an empty log block. The version is set later.
-    pub(crate) fn seal_leaf(mut self, lid: Lid, extent: Extent, siblings: (Option<Lid>, Option<Lid>)) -> SealedFrame {
+    pub(crate) fn seal_leaf(mut self, lid: Lid, extent: Extent, siblings: Siblings) -> SealedFrame {
         assert!(usize::from(extent.log_start) + LINE_SIZE <= self.bytes.len(), "blocks are within the frame");
-        self.set_word(word::LEFT, Lid::to_word(siblings.0));
-        self.set_word(word::RIGHT, Lid::to_word(siblings.1));
+        self.set_word(word::LEFT, Lid::to_word(siblings.left));
+        self.set_word(word::RIGHT, Lid::to_word(siblings.right));
         self.seal_node(lid, 0, extent)
     }
 

@@ -32,7 +32,7 @@ use super::super::memory::number::{FrameNumber, Lid, UNIT_512_SIZE};
 use super::super::memory::page_table::PageTable;
 use super::super::sync::{AtomicU32, AtomicU64, Ordering};
 use super::super::version::epoch::Guard;
-use super::builder::FrameBuilder;
+use super::builder::{FrameBuilder, Siblings};
 use super::header::{Extent, Identity, word};
 use super::hint::{HINT_SIZE, Hint};
 use super::lock::State;
@@ -336,6 +336,11 @@ impl<'g> Node<'g> {
     #[inline]
     pub(crate) fn right(self) -> Option<Lid> {
         Lid::from_word(self.header()[word::RIGHT].load(Ordering::Acquire))
+    }
+
+    /// Returns the siblings of a leaf.
+    pub(crate) fn siblings(self) -> Siblings {
+        Siblings { left: self.left(), right: self.right() }
     }
 
     /// Prefetches the page table's entry of the right sibling.

@@ -111,7 +111,7 @@ pub(crate) fn low_fence<'g>(node: Node<'g>, position: ChildPosition<'_>) -> Opti
 
 /// Returns the key-head encoding of a node between two fences, `None` at the ends of the tree.
 pub(crate) fn encoding_of(children: &[Child<'_>], low: Option<&[u8]>, high: Option<&[u8]>) -> InteriorEncoding {
-    InteriorEncoding::new((low, high), children[1].separator, children[children.len() - 1].separator)
+    InteriorEncoding::new(low, high, children[1].separator, children[children.len() - 1].separator)
 }
 
 /// The children of a segment.
@@ -300,7 +300,7 @@ mod tests {
     fn a_segment_lies_as_it_is_drawn() {
         let child = |separator, lid, hint| Child { separator, lid: Lid::new(lid), hint };
         let mut bytes = [0xaa; 88];
-        let encoding = InteriorEncoding::new((Some(b"k"), Some(b"l")), b"kbcd", b"kbcd");
+        let encoding = InteriorEncoding::new(Some(b"k"), Some(b"l"), b"kbcd", b"kbcd");
         write_segment(&mut bytes, &encoding, &[child(b"ka", 1, 0x0101), child(b"kbcd", 2, 0x0202)]);
         assert_eq!(bytes[..8], [0x0101_u32.to_ne_bytes(), 0x0202_u32.to_ne_bytes()].concat());
         assert!(bytes[8..64].iter().all(|byte| *byte == 0xaa), "hints of no child are not written");

@@ -31,7 +31,7 @@ impl OrderedStore {
         page: &mut PageWriter<'_>,
     ) -> PageEnd<'g> {
         let mut end = PageEnd::default();
-        let f = |key: &'g [u8], seen: Seen<'g>| self.add_to_page(page, scan, &mut end, (key, seen), guard);
+        let f = |key: &'g [u8], seen: Seen<'g>| self.add_to_page(page, scan, &mut end, key, seen, guard);
         // One pair more tells if more pairs follow.
         let range = scan.range(key).limit(scan.limit as usize + 1);
         match scan.reverse {
@@ -47,7 +47,8 @@ impl OrderedStore {
         page: &mut PageWriter<'_>,
         scan: &Scan<'_>,
         end: &mut PageEnd<'g>,
-        (key, seen): (&'g [u8], Seen<'g>),
+        key: &'g [u8],
+        seen: Seen<'g>,
         guard: &Guard<'_>,
     ) -> bool {
         let value = match seen {

@@ -91,7 +91,8 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
             Stage::Leaf(leaf, segment) => {
                 let (leaf, segment) = (*leaf, *segment);
                 if let Some(Start::Floor(key)) = self.start
-                    && !self.pass_floor(leaf, segment, key, (store, snapshot, guard), f)
+                    && !self.start_at_floor(leaf, segment, key, snapshot)
+                    && !self.start_before(key, store, snapshot, guard, f)
                 {
                     return false;
                 }
@@ -137,22 +138,25 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
         }
     }
 
-    /// Sets the start to the floor of a key, or calls `f` with the floor if it is before the segment. Returns true if
-    /// the scan has not ended.
+    /// Sets the start to the floor of a key, if that is in the segment. Returns false if it is before the segment.
     #[inline(never)]
-    fn pass_floor(
-        &mut self,
-        leaf: Node<'g>,
-        segment: usize,
-        key: &'k [u8],
-        (store, snapshot, guard): (&'g OrderedStore, Snapshot, &'g Guard<'_>),
-        f: &mut impl FnMut(&'g [u8], Seen<'g>) -> bool,
-    ) -> bool {
+    fn start_at_floor(&mut self, leaf: Node<'g>, segment: usize, key: &[u8], snapshot: Snapshot) -> bool {
         let floor = LeafCursor::new(leaf, segment, snapshot).last_in_segment(|other| other <= key);
         self.start = floor.map(|floor| Start::AtOrAbove(floor.key));
-        if floor.is_some() {
-            return true;
-        }
+        floor.is_some()
+    }
+
+    /// Calls `f` with the floor of a key, which is before the segment, and sets the start after the key. Returns true if the
+    /// scan has not ended.
+    #[inline(never)]
+    fn start_before(
+        &mut self,
+        key: &'k [u8],
+        store: &'g OrderedStore,
+        snapshot: Snapshot,
+        guard: &'g Guard<'_>,
+        f: &mut impl FnMut(&'g [u8], Seen<'g>) -> bool,
+    ) -> bool {
         match store.find_last(Target::AtOrBelow(key), snapshot, guard, f) {
             ControlFlow::Break(()) => false,
             ControlFlow::Continue(floor) => {

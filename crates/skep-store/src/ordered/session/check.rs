@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 use super::super::key_head::encoding::Encoding;
 use super::super::key_head::{Target, fingerprint};
 use super::super::leaf::cursor::LeafCursor;
-use super::super::leaf::find;
+use super::super::leaf::find::{self, SortedPosition};
 use super::super::memory::number::{FrameNumber, Lid, UNIT_512_SIZE};
 use super::super::node::frame::Node;
 use super::super::node::interior::{self, Child};
-use super::super::node::log::{BackPointer, Entry, LogBlock, LogOrder};
+use super::super::node::log::{Entry, LogBlock, LogOrder};
 use super::super::node::overflow;
 use super::super::node::segment::{ITEM_COUNT_MAX, Item, Segment};
 use super::super::node::shortcut::{SEGMENT_ALIGNMENT, Shortcuts};
@@ -223,9 +223,9 @@ fn check_log(leaf: Node<'_>, log_block: LogBlock, mvcc: bool) {
     assert!(entries.last().is_none_or(|last| !last.word.flags.is_followed));
     for entry in &entries {
         let position = Shortcuts::open(leaf).find(Target::AtOrBelow(entry.key));
-        let (back, is_exact): (BackPointer, bool) =
-            find::sorted_position(leaf, position, entry.key, fingerprint(entry.key));
-        assert_eq!((entry.word.back, entry.word.flags.is_exact), (back, is_exact), "back pointers are right");
+        let sorted = find::sorted_position(leaf, position, entry.key, fingerprint(entry.key));
+        let logged = SortedPosition { back: entry.word.back, is_exact: entry.word.flags.is_exact };
+        assert_eq!(logged, sorted, "back pointers are right");
     }
     let deltas: Vec<u64> = (0..count).map(|entry| Entry::read(leaf, entry).delta).collect();
     if mvcc {

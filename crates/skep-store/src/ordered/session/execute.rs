@@ -401,7 +401,7 @@ impl OrderedStore {
         guard: &Guard<'_>,
     ) -> bool {
         let start = replies.bytes_mut().len();
-        match self.scan_page(key, scan, (context.owner_of(index), context.now), guard, replies.bytes_mut()) {
+        match self.scan_page(key, scan, context.owner_of(index), context.now, guard, replies.bytes_mut()) {
             Ok(count) => {
                 let size = replies.bytes_mut().len() - start;
                 // With a lease, there was room before, unless the page is one large value.
@@ -424,7 +424,8 @@ impl OrderedStore {
         &self,
         key: &[u8],
         scan: &Scan<'_>,
-        (owner, now): (u64, Instant),
+        owner: u64,
+        now: Instant,
         guard: &Guard<'_>,
         out: &mut Vec<u8>,
     ) -> Result<usize, OperationError> {

@@ -23,6 +23,7 @@ use super::super::leaf::merge::pairs_with;
 use super::super::leaf::pack::Packing;
 use super::super::memory::frame_state::{FreeFrame, SealedFrame};
 use super::super::memory::number::{CHUNK_UNITS, FRAME_SIZE_MAX, FRAME_UNITS_MAX, Lid, UNIT_512_SIZE};
+use super::super::node::builder::Siblings;
 use super::super::node::hint::NO_HINT;
 use super::super::node::interior::{self, CHILD_COUNT_HIGH, Child, InteriorPlan};
 use super::super::node::overflow::{PART_SIZE_MAX, REFERENCE_SIZE, units_of};
@@ -239,7 +240,7 @@ impl<'s> Load<'s> {
             return false;
         };
         let low = (!self.leaves.is_empty()).then_some(&self.low[..]);
-        let siblings = (self.leaves.last().map(|(_, lid)| *lid), right);
+        let siblings = Siblings { left: self.leaves.last().map(|(_, lid)| *lid), right };
         let sealed = plan.build(store.frames.build(frame), lid, Encoding::between(low, high), siblings, None);
         self.publish(lid, &sealed);
         self.leaves.push((std::mem::replace(&mut self.low, high.unwrap_or_default().to_vec()), lid));

@@ -80,7 +80,7 @@ impl OrderedStore {
             let Some(Filling { scan, page, end, is_large }) = &mut fillings[number] else { return false };
             let shown = if let Seen::Pair(value) = &seen { shown_size(scan, value) } else { 0 };
             *is_large = page.count() == 0 && shown > PAGE_SIZE_GOAL;
-            !*is_large && self.add_to_page(page, scan, end, (key, seen), guard)
+            !*is_large && self.add_to_page(page, scan, end, key, seen, guard)
         });
         let mut counts = [0; SCANS_AT_ONCE];
         let (mut done, mut has_room) = (indexes.len(), true);

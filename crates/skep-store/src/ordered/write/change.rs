@@ -125,7 +125,8 @@ impl Scratch {
 pub(crate) fn decide<'d, 'g>(
     change: Change<'d>,
     store: &'g OrderedStore,
-    found: (bool, Option<Expiry>),
+    is_there: bool,
+    expiry: Option<Expiry>,
     value: impl Fn() -> Option<Value<'g>>,
     scratch: &'d mut Scratch,
     guard: &'g Guard<'_>,
@@ -138,7 +139,7 @@ pub(crate) fn decide<'d, 'g>(
         scratch.new_size = new.len();
         return Decision::Set(Value::inside(new));
     }
-    decide_other(change, store, found, value, scratch, guard)
+    decide_other(change, store, is_there, expiry, value, scratch, guard)
 }
 
 /// Does the same for any change.
@@ -146,7 +147,8 @@ pub(crate) fn decide<'d, 'g>(
 fn decide_other<'d, 'g>(
     change: Change<'d>,
     store: &'g OrderedStore,
-    (is_there, expiry): (bool, Option<Expiry>),
+    is_there: bool,
+    expiry: Option<Expiry>,
     value: impl Fn() -> Option<Value<'g>>,
     scratch: &'d mut Scratch,
     guard: &'g Guard<'_>,
@@ -173,7 +175,7 @@ fn decide_other<'d, 'g>(
     scratch.new_size += arena.work();
     match outcome {
         Outcome::Reply(reply) => Decision::Refuse(reply),
-        Outcome::Update(update) => update_value(update, store, (value(), expiry), scratch, guard),
+        Outcome::Update(update) => update_value(update, store, value(), expiry, scratch, guard),
         Outcome::Edit(Edit::Remove(before)) => {
             if let Some(before) = before {
                 scratch.reply_with_old(before);
@@ -190,9 +192,9 @@ fn decide_other<'d, 'g>(
             }
             let claim = claim_of(value(), new.len(), false);
             let Scratch { overflow, expiring, .. } = scratch;
-            set(store, (overflow, expiring), (Origin::Request, claim), new, None)
+            set(store, overflow, expiring, Origin::Request, claim, new, None)
         }
-        Outcome::Edit(Edit::Store(new)) => store_new(&new, store, (value(), expiry), scratch),
+        Outcome::Edit(Edit::Store(new)) => store_new(&new, store, value(), expiry, scratch),
         // A condition does not hold, and the reply is the value.
         Outcome::Read(read) => {
             let mut reader = Reader::new(read);
@@ -222,7 +224,8 @@ pub(crate) fn found_of(value: Value<'_>) -> Found<'_> {
 fn store_new<'d>(
     computed: &NewValue<'_>,
     store: &OrderedStore,
-    (found, expiry): (Option<Value<'_>>, Option<Expiry>),
+    found: Option<Value<'_>>,
+    expiry: Option<Expiry>,
     scratch: &'d mut Scratch,
 ) -> Decision<'d> {
     let Scratch { old, new, overflow, expiring, replies_with, new_size } = scratch;
@@ -246,14 +249,15 @@ fn store_new<'d>(
         (NewValue::Written(_), _) => Origin::Inside,
         _ => Origin::Request,
     };
-    set(store, (overflow, expiring), (origin, claim), new, expiry)
+    set(store, overflow, expiring, origin, claim, new, expiry)
 }
 
 /// Updates a value.
 fn update_value<'d, 'g>(
     update: &Update<'_>,
     store: &'g OrderedStore,
-    (found, expiry): (Option<Value<'g>>, Option<Expiry>),
+    found: Option<Value<'g>>,
+    expiry: Option<Expiry>,
     scratch: &'d mut Scratch,
     guard: &'g Guard<'_>,
 ) -> Decision<'d> {
@@ -279,7 +283,7 @@ fn update_value<'d, 'g>(
     }
     *new_size = new.len();
     let claim = claim_of(Some(found), new.len(), expiry.is_some());
-    set(store, (overflow, expiring), (origin, claim), new, expiry)
+    set(store, overflow, expiring, origin, claim, new, expiry)
 }
 
 fn overflow_origin(reference: &[u8]) -> Origin {
@@ -300,14 +304,16 @@ fn claim_of(old: Option<Value<'_>>, size: usize, expires: bool) -> Claim {
 /// contain it already.
 fn set<'d>(
     store: &OrderedStore,
-    (overflow, expiring): (&'d mut Option<(OverflowValue, Origin)>, &'d mut Vec<u8>),
-    (origin, claim): (Origin, Claim),
+    overflow: &'d mut Option<(OverflowValue, Origin)>,
+    expiring: &'d mut Vec<u8>,
+    origin: Origin,
+    claim: Claim,
     value: &'d [u8],
     expiry: Option<Expiry>,
 ) -> Decision<'d> {
     let content = match is_inside(value.len(), expiry.is_some()) {
         true => Content::Inside(value),
-        false => match set_overflow(store, overflow, (origin, claim), value) {
+        false => match set_overflow(store, overflow, origin, claim, value) {
             Some(reference) => Content::Overflow(reference),
             None => return Decision::NoMemory(claim),
         },
@@ -328,7 +334,8 @@ fn set<'d>(
 fn set_overflow<'d>(
     store: &OrderedStore,
     overflow: &'d mut Option<(OverflowValue, Origin)>,
-    (origin, claim): (Origin, Claim),
+    origin: Origin,
+    claim: Claim,
     value: &[u8],
 ) -> Option<&'d [u8]> {
     if overflow.as_ref().is_none_or(|(_, from)| *from != origin || origin == Origin::Inside) {

@@ -28,6 +28,7 @@ use super::super::leaf::edit::Edits;
 use super::super::leaf::merge::{Halves, pairs_with};
 use super::super::memory::frame_state::{FreeFrame, SealedFrame};
 use super::super::memory::number::{FrameNumber, Lid};
+use super::super::node::builder::Siblings;
 use super::super::node::division::middle_of;
 use super::super::node::frame::{LockedNode, Node};
 use super::super::node::hint::NO_HINT;
@@ -293,9 +294,9 @@ impl OrderedStore {
             let siblings = if is_leaf(piece) {
                 let left = leaf_index.checked_sub(1).map_or(outer[0], |left| Some(leaf_lids[left]));
                 leaf_index += 1;
-                (left, leaf_lids.get(leaf_index).copied().or(outer[1]))
+                Siblings { left, right: leaf_lids.get(leaf_index).copied().or(outer[1]) }
             } else {
-                (None, None)
+                Siblings::default()
             };
             self.build(piece, frames.next().expect("a frame for each piece"), siblings)
         };
@@ -326,7 +327,7 @@ impl OrderedStore {
         version
     }
 
-    fn build(&self, piece: &Piece<'_>, frame: FreeFrame, siblings: (Option<Lid>, Option<Lid>)) -> SealedFrame {
+    fn build(&self, piece: &Piece<'_>, frame: FreeFrame, siblings: Siblings) -> SealedFrame {
         let builder = self.frames.build(frame);
         let Fences { low, high } = piece.fences;
         match &piece.content {

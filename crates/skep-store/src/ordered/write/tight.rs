@@ -21,12 +21,12 @@
 use super::super::key_head::Target;
 use super::super::leaf::build::{self, LeafPlan, Sorted};
 use super::super::leaf::edit::{Edit, Edits, NewEntry};
-use super::super::leaf::find;
+use super::super::leaf::find::{self, SortedPosition};
 use super::super::leaf::merge::pairs_with;
 use super::super::memory::frame_state::SealedFrame;
 use super::super::memory::number::{FRAME_UNITS_MAX, UNIT_512_SIZE};
 use super::super::node::frame::{LockedNode, Node};
-use super::super::node::log::{self, BackPointer, DirectoryWord, Flags, LogBlock};
+use super::super::node::log::{self, DirectoryWord, Flags, LogBlock};
 use super::super::node::segment::{Item, Segment};
 use super::super::node::shortcut::Shortcuts;
 use super::super::space::Claim;
@@ -43,7 +43,7 @@ impl OrderedStore {
         &self,
         leaf: Node<'_>,
         new: &NewEntry<'_>,
-        position: (BackPointer, bool),
+        position: SortedPosition,
         guard: &Guard<'_>,
         retired: &mut Vec<Garbage>,
     ) -> Option<Attempt> {
@@ -87,7 +87,7 @@ impl OrderedStore {
     ) -> Attempt {
         let leaf = locked.node();
         let encoding = Shortcuts::open(leaf).encoding();
-        let siblings = (leaf.left(), leaf.right());
+        let siblings = leaf.siblings();
         let build = |frame| {
             let sealed = plan.build(self.frames.build(frame), leaf.lid(), encoding, siblings, Some(leaf.number()));
             items.iter().for_each(|item| self.append_to_sealed(&sealed, item, guard));
@@ -102,7 +102,7 @@ impl OrderedStore {
     fn append_to_sealed(&self, sealed: &SealedFrame, item: &Item<'_>, guard: &Guard<'_>) {
         let leaf = self.frames.node(sealed.number(), guard);
         let position = Shortcuts::open(leaf).find(Target::AtOrBelow(item.key));
-        let (back, is_exact) = find::sorted_position(leaf, position, item.key, item.fingerprint);
+        let SortedPosition { back, is_exact } = find::sorted_position(leaf, position, item.key, item.fingerprint);
         let (hint, is_followed) = find::log_rank(leaf, item.key, back);
         let flags = Flags { is_delete: false, is_exact, is_followed, is_marked: item.value.is_marked };
         let word = DirectoryWord { offset: leaf.state().log_size(), hint, flags, back };

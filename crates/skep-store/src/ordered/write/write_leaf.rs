@@ -6,11 +6,11 @@ use super::super::key_head::{Target, fingerprint};
 use super::super::leaf::build::{self, LEAF_SIZE_LOW, LeafPlan, Sorted};
 use super::super::leaf::cursor::LeafCursor;
 use super::super::leaf::edit::{Edits, NewEntry};
-use super::super::leaf::find;
+use super::super::leaf::find::{self, SortedPosition};
 use super::super::leaf::merge::pairs_with;
 use super::super::memory::frame_state::{FreeFrame, SealedFrame};
 use super::super::node::frame::{LockedNode, Node};
-use super::super::node::log::{self, BackPointer, DELTA_MAX, DirectoryWord, Flags};
+use super::super::node::log::{self, DELTA_MAX, DirectoryWord, Flags};
 use super::super::node::overflow::{self, Part};
 use super::super::node::shortcut::Shortcuts;
 use super::super::node::value::Value;
@@ -109,13 +109,14 @@ impl OrderedStore {
         if leaf.state().is_locked() {
             return Attempt::Conflict;
         }
-        let (back, is_exact) = find::sorted_position(leaf, segment, key, fingerprint);
+        let position = find::sorted_position(leaf, segment, key, fingerprint);
+        let SortedPosition { back, is_exact } = position;
         let logged = find::find_in_log(leaf, key, find::log_candidates(leaf, fingerprint), u64::MAX)
             .map(|entry| (!entry.word.flags.is_delete).then_some(entry.value));
         let is_there = logged.map_or(is_exact, |value| value.is_some());
         let found = move || logged.unwrap_or_else(|| is_exact.then(|| find::sorted_value(leaf, back)));
         let expiry = if self.clock.is_needed() { found().and_then(Value::expiry) } else { None };
-        let value = match decide(change, self, (is_there, expiry), found, scratch, guard) {
+        let value = match decide(change, self, is_there, expiry, found, scratch, guard) {
             Decision::Set(value) => Some(value),
             Decision::Remove => None,
             Decision::Refuse(reply) => return Attempt::Committed { reply, version: find::newest_version(leaf) },
@@ -124,7 +125,7 @@ impl OrderedStore {
         let is_overflow = value.is_some_and(|value| value.reference().is_some());
         let (stays, new_expiry) = (value.is_some(), value.and_then(Value::expiry));
         let new = NewEntry { key, fingerprint, value };
-        let attempt = self.change_leaf(leaf, &new, (back, is_exact), found, guard, retired);
+        let attempt = self.change_leaf(leaf, &new, position, found, guard, retired);
         if let Attempt::Committed { version, .. } = attempt {
             if let Some(effects) = effects {
                 effects.record(self, change, version, &new, guard);
@@ -163,7 +164,7 @@ impl OrderedStore {
         &'g self,
         leaf: Node<'g>,
         entry: &NewEntry<'_>,
-        (back, is_exact): (BackPointer, bool),
+        position: SortedPosition,
         old: impl Fn() -> Option<Value<'g>>,
         guard: &'g Guard<'_>,
         retired: &mut Vec<Garbage>,
@@ -194,17 +195,18 @@ impl OrderedStore {
                 Some(Some(Ordering::Less)) => Growth::No,
                 Some(_) => Growth::IfUnreserved,
             };
-            let attempt = self.merge(leaf, entry, (back, is_exact), growth, guard, retired);
+            let attempt = self.merge(leaf, entry, position, growth, guard, retired);
             if !(can_append && matches!(attempt, Attempt::NoMemory(_))) {
                 return attempt;
             }
         }
-        self.append(leaf, entry, back, is_exact)
+        self.append(leaf, entry, position)
     }
 
     /// Appends to the log block.
     #[inline(always)]
-    fn append(&self, leaf: Node<'_>, new: &NewEntry<'_>, back: BackPointer, is_exact: bool) -> Attempt {
+    fn append(&self, leaf: Node<'_>, new: &NewEntry<'_>, position: SortedPosition) -> Attempt {
+        let SortedPosition { back, is_exact } = position;
         let (hint, is_followed) = find::log_rank(leaf, new.key, back);
         let value = new.value.map_or(&[][..], |value| value.bytes);
         let is_marked = new.value.is_some_and(|value| value.is_marked);
@@ -227,7 +229,7 @@ impl OrderedStore {
         &self,
         leaf: Node<'_>,
         new: &NewEntry<'_>,
-        position: (BackPointer, bool),
+        position: SortedPosition,
         growth: Growth,
         guard: &Guard<'_>,
         retired: &mut Vec<Garbage>,
@@ -247,7 +249,7 @@ impl OrderedStore {
         &self,
         leaf: Node<'_>,
         new: &NewEntry<'_>,
-        position: (BackPointer, bool),
+        position: SortedPosition,
         claim: Claim,
         guard: &Guard<'_>,
         retired: &mut Vec<Garbage>,
@@ -296,7 +298,7 @@ impl OrderedStore {
     ) -> Attempt {
         let leaf = locked.node();
         let encoding = Shortcuts::open(leaf).encoding();
-        let siblings = (leaf.left(), leaf.right());
+        let siblings = leaf.siblings();
         let build = |frame| plan.build(self.frames.build(frame), leaf.lid(), encoding, siblings, Some(leaf.number()));
         self.replace_frame(locked, plan.units(), build, terms, retired)
     }
