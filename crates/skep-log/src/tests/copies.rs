@@ -38,7 +38,7 @@ struct Server {
     random: Random,
 }
 
-fn put<'a>((key, value): &'a (Vec<u8>, Vec<u8>)) -> Request<'a> {
+fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Request<'a> {
     Request { key, operation: Operation::Put { value, condition: PutCondition::Always } }
 }
 
@@ -75,7 +75,7 @@ impl Server {
     /// Returns the pairs after the first blocks.
     fn pairs(&self, blocks: u64) -> Pairs {
         let mut pairs = Pairs::new();
-        self.history[..blocks as usize].iter().for_each(|pair| execute(&mut pairs, &put(pair)));
+        self.history[..blocks as usize].iter().for_each(|(key, value)| execute(&mut pairs, &put(key, value)));
         pairs
     }
 
@@ -86,7 +86,8 @@ impl Server {
                 let mut value = number.to_string().into_bytes();
                 value.resize(10 + self.random.below(3000), b' ');
                 self.history.push((format!("key {}", number % KEYS).into_bytes(), value));
-                assert!(self.writer.append(0, 1, &put(self.history.last().unwrap())));
+                let (key, value) = self.history.last().unwrap();
+                assert!(self.writer.append(0, 1, &put(key, value)));
                 assert_eq!(self.groups.push(self.writer.seal(0).unwrap()), number as u64);
             }
             3 if self.groups.needs_segment() => {
@@ -282,7 +283,8 @@ fn a_log_that_begins_during_a_copy_is_no_damage() {
     server.begin_log();
     for number in 1..4 {
         server.history.push((b"key".to_vec(), vec![b' '; number]));
-        assert!(server.writer.append(0, 1, &put(server.history.last().unwrap())));
+        let (key, value) = server.history.last().unwrap();
+        assert!(server.writer.append(0, 1, &put(key, value)));
         server.groups.push(server.writer.seal(0).unwrap());
         while let Some(write) = server.groups.next_write() {
             let result = server.segments.write(&write);

@@ -154,18 +154,19 @@ impl Process<'_> {
 
     /// Writes to the ordered space, whose keys all threads share.
     fn effect(&mut self, thread: usize) {
-        let effect: Effect = match Change::random(self.random) {
-            Change::Put(key, value) | Change::Append(key, value) => (self.next_version, key, Some(value)),
-            Change::Delete(key) => (self.next_version, key, None),
+        let (key, value) = match Change::random(self.random) {
+            Change::Put(key, value) | Change::Append(key, value) => (key, Some(value)),
+            Change::Delete(key) => (key, None),
             Change::Flush(_) => return,
         };
+        let effect = Effect { version: self.next_version, key, value };
         self.next_version += 1 + self.random.next() % 200;
         take_effect(&mut self.pairs[1], &effect);
-        let operation = match &effect.2 {
+        let operation = match &effect.value {
             Some(value) => Operation::Put { value, condition: PutCondition::Always },
             None => Operation::Delete,
         };
-        assert!(self.writers[thread].append_effect(1, effect.0, &Request { key: &effect.1, operation }));
+        assert!(self.writers[thread].append_effect(1, effect.version, &Request { key: &effect.key, operation }));
         self.open[thread].effects.push(effect);
     }
 
@@ -191,7 +192,7 @@ impl Process<'_> {
     /// Seals the block of a thread. The queue of blocks is locked meanwhile.
     fn seal(&mut self, thread: usize) {
         let unsealed = self.open.iter().enumerate().filter(|(other, _)| *other != thread);
-        let first = unsealed.filter_map(|(_, block)| block.effects.first().map(|(version, ..)| *version)).min();
+        let first = unsealed.filter_map(|(_, block)| block.effects.first().map(|effect| effect.version)).min();
         let floor = first.unwrap_or(self.next_version);
         if let Some(block) = self.writers[thread].seal(floor) {
             self.model.blocks.push(ModelBlock { floor, ..std::mem::take(&mut self.open[thread]) });

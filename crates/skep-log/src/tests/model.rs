@@ -91,13 +91,18 @@ pub(crate) fn shard(key: &[u8], shards: usize) -> usize {
 }
 
 /// An effect in the ordered space: its version, its key, and the value of a put.
-pub(crate) type Effect = (u64, Vec<u8>, Option<Vec<u8>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Effect {
+    pub(crate) version: u64,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Option<Vec<u8>>,
+}
 
 /// Executes an effect.
-pub(crate) fn take_effect(pairs: &mut Pairs, (_, key, value): &Effect) {
-    match value {
-        Some(value) => _ = pairs.insert(key.clone(), value.clone()),
-        None => _ = pairs.remove(key),
+pub(crate) fn take_effect(pairs: &mut Pairs, effect: &Effect) {
+    match &effect.value {
+        Some(value) => _ = pairs.insert(effect.key.clone(), value.clone()),
+        None => _ = pairs.remove(&effect.key),
     }
 }
 
@@ -129,10 +134,10 @@ impl Model {
         let mut effects = Vec::new();
         for block in &mut self.blocks {
             block.changes.iter().for_each(|change| change.execute(&mut pairs[0], self.shards));
-            block.effects.retain(|(version, ..)| *version < floor);
+            block.effects.retain(|effect| effect.version < floor);
             effects.extend(&block.effects);
         }
-        effects.sort_by_key(|(version, ..)| *version);
+        effects.sort_by_key(|effect| effect.version);
         effects.into_iter().for_each(|effect| take_effect(&mut pairs[1], effect));
         (pairs, floor)
     }

@@ -225,7 +225,7 @@ mod tests {
         for seed in 0..20 {
             let mut table = table(101, 1 << 12, seed);
             let get = |table: &mut Table, key: u64| drive(table.get(key));
-            let count = agrees_with_a_map(&mut table, get, put, (4000, 600), seed);
+            let count = agrees_with_a_map(&mut table, get, put, 4000, 600, seed);
             assert!(count > 101 * 4 * 9 / 10, "seed {seed}: full with {count} of 404");
         }
     }

@@ -242,7 +242,7 @@ mod tests {
         for seed in 0..20 {
             let mut table = table(401, 60, 1 << 12, seed);
             let get = |table: &mut Table, key: u64| drive(table.get(key));
-            let count = agrees_with_a_map(&mut table, get, put, (6000, 800), seed);
+            let count = agrees_with_a_map(&mut table, get, put, 6000, 800, seed);
             assert!(count > 401, "seed {seed}: full with {count} of 401");
             assert_eq!(table.overflow_used(), 60);
         }

@@ -179,13 +179,14 @@ mod tests {
     /// Puts a pair into a table.
     pub(super) type PutInto<T> = fn(&mut T, u64, &[u8], Presence) -> Put;
 
-    /// Compares a table with a map, in this number of random operations on `key_count` keys, until the table is full.
+    /// Compares a table with a map, in `operation_count` random operations on `key_count` keys, until the table is full.
     /// Returns the number of keys in the table.
     pub(super) fn agrees_with_a_map<T>(
         table: &mut T,
         get: fn(&mut T, u64) -> Option<Vec<u8>>,
         put: PutInto<T>,
-        (operation_count, key_count): (usize, u64),
+        operation_count: usize,
+        key_count: u64,
         seed: u64,
     ) -> usize {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);

@@ -136,11 +136,11 @@ impl Corpus {
 }
 
 /// Adds a point to the curve with this name beside a series.
-pub(super) fn add(curves: &mut Vec<Curve>, series: &str, what: &str, point: (f64, f64)) {
+pub(super) fn add(curves: &mut Vec<Curve>, series: &str, what: &str, x: f64, y: f64) {
     let name = format!("{series}, {what}");
     match curves.iter_mut().find(|curve| curve.name == name) {
-        Some(curve) => curve.points.push(point),
-        None => curves.push(Curve::beside(series, what, vec![point])),
+        Some(curve) => curve.points.push((x, y)),
+        None => curves.push(Curve::beside(series, what, vec![(x, y)])),
     }
 }
 

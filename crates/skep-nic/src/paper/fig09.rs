@@ -95,14 +95,14 @@ fn measure(context: &mut Context<'_>, item: &Item, load: fn(f64) -> (f64, Option
             let _ = write!(other_bars, " {name}: {low} to {high} published, {} to {} here.", ends[0], ends[1]);
         }
         for (end, percentile) in ends.iter().zip(["5th", "95th"]) {
-            add(&mut curves, &reference.series, &format!("{percentile} percentile"), (reference.x(), *end));
+            add(&mut curves, &reference.series, &format!("{percentile} percentile"), reference.x(), *end);
         }
         let (slots, extra) = if inline { (5, 0.0) } else { (10, 1.0) };
         let form = mean_position(pairs_per_bucket, slots) + extra;
         if !inline {
             excess = f64::max(excess, gets.mean() - form);
         }
-        add(&mut curves, &reference.series, "closed form: Poisson", (reference.x(), form));
+        add(&mut curves, &reference.series, "closed form: Poisson", reference.x(), form);
     }
     findings.curves = curves;
     findings.setting = format!(

@@ -64,12 +64,12 @@ fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
             bars += 1;
             let ends = [accesses.percentile(0.05), accesses.percentile(0.95)].map(|end| end as f64);
             equal_bars += usize::from(reference.bounds == Some((ends[0], ends[1])));
-            add(&mut curves, series, "closed form: Poisson", (x, pairs.closed_form(utilization, puts)));
+            add(&mut curves, series, "closed form: Poisson", x, pairs.closed_form(utilization, puts));
             // A few per mille of room. Without it, the last random chains would not get their buckets.
             let chosen = Settings::for_utilization(pairs.memory, pairs.size, utilization + 0.005, context.seed);
             if let Some(chosen) = chosen {
                 let (best, _) = chaining(pairs, chosen.hash_index_ratio, utilization, puts, context.seed);
-                add(&mut curves, series, "the ratio that the store chooses", (x, best.mean()));
+                add(&mut curves, series, "the ratio that the store chooses", x, best.mean());
             }
             accesses
         } else {
@@ -77,13 +77,13 @@ fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
             let counts = count(table, pairs, utilization, context.seed).expect("the figure's tables hold their pairs");
             let at_charge = if puts { counts.puts_charged } else { counts.gets_charged };
             if puts || table == Table::Cuckoo {
-                add(&mut curves, series, "our operations at the figure's charges", (x, at_charge));
+                add(&mut curves, series, "our operations at the figure's charges", x, at_charge);
             }
             let worst = &mut charged[usize::from(table == Table::Hopscotch)].1;
             *worst = worst.max((at_charge / reference.y - 1.0).abs());
             if puts { counts.puts } else { counts.gets }
         };
-        add(&mut curves, series, "95th percentile", (x, accesses.percentile(0.95) as f64));
+        add(&mut curves, series, "95th percentile", x, accesses.percentile(0.95) as f64);
         findings.points.push(Point::new(reference, accesses.mean()));
     }
     findings.curves = curves;

@@ -57,7 +57,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
     }
     let mut curves = Vec::new();
     for reference in beyond {
-        add(&mut curves, &reference.series, "published, on more cores than here", (reference.x(), reference.y));
+        add(&mut curves, &reference.series, "published, on more cores than here", reference.x(), reference.y);
     }
     let speedup = |series: &str, of: fn(&Point) -> f64| {
         let times: Vec<f64> = points.iter().filter(|point| point.series == series).map(of).collect();

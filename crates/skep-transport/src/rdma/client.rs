@@ -67,7 +67,7 @@ impl RdmaStream {
         let kind = Kind::Datagrams { key: reply_key };
         let replies = QueuePair::new(&domain, kind, [1, REPLIES_MAX as u32], 0, Some((&channel, 0)))?;
         for part in 0..REPLIES_MAX {
-            replies.receive(part as u64, Some((&memory, part * REPLY_SIZE, REPLY_SIZE)))?;
+            replies.receive(part as u64, Some(memory.part(part * REPLY_SIZE, REPLY_SIZE)))?;
         }
         replies.begin()?;
         let writes = SendQueue::new(&domain, Kind::Connected)?;
@@ -195,7 +195,7 @@ impl RdmaStream {
                 self.packet.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
             }
             self.packet.truncate(completion.size.saturating_sub(ROUTE_HEADER_SIZE));
-            let received = self.replies.receive(completion.id, Some((&self.memory, part * REPLY_SIZE, REPLY_SIZE)));
+            let received = self.replies.receive(completion.id, Some(self.memory.part(part * REPLY_SIZE, REPLY_SIZE)));
             if !completion.is_success || received.is_err() {
                 self.session.end();
                 return;

@@ -68,7 +68,7 @@ impl SendQueue {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
         }
         let is_signalled = (self.posted + 1).is_multiple_of(SIGNAL_STEP);
-        let memory = (&self.region, part * SLOT_SIZE, bytes.len());
+        let memory = self.region.part(part * SLOT_SIZE, bytes.len());
         let sent = self.pair.send(self.posted, memory, target, is_signalled);
         self.posted += u64::from(sent.is_ok());
         sent.is_ok()

@@ -239,11 +239,25 @@ impl Region {
         unsafe { self.registration.as_ref() }.rkey
     }
 
-    fn element(&self, start: usize, size: usize) -> Sge {
+    /// Returns the part of the memory that begins there.
+    pub(super) fn part(&self, start: usize, size: usize) -> RegionPart<'_> {
         assert!(start + size <= size_of_val(&*self.words), "the range is in the region");
+        RegionPart { region: self, start, size }
+    }
+}
+
+/// A part of a region.
+pub(super) struct RegionPart<'r> {
+    region: &'r Region,
+    start: usize,
+    size: usize,
+}
+
+impl RegionPart<'_> {
+    fn element(self) -> Sge {
         // SAFETY: the registration exists as long as the region.
-        let lkey = unsafe { self.registration.as_ref() }.lkey;
-        Sge { addr: self.address() + start as u64, length: size as u32, lkey }
+        let lkey = unsafe { self.region.registration.as_ref() }.lkey;
+        Sge { addr: self.region.address() + self.start as u64, length: self.size as u32, lkey }
     }
 }
 
@@ -488,28 +502,20 @@ impl QueuePair {
     }
 
     /// Gives the card a part of a region for a datagram that arrives, or no memory for a write that raises a completion.
-    pub(super) fn receive(&self, id: u64, memory: Option<(&Region, usize, usize)>) -> Result<()> {
-        let mut element = memory.map(|(region, start, size)| region.element(start, size));
+    pub(super) fn receive(&self, id: u64, memory: Option<RegionPart<'_>>) -> Result<()> {
+        let mut element = memory.map(RegionPart::element);
         let sg_list = element.as_mut().map_or(null_mut(), |element| &raw mut *element);
-        let mut request = RecvWr { wr_id: id, next: null_mut(), sg_list, num_sge: c_int::from(memory.is_some()) };
-        let mut refused = null_mut();
+        let mut request = RecvWr { wr_id: id, next: null_mut(), sg_list, num_sge: c_int::from(!sg_list.is_null()) };
+        let (mut refused, post) = (null_mut(), self.domain.device.context().post_recv);
         // SAFETY: the pair exists, and the request is read before the call returns. The memory is that of a region, which
         // the card may access until it is deregistered.
-        let result =
-            unsafe { (self.domain.device.context().post_recv)(self.pair.as_ptr(), &raw mut request, &raw mut refused) };
-        checked(result)
+        checked(unsafe { post(self.pair.as_ptr(), &raw mut request, &raw mut refused) })
     }
 
     /// Sends bytes of a region. Short ones are copied into the queue. With `is_signalled`, a completion tells that it and
     /// all sends before it are done.
-    pub(super) fn send(
-        &self,
-        id: u64,
-        (region, start, size): (&Region, usize, usize),
-        target: Target<'_>,
-        is_signalled: bool,
-    ) -> Result<()> {
-        let mut element = region.element(start, size);
+    pub(super) fn send(&self, id: u64, memory: RegionPart<'_>, target: Target<'_>, is_signalled: bool) -> Result<()> {
+        let mut element = memory.element();
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let mut request = SendWr {
             wr_id: id,
@@ -517,7 +523,8 @@ impl QueuePair {
             sg_list: &raw mut element,
             num_sge: 1,
             opcode: WR_SEND,
-            send_flags: flag(is_signalled, SEND_SIGNALED) | flag(size <= self.inline_max, SEND_INLINE),
+            send_flags: flag(is_signalled, SEND_SIGNALED)
+                | flag(element.length as usize <= self.inline_max, SEND_INLINE),
             imm_data: 0,
             address_or_handle: 0,
             rkey_or_qpn: 0,
