@@ -171,21 +171,7 @@ impl Request<'_> {
     /// Returns the bytes of the key and of all that the operation carries.
     #[inline]
     pub fn size(&self) -> usize {
-        let carried = match &self.operation {
-            Operation::Get | Operation::Contains | Operation::Delete => 0,
-            Operation::Put { value, .. } => value.len(),
-            Operation::Update(update) => update.operand.len() + update.initial.map_or(0, <[u8]>::len),
-            Operation::Reduce(reduce) => reduce.initial.len() + reduce.constants.len(),
-            Operation::Filter(filter) => filter.operand.len(),
-            Operation::AddDecimal { .. } => size_of::<i64>(),
-            Operation::StringRead(read) => read.split().1.len(),
-            Operation::StringWrite(write) => {
-                let (_, bytes, operand) = write.split();
-                bytes.len() + operand.len()
-            }
-            Operation::Scan(scan) => scan.end.bytes().len(),
-        };
-        self.key.len() + carried
+        self.key.len() + self.operation.size()
     }
 
     /// Checks the request as [`Request::validate`] does, for a store whose keys have no order.
@@ -199,6 +185,33 @@ impl Request<'_> {
 }
 
 impl Operation<'_> {
+    /// Returns the bytes that the operation carries. Most operations are looked at without a call.
+    #[inline]
+    fn size(&self) -> usize {
+        match self {
+            Operation::Get | Operation::Contains | Operation::Delete => 0,
+            Operation::Put { value, .. } => value.len(),
+            other => other.size_of_other(),
+        }
+    }
+
+    fn size_of_other(&self) -> usize {
+        match self {
+            Operation::Get | Operation::Contains | Operation::Delete => 0,
+            Operation::Put { value, .. } => value.len(),
+            Operation::Update(update) => update.operand.len() + update.initial.map_or(0, <[u8]>::len),
+            Operation::Reduce(reduce) => reduce.initial.len() + reduce.constants.len(),
+            Operation::Filter(filter) => filter.operand.len(),
+            Operation::AddDecimal { .. } => size_of::<i64>(),
+            Operation::StringRead(read) => read.split().1.len(),
+            Operation::StringWrite(write) => {
+                let (_, bytes, operand) = write.split();
+                bytes.len() + operand.len()
+            }
+            Operation::Scan(scan) => scan.end.bytes().len(),
+        }
+    }
+
     /// Returns true if the operation reads the value of one key and changes nothing.
     #[inline]
     pub fn is_read(&self) -> bool {

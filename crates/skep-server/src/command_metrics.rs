@@ -112,31 +112,31 @@ impl TurnCalls {
         self.connection_begin = self.calls.len();
     }
 
-    /// Adds a command of this number of operations, which has waited since `read_at`.
+    /// Adds `count` commands of one name, which have waited since `read_at`. Their weight is that of their operations; a
+    /// command without has that of one.
     #[inline]
-    pub(crate) fn add(&mut self, command: usize, operation_count: usize, read_at: Instant) {
-        let weight = operation_count.max(1) as u64;
+    pub(crate) fn add(&mut self, command: usize, count: u64, weight: u64, read_at: Instant) {
         self.weight += weight;
         let is_of_connection = self.calls.len() > self.connection_begin;
         match self.calls.last_mut() {
             // The usual case: the command that came before it.
             Some(call) if is_of_connection && call.command == command => {
-                call.count += 1;
+                call.count += count;
                 call.weight += weight;
             }
-            _ => self.search(command, weight, read_at),
+            _ => self.search(command, count, weight, read_at),
         }
     }
 
-    /// Adds a command that differs from the one before it.
-    fn search(&mut self, command: usize, weight: u64, read_at: Instant) {
+    /// Adds commands that differ from the one before them.
+    fn search(&mut self, command: usize, count: u64, weight: u64, read_at: Instant) {
         let begin = self.connection_begin.max(self.calls.len().saturating_sub(SEARCHED_MAX));
         match self.calls[begin..].iter_mut().rev().find(|call| call.command == command) {
             Some(call) => {
-                call.count += 1;
+                call.count += count;
                 call.weight += weight;
             }
-            None => self.calls.push(Call { command, count: 1, weight, read_at }),
+            None => self.calls.push(Call { command, count, weight, read_at }),
         }
     }
 
@@ -167,12 +167,12 @@ mod tests {
         let (metrics, mut calls, begin) = (AllCommandMetrics::default(), TurnCalls::default(), Instant::now());
         let microseconds = Duration::from_micros;
         for _ in 0..3 {
-            calls.add(1, 1, begin);
+            calls.add(1, 1, 1, begin);
         }
-        calls.add(2, 5, begin);
+        calls.add(2, 1, 5, begin);
         calls.begin_connection();
-        calls.add(1, 1, begin + microseconds(70));
-        calls.add(3, 0, begin + microseconds(70));
+        calls.add(1, 1, 1, begin + microseconds(70));
+        calls.add(3, 1, 1, begin + microseconds(70));
         calls.count(&metrics, begin + microseconds(100), microseconds(40), 20);
         let of = |command: usize| metrics.of(command).nanoseconds.get();
         assert_eq!([of(0), of(1), of(2), of(3)], [0, 8000, 10_000, 2000]);
@@ -180,7 +180,7 @@ mod tests {
         metrics.of(1).delays.add_to(&mut delays);
         assert_eq!(delays.buckets().map(|(_, count)| count).collect::<Vec<_>>(), [1, 3]);
         // Commands that take more operations than the turn executed were executed in earlier turns.
-        calls.add(2, 100, begin);
+        calls.add(2, 1, 100, begin);
         calls.count(&metrics, begin, microseconds(7), 10);
         assert_eq!(of(2), 17_000);
     }

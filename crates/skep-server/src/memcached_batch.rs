@@ -258,11 +258,16 @@ impl MemcachedBatch {
                 if output.len() - begin > room {
                     return;
                 }
-                let Some(response) = queue.next(replies) else { return };
-                command.reply_plain(response, input, output, context);
-                queue.advance();
-                self.operations_left -= 1;
-                self.command += 1;
+                let (commands, next) = (&self.commands, &mut self.command);
+                let count = queue.take(usize::MAX, replies, |response| {
+                    commands[*next].reply_plain(response, input, output, context);
+                    *next += 1;
+                    output.len() - begin <= room && commands.get(*next).is_some_and(|command| command.is_plain)
+                });
+                self.operations_left -= count;
+                if count == 0 {
+                    return;
+                }
                 continue;
             }
             let mut words = Words::new(&command.words(input)[self.words_done..]);

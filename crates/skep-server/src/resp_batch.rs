@@ -16,7 +16,6 @@ pub(crate) use self::operations::RespOperations;
 
 pub(crate) use self::memory::may_be_watch;
 
-use skep_core::operation::Reply;
 use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser};
 
 use self::command::{Command, is_on_key};
@@ -27,9 +26,7 @@ use crate::limits::{
 };
 use crate::reply_queue::ReplyQueue;
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{
-    Action, Arguments, Context, Growth, Isolated, KeyCommand, Multi, Operands, Progress, Session,
-};
+use crate::resp_command::{Action, Arguments, Context, Growth, Isolated, Multi, Operands, Progress, Session};
 use crate::spaces::SpaceReplies;
 use crate::transaction::{Judgement, Run};
 use crate::unix_time::UnixTime;
@@ -480,19 +477,24 @@ impl RespBatch {
         if !session.replies.is_on() || self.replies.operation > 0 || output.len() > end || !is_on_key(*next) {
             return false;
         }
+        let counts_each = context.shows_commands();
+        let mut alike = None;
         let count = queue.take(usize::MAX, replies, |response| {
             let command = &commands[*next];
             let (name, on_key) = command.on_key().expect("it was looked at before");
-            let arguments = command.arguments(input, ranges);
             let begin = output.len();
             let mut writer = ReplyWriter::new(output, session.version);
             *next += 1;
             // Most replies are these, which leave no progress and are no errors.
-            if let (KeyCommand::Get, Ok(Reply::Value(value))) = (on_key, response) {
-                writer.bulk(value);
-                context.count_command(name, arguments, 1);
+            if !counts_each && on_key.write_usual(response, &mut writer) {
+                match &mut alike {
+                    Some((last, count)) if *last == name => *count += 1,
+                    _ => count_alike(alike.replace((name, 1)), context),
+                }
                 return output.len() <= end && is_on_key(*next);
             }
+            count_alike(alike.take(), context);
+            let arguments = command.arguments(input, ranges);
             on_key.reply(arguments.count(), 0, response, progress, &mut writer);
             context.count_command(name, arguments, 1);
             on_key.finish(progress, &mut writer);
@@ -502,6 +504,7 @@ impl RespBatch {
             }
             output.len() <= end && is_on_key(*next)
         });
+        count_alike(alike, context);
         self.replies.operations_left -= count;
         count > 0
     }
@@ -577,5 +580,13 @@ impl RespBatch {
         self.replies.operation = 0;
         self.replies.command += 1;
         true
+    }
+}
+
+/// Counts adjacent commands of one name that were executed, if there are any.
+#[inline]
+fn count_alike(alike: Option<(CommandName, usize)>, context: &mut Context<'_>) {
+    if let Some((name, count)) = alike {
+        context.count_alike(name, count);
     }
 }

@@ -89,13 +89,31 @@ impl Context<'_> {
     /// Counts a command that was executed, and shows it to those who want to see it.
     #[inline]
     pub(crate) fn count_command(&mut self, name: CommandName, arguments: Arguments<'_>, operation_count: usize) {
-        self.shared.metrics(self.shard).commands.of(name as usize).calls.add(1);
-        self.calls.add(name as usize, operation_count, self.read_at);
-        self.outcome.executed = Some(name as usize);
-        self.outcome.last_command = name as usize + 1;
-        if self.monitor_lines.is_some() || self.slow.is_some() {
+        self.count_calls(name, 1, operation_count.max(1));
+        if self.shows_commands() {
             self.show_command(name, arguments);
         }
+    }
+
+    /// Returns true if the commands are shown to those who want to see them.
+    #[inline]
+    pub(crate) fn shows_commands(&self) -> bool {
+        self.monitor_lines.is_some() || self.slow.is_some()
+    }
+
+    /// Counts adjacent commands of one name that were executed, with one operation each, none of which is shown.
+    #[inline]
+    pub(crate) fn count_alike(&mut self, name: CommandName, count: usize) {
+        debug_assert!(!self.shows_commands());
+        self.count_calls(name, count, count);
+    }
+
+    #[inline]
+    fn count_calls(&mut self, name: CommandName, count: usize, weight: usize) {
+        self.shared.metrics(self.shard).commands.of(name as usize).calls.add(count as u64);
+        self.calls.add(name as usize, count as u64, weight as u64, self.read_at);
+        self.outcome.executed = Some(name as usize);
+        self.outcome.last_command = name as usize + 1;
     }
 
     /// Shows a command that was executed to monitors, and enters it in the slow log if it belongs there.

@@ -15,7 +15,12 @@ use crate::unix_time::UnixTime;
 /// Most commands are simple. `None` if it is another one, or none.
 #[inline]
 pub(crate) fn simple(arguments: Arguments<'_>) -> Option<(CommandName, KeyCommand)> {
-    let name = CommandName::find(arguments.name()?)?;
+    let name = match arguments.name()? {
+        // The most frequent ones, as most clients write them.
+        b"GET" => CommandName::Get,
+        b"SET" => CommandName::Set,
+        name => CommandName::find(name)?,
+    };
     Some((name, simple_command(name, arguments.count())?))
 }
 

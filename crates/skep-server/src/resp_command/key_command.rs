@@ -167,6 +167,17 @@ impl KeyCommand {
         Request { key: arguments.get(1 + index), operation }
     }
 
+    /// Writes the reply to the command, if that is a value or `OK`, as most are. Returns true if it did.
+    #[inline]
+    pub(crate) fn write_usual(&self, response: Response<'_>, writer: &mut ReplyWriter<'_>) -> bool {
+        match (self, response) {
+            (KeyCommand::Get, Ok(Reply::Value(value))) => writer.bulk(value),
+            (KeyCommand::Set(_), Ok(Reply::Done)) => writer.ok(),
+            _ => return false,
+        }
+        true
+    }
+
     /// Takes the reply to the operation at `index`. Returns true if the operation continues, and has to be submitted
     /// again.
     pub(crate) fn reply(
@@ -205,7 +216,7 @@ impl KeyCommand {
                 progress.done += i64::from(reply == Reply::Done);
             }
             (KeyCommand::SetNew, _) => writer.integer(i64::from(reply == Reply::Done)),
-            (_, Reply::Done) => writer.simple("OK"),
+            (_, Reply::Done) => writer.ok(),
             (KeyCommand::Get | KeyCommand::GetMany, Reply::Value(value)) => writer.bulk(value),
             (KeyCommand::Add { .. }, Reply::Value(text)) => writer.decimal(text),
             (KeyCommand::GetVector(element) | KeyCommand::Filter { element, .. }, Reply::Value(value)) => {

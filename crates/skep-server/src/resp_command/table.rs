@@ -213,19 +213,22 @@ pub(super) const CATEGORIES: [&str; 21] = [
     "scripting",
 ];
 
-/// A name in small letters, as a number: the bytes after it are 0.
-type Packed = u128;
+/// A name in small letters, as two numbers: the bytes after it are 0.
+type Packed = [u64; NAME_SIZE_MAX / WORD_SIZE];
+
+/// Bytes of a word of a packed name.
+const WORD_SIZE: usize = 8;
 
 /// The packed names of the commands.
 const PACKED: [Packed; COMMAND_COUNT] = {
-    let (mut packed, mut index) = ([0; COMMAND_COUNT], 0);
+    let (mut packed, mut index) = ([[0; 2]; COMMAND_COUNT], 0);
     while index < COMMANDS.len() {
-        let (name, mut bytes, mut at) = (COMMANDS[index].name.as_bytes(), [0; NAME_SIZE_MAX], 0);
+        let (name, mut bytes, mut at) = (COMMANDS[index].name.as_bytes(), [[0; WORD_SIZE]; 2], 0);
         while at < name.len() {
-            bytes[at] = name[at];
+            bytes[at / WORD_SIZE][at % WORD_SIZE] = name[at];
             at += 1;
         }
-        packed[index] = Packed::from_le_bytes(bytes);
+        packed[index] = [u64::from_le_bytes(bytes[0]), u64::from_le_bytes(bytes[1])];
         index += 1;
     }
     packed
@@ -247,49 +250,55 @@ const SLOTS: [u8; 256] = {
 
 const _: () = assert!(COMMANDS.len() < SLOTS.len() / 2);
 
-/// Packs a name by few loads of fixed sizes, of which two may overlap. `None` if it is longer than any name.
+/// Packs a name, in small letters, by few loads of fixed sizes, of which two may overlap. `None` if it is longer than any
+/// name.
 #[inline]
 fn pack(name: &[u8]) -> Option<Packed> {
     /// Returns the number that is `SIZE` bytes long and begins at `from`.
-    fn load<const SIZE: usize>(name: &[u8], from: usize) -> Packed {
-        let mut bytes = [0; NAME_SIZE_MAX];
+    #[inline(always)]
+    fn load<const SIZE: usize>(name: &[u8], from: usize) -> u64 {
+        let mut bytes = [0; WORD_SIZE];
         bytes[..SIZE].copy_from_slice(&name[from..from + SIZE]);
-        Packed::from_le_bytes(bytes)
+        u64::from_le_bytes(bytes)
     }
     let size = name.len();
-    Some(match size {
+    let first = match size {
         0 => 0,
         1 => load::<1>(name, 0),
         2..4 => load::<2>(name, 0) | load::<2>(name, size - 2) << (8 * (size - 2)),
-        4..8 => load::<4>(name, 0) | load::<4>(name, size - 4) << (8 * (size - 4)),
-        8..=NAME_SIZE_MAX => load::<8>(name, 0) | load::<8>(name, size - 8) << (8 * (size - 8)),
+        4..WORD_SIZE => load::<4>(name, 0) | load::<4>(name, size - 4) << (8 * (size - 4)),
+        WORD_SIZE => load::<8>(name, 0),
+        9..=NAME_SIZE_MAX => {
+            let last = load::<8>(name, size - WORD_SIZE) >> (8 * (NAME_SIZE_MAX - size));
+            return Some([in_small_letters(load::<8>(name, 0)), in_small_letters(last)]);
+        }
         _ => return None,
-    })
+    };
+    Some([in_small_letters(first), 0])
 }
 
-/// Returns a packed name with its capital letters as small ones, all at a time.
+/// Returns a word of a name with its capital letters as small ones, all at a time.
 #[inline]
-fn in_small_letters(name: Packed) -> Packed {
-    const EACH: Packed = Packed::MAX / 0xff;
-    const HIGH: Packed = 0x80 * EACH;
-    let low = name & !HIGH;
+fn in_small_letters(word: u64) -> u64 {
+    const EACH: u64 = u64::MAX / 0xff;
+    const HIGH: u64 = 0x80 * EACH;
+    let low = word & !HIGH;
     // The high bit of a byte says that it is at least `A`, and that it is above `Z`.
-    let from_a = low + Packed::from(0x80 - b'A') * EACH;
-    let above_z = low + Packed::from(0x7f - b'Z') * EACH;
-    let capital = (from_a ^ above_z) & HIGH & !name;
-    name | capital >> 2
+    let from_a = low + u64::from(0x80 - b'A') * EACH;
+    let above_z = low + u64::from(0x7f - b'Z') * EACH;
+    let capital = (from_a ^ above_z) & HIGH & !word;
+    word | capital >> 2
 }
 
 /// Returns a hash of a packed name, less than 256.
 const fn hash(name: Packed) -> usize {
-    let folded = name as u64 ^ (name >> 64) as u64;
-    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+    ((name[0] ^ name[1]).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
 impl CommandName {
     /// Returns the command of this name, in small or capital letters.
     pub(crate) fn find(name: &[u8]) -> Option<CommandName> {
-        let packed = in_small_letters(pack(name)?);
+        let packed = pack(name)?;
         let mut slot = hash(packed);
         while let Some(index) = SLOTS[slot].checked_sub(1) {
             // The padding has zeros, and a name of a client may end with some.

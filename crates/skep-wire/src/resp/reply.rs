@@ -76,6 +76,12 @@ impl<'b> ReplyWriter<'b> {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// Writes the text `OK`.
+    #[inline]
+    pub fn ok(&mut self) {
+        self.out.extend_from_slice(b"+OK\r\n");
+    }
+
     /// Writes an error: its prefix in capitals, a blank, an error message. Replaces line ends in it, which may be input
     /// of a user, by blanks.
     pub fn error(&mut self, text: &str) {
