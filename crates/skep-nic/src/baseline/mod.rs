@@ -179,8 +179,8 @@ mod tests {
     /// Puts a pair into a table.
     pub(super) type PutInto<T> = fn(&mut T, u64, &[u8], Presence) -> Put;
 
-    /// Compares a table with a map, in `operation_count` random operations on `key_count` keys, until the table is full.
-    /// Returns the number of keys in the table.
+    /// Compares a table with a map, in `operation_count` random operations on `key_count` keys, until the table is
+    /// full. Returns the number of keys in the table.
     pub(super) fn agrees_with_a_map<T>(
         table: &mut T,
         get: fn(&mut T, u64) -> Option<Vec<u8>>,

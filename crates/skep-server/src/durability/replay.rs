@@ -35,7 +35,8 @@ pub(super) struct Store<'s> {
 }
 
 impl Store<'_> {
-    /// Executes operations of the time `now`; no later ones are of a time before `all_after`. Afterwards the list is empty.
+    /// Executes operations of the time `now`; no later ones are of a time before `all_after`. Afterwards the list is
+    /// empty.
     pub(super) fn execute(&mut self, now: u64, all_after: u64, requests: &mut Vec<Request<'_>>) {
         if self.failure.is_some() {
             requests.clear();

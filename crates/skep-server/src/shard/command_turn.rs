@@ -43,9 +43,9 @@ impl Shard {
 }
 
 impl CommandTurn {
-    /// Begins the commands of a connection, which has this number and has waited since `read_at`. The commands spend from the
-    /// account. It is not the first connection of the turn, and none of its commands is entered in the slow log, unless the
-    /// caller says so in `is_first` and `slow_room`.
+    /// Begins the commands of a connection, which has this number and has waited since `read_at`. The commands spend
+    /// from the account. It is not the first connection of the turn, and none of its commands is entered in the slow
+    /// log, unless the caller sets `is_first` and `slow_room`.
     pub(super) fn context<'a>(
         &self,
         parts: &'a Parts,

@@ -146,8 +146,8 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
         floor.is_some()
     }
 
-    /// Calls `f` with the floor of a key, which is before the segment, and sets the start after the key. Returns true if the
-    /// scan has not ended.
+    /// Calls `f` with the floor of a key, which is before the segment, and sets the start after the key. Returns true if
+    /// the scan has not ended.
     #[inline(never)]
     fn start_before(
         &mut self,
