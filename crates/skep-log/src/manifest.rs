@@ -65,16 +65,28 @@ struct Header {
     memory: U64,
     kv_size: U64,
     first_group: U64,
-    durable_group: U64,
-    durable_block: U64,
-    durable_floor: U64,
+    durable: Durable,
     segment: U64,
     snapshot: U64,
     shard_count: U32,
     more_zeros: [u8; 4],
     ordered: File,
-    gap_after: U64,
-    gap_before: U64,
+    gap: Gap,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Durable {
+    group: U64,
+    block: U64,
+    floor: U64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Gap {
+    after: U64,
+    before: U64,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -189,6 +201,7 @@ impl Manifest {
     pub fn encode(&self, pages: &mut Pages) {
         let size = HEADER_SIZE + TIME_SIZE + self.shards.len() * size_of::<Shard>();
         assert!((1..=SHARDS_MAX).contains(&self.shards.len()), "a store has 1 to 4096 shards");
+        let (after, before) = self.gap.unwrap_or((0, 0));
         let header = Header {
             magic: MAGIC,
             crc: 0.into(),
@@ -201,16 +214,17 @@ impl Manifest {
             memory: self.memory.into(),
             kv_size: self.kv_size.into(),
             first_group: self.first_group.into(),
-            durable_group: self.durable_group.into(),
-            durable_block: self.durable_block.into(),
-            durable_floor: self.durable_floor.into(),
+            durable: Durable {
+                group: self.durable_group.into(),
+                block: self.durable_block.into(),
+                floor: self.durable_floor.into(),
+            },
             segment: self.segment.into(),
             snapshot: self.snapshot.unwrap_or(0).into(),
             shard_count: (self.shards.len() as u32).into(),
             more_zeros: [0; 4],
             ordered: self.ordered.into(),
-            gap_after: self.gap.map_or(0, |(after, _)| after).into(),
-            gap_before: self.gap.map_or(0, |(_, before)| before).into(),
+            gap: Gap { after: after.into(), before: before.into() },
         };
         pages.extend(header.as_bytes());
         pages.extend(&self.last_time.to_le_bytes());
@@ -246,9 +260,9 @@ impl Manifest {
         let numbers = [
             &header.generation,
             &header.first_group,
-            &header.durable_group,
-            &header.durable_block,
-            &header.durable_floor,
+            &header.durable.group,
+            &header.durable.block,
+            &header.durable.floor,
             &header.segment,
             &header.snapshot,
         ];
@@ -263,13 +277,13 @@ impl Manifest {
             memory: header.memory.get(),
             kv_size: header.kv_size.get(),
             first_group: header.first_group.get(),
-            durable_group: header.durable_group.get(),
-            durable_block: header.durable_block.get(),
-            durable_floor: header.durable_floor.get(),
+            durable_group: header.durable.group.get(),
+            durable_block: header.durable.block.get(),
+            durable_floor: header.durable.floor.get(),
             segment: header.segment.get(),
             snapshot: Some(header.snapshot.get()).filter(|&number| number != 0),
             ordered: (&header.ordered).into(),
-            gap: Some((header.gap_after.get(), header.gap_before.get())).filter(|&(_, before)| before != 0),
+            gap: Some((header.gap.after.get(), header.gap.before.get())).filter(|&(_, before)| before != 0),
             last_time: last_time.get(),
             shards: shards.iter().map(shard).collect(),
         })

@@ -128,12 +128,7 @@ pub(crate) struct Pipeline<'a, 'f> {
     engine: Path,
     in_flight: Slots,
     operations: Vec<OperationState>,
-    /// The operations in flight of each bucket. This field and those up to `order` are for a decoder that stalls.
-    by_bucket: RefCell<HashMap<u32, InFlight>>,
-    /// The operations in flight of all buckets.
-    of_all: Cell<InFlight>,
-    buckets: Vec<u32>,
-    stalled: RefCell<Option<Waker>>,
+    stalls: Stalls,
     /// Operations that have to end in the order in which they began.
     order: Order,
     /// The keys whose latest values the station holds, because their writes are in flight.
@@ -145,6 +140,56 @@ pub(crate) struct Pipeline<'a, 'f> {
     /// The congestion window. It and the wires of requests and replies are for closed clients.
     window: Window,
     wires: [Path; 2],
+}
+
+/// The operations on which a decoder may stall.
+struct Stalls {
+    /// The operations in flight of each bucket.
+    by_bucket: RefCell<HashMap<u32, InFlight>>,
+    /// The operations in flight of all buckets.
+    of_all: Cell<InFlight>,
+    /// Home buckets of the requests.
+    buckets: Vec<u32>,
+    stalled: RefCell<Option<Waker>>,
+}
+
+impl Stalls {
+    /// Waits until no operation in flight conflicts with the request.
+    async fn pass(&self, index: usize, hazard: Hazard, reads: bool) {
+        poll_fn(|context| {
+            let mut by_bucket = self.by_bucket.borrow_mut();
+            let counts = by_bucket.entry(self.buckets[index]).or_default();
+            let hazards = match hazard {
+                Hazard::Waits => 0,
+                Hazard::Stalls => counts.hazards(reads),
+                Hazard::Drains => self.of_all.get().hazards(reads),
+                Hazard::InOrder => counts.all,
+            };
+            if hazards > 0 {
+                self.stalled.replace(Some(context.waker().clone()));
+                return Poll::Pending;
+            }
+            counts.begin(reads);
+            self.count(|of_all| of_all.begin(reads));
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Ends an operation, and wakes the decoder if it has stalled.
+    fn end(&self, index: usize, reads: bool) {
+        self.by_bucket.borrow_mut().get_mut(&self.buckets[index]).expect("it is in flight").end(reads);
+        self.count(|of_all| of_all.end(reads));
+        if let Some(waker) = self.stalled.take() {
+            waker.wake();
+        }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut InFlight)) {
+        let mut of_all = self.of_all.get();
+        change(&mut of_all);
+        self.of_all.set(of_all);
+    }
 }
 
 /// The resources that an operation holds until its reply is sent.
@@ -252,10 +297,12 @@ impl<'a, 'f> Pipeline<'a, 'f> {
             engine: Path::default(),
             in_flight: Slots::new(spec.operations_in_flight),
             operations: feed.requests.iter().map(|_| OperationState::default()).collect(),
-            by_bucket: RefCell::default(),
-            of_all: Cell::default(),
-            buckets: feed.buckets,
-            stalled: RefCell::default(),
+            stalls: Stalls {
+                by_bucket: RefCell::default(),
+                of_all: Cell::default(),
+                buckets: feed.buckets,
+                stalled: RefCell::default(),
+            },
             order: Order::default(),
             held_keys: RefCell::default(),
             writes_in_flight: feed.writes_in_flight,
@@ -297,7 +344,7 @@ impl<'a, 'f> Pipeline<'a, 'f> {
         }
         let permits = Permits { slot: self.in_flight.take().await, credit };
         if self.hazard != Hazard::Waits {
-            self.stall(index).await;
+            self.stalls.pass(index, self.hazard, reads(&self.requests[index])).await;
         }
         let decoding = self.clock.span(|| "decoder".to_owned());
         self.clock.until(self.decoder.reserve(self.clock.now(), self.cycle)).await;
@@ -345,11 +392,7 @@ impl<'a, 'f> Pipeline<'a, 'f> {
             self.update(index, |passage| passage.replied = self.clock.now());
         }
         self.finish(index, permits).await;
-        self.by_bucket.borrow_mut().get_mut(&self.buckets[index]).expect("it is in flight").end(reads);
-        self.count(|of_all| of_all.end(reads));
-        if let Some(waker) = self.stalled.take() {
-            waker.wake();
-        }
+        self.stalls.end(index, reads);
     }
 
     /// Runs a dependency queue. Answers and releases its operations.
@@ -434,35 +477,6 @@ impl<'a, 'f> Pipeline<'a, 'f> {
         }
         operation.until(&operation.is_released).await;
         drop(permits.slot);
-    }
-
-    /// Waits until no operation in flight conflicts with the request.
-    async fn stall(&self, index: usize) {
-        let reads = reads(&self.requests[index]);
-        poll_fn(|context| {
-            let mut by_bucket = self.by_bucket.borrow_mut();
-            let counts = by_bucket.entry(self.buckets[index]).or_default();
-            let hazards = match self.hazard {
-                Hazard::Waits => 0,
-                Hazard::Stalls => counts.hazards(reads),
-                Hazard::Drains => self.of_all.get().hazards(reads),
-                Hazard::InOrder => counts.all,
-            };
-            if hazards > 0 {
-                self.stalled.replace(Some(context.waker().clone()));
-                return Poll::Pending;
-            }
-            counts.begin(reads);
-            self.count(|of_all| of_all.begin(reads));
-            Poll::Ready(())
-        })
-        .await;
-    }
-
-    fn count(&self, change: impl FnOnce(&mut InFlight)) {
-        let mut of_all = self.of_all.get();
-        change(&mut of_all);
-        self.of_all.set(of_all);
     }
 
     fn update(&self, index: usize, change: impl FnOnce(&mut Passage)) {

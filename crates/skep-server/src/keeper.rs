@@ -293,7 +293,7 @@ impl Keeper {
             return false;
         }
         let ordered = self.shared.ordered.as_ref().map_or(0, |store| store.statistics().space.used_bytes);
-        let live = self.shared.sum(|metrics| &metrics.pair_bytes) + ordered;
+        let live = self.shared.sum(|metrics| &metrics.store.pair_bytes) + ordered;
         if self.log.troubles.have(Trouble::NoSegment) && live <= self.log.disk_space.free() {
             // The segments before the present one are room for the next.
             return self.writers.lock().groups.used_segment_count() > 1;

@@ -20,20 +20,10 @@ use crate::window::Window;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Metrics {
-    /// Connections that were accepted.
-    pub(crate) connections_accepted: Counter,
-    /// Connections that were refused because there were too many.
-    pub(crate) connections_refused: Counter,
-    /// Connections from other machines that were refused, because there was no password.
-    pub(crate) connections_denied: Counter,
+    pub(crate) connections: ConnectionMetrics,
     /// Times that a client sent a wrong password, or none in a native handshake.
     pub(crate) passwords_refused: Counter,
-    /// Operations that arrived by the native protocol.
-    pub(crate) operations_native: Counter,
-    /// Operations that its store executed.
-    pub(crate) operations: Counter,
-    /// Operations that the shards that own their keys executed for it.
-    pub(crate) operations_forwarded: Counter,
+    pub(crate) operations: OperationMetrics,
     /// Bytes that arrived.
     pub(crate) input_bytes: Counter,
     /// Bytes that left.
@@ -42,50 +32,19 @@ pub(crate) struct Metrics {
     pub(crate) error_replies: Counter,
     /// Connections closed because of bytes without meaning.
     pub(crate) protocol_errors: Counter,
-    /// Keys in its store.
-    pub(crate) pairs: Counter,
-    /// Keys in its store that have an expiry.
-    pub(crate) expiring: Counter,
-    /// Expired keys that it has removed from both spaces.
-    pub(crate) expired: Counter,
-    /// Bytes of keys and values in its store.
-    pub(crate) pair_bytes: Counter,
-    /// Bytes of its memory that are index or hold keys and values.
-    pub(crate) taken_bytes: Counter,
-    /// Gets that found their key.
-    pub(crate) hits: Counter,
-    /// Gets that did not.
-    pub(crate) misses: Counter,
+    pub(crate) store: StoreMetrics,
     /// The counters of its cache.
     pub(crate) cache: CacheMetrics,
     /// The commands of memcached's protocol.
     pub(crate) memcached: MemcachedMetrics,
-    /// Operations that may be in flight, and that are.
-    pub(crate) window: Counter,
-    pub(crate) in_flight: Counter,
-    /// The running average, the smallest and the largest of the delays, in nanoseconds.
-    pub(crate) delay: Counter,
-    pub(crate) delay_min: Counter,
-    pub(crate) delay_max: Counter,
-    /// Connections that waited for the next turn because a turn had enough to do, each time.
-    pub(crate) held_back: Counter,
-    /// Turns that had something to do, and the most that a connection waited until it was served.
-    pub(crate) turns: Counter,
-    pub(crate) turns_waited_max: Counter,
-    /// Bytes that connections hold.
-    pub(crate) connection_memory: Counter,
-    /// Connections closed because they held memory without progress, or wanted more than one may.
-    pub(crate) connections_closed_for_memory: Counter,
-    /// Connections closed because their clients sent nothing for `timeout` seconds.
-    pub(crate) connections_closed_idle: Counter,
+    pub(crate) window: WindowMetrics,
+    pub(crate) turns: TurnMetrics,
     /// Connections over shared memory closed because their clients wrote an invalid word.
     pub(crate) shared_memory_invalid: Counter,
     /// The lines about connections that were closed.
     pub(crate) closed_lines: LogPace,
     /// Monitors closed because they did not read.
     pub(crate) monitors_closed: Counter,
-    /// Operations refused with `BUSY`.
-    pub(crate) refused: Counter,
     /// The counters of packets over UDP, and over RDMA.
     pub(crate) datagrams: PacketMetrics,
     pub(crate) rdma: PacketMetrics,
@@ -95,6 +54,77 @@ pub(crate) struct Metrics {
     pub(crate) commands: AllCommandMetrics,
     /// The counters of errors.
     pub(crate) errors: ErrorMetrics,
+}
+
+/// The counters of connections.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionMetrics {
+    /// Connections that were accepted.
+    pub(crate) accepted: Counter,
+    /// Connections that were refused because there were too many.
+    pub(crate) refused: Counter,
+    /// Connections from other machines that were refused, because there was no password.
+    pub(crate) denied: Counter,
+    /// Connections closed because they held memory without progress, or wanted more than one may.
+    pub(crate) closed_for_memory: Counter,
+    /// Connections closed because their clients sent nothing for `timeout` seconds.
+    pub(crate) closed_idle: Counter,
+    /// Bytes that connections hold.
+    pub(crate) memory: Counter,
+}
+
+/// The counters of operations.
+#[derive(Debug, Default)]
+pub(crate) struct OperationMetrics {
+    /// Operations that arrived by the native protocol.
+    pub(crate) native: Counter,
+    /// Operations that the shard's store executed.
+    pub(crate) executed: Counter,
+    /// Operations that the shards that own their keys executed for it.
+    pub(crate) forwarded: Counter,
+    /// Operations refused with `BUSY`.
+    pub(crate) refused: Counter,
+}
+
+/// The counters of the hash store of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct StoreMetrics {
+    /// Keys.
+    pub(crate) pairs: Counter,
+    /// Keys that have an expiry.
+    pub(crate) expiring: Counter,
+    /// Expired keys that the shard has removed from both spaces.
+    pub(crate) expired: Counter,
+    /// Bytes of keys and values.
+    pub(crate) pair_bytes: Counter,
+    /// Bytes of the memory that are index or hold keys and values.
+    pub(crate) taken_bytes: Counter,
+    /// Gets that found their key.
+    pub(crate) hits: Counter,
+    /// Gets that did not.
+    pub(crate) misses: Counter,
+}
+
+/// The window of a shard, and the delays of its operations in nanoseconds.
+#[derive(Debug, Default)]
+pub(crate) struct WindowMetrics {
+    /// Operations that may be in flight, and that are.
+    pub(crate) limit: Counter,
+    pub(crate) in_flight: Counter,
+    /// The running average, the smallest and the largest of the delays.
+    pub(crate) delay: Counter,
+    pub(crate) delay_min: Counter,
+    pub(crate) delay_max: Counter,
+}
+
+/// The counters of turns.
+#[derive(Debug, Default)]
+pub(crate) struct TurnMetrics {
+    /// Turns that had something to do, and the most that a connection waited until it was served.
+    pub(crate) count: Counter,
+    pub(crate) waited_max: Counter,
+    /// Connections that waited for the next turn because a turn had enough to do, each time.
+    pub(crate) held_back: Counter,
 }
 
 /// The counters of the packets of sessions.
@@ -138,31 +168,34 @@ impl Metrics {
     /// Records `count` operations that got their replies after this delay.
     pub(crate) fn replied(&self, count: u64, delay: Duration) {
         self.delays.add(delay, count);
-        self.delay_max.set(self.delay_max.get().max(nanoseconds(delay)));
+        let delay_max = &self.window.delay_max;
+        delay_max.set(delay_max.get().max(nanoseconds(delay)));
     }
 
     /// Publishes the state of the window.
     pub(crate) fn publish_window(&self, window: &Window) {
-        self.window.set(window.limit() as u64);
-        self.in_flight.set(window.in_flight() as u64);
-        self.delay.set(nanoseconds(window.delay()));
-        self.delay_min.set(nanoseconds(window.delay_min()));
+        let metrics = &self.window;
+        metrics.limit.set(window.limit() as u64);
+        metrics.in_flight.set(window.in_flight() as u64);
+        metrics.delay.set(nanoseconds(window.delay()));
+        metrics.delay_min.set(nanoseconds(window.delay_min()));
     }
 
     /// Publishes the memory that connections hold.
     pub(crate) fn publish_memory(&self, shard_budget: &ShardBudget) {
-        self.connection_memory.set(shard_budget.used() as u64);
+        self.connections.memory.set(shard_budget.used() as u64);
     }
 
     /// Publishes the statistics of the store.
     pub(crate) fn publish(&self, statistics: &Statistics) {
-        self.pairs.set(statistics.pairs);
-        self.expiring.set(statistics.expiring);
-        self.expired.set(statistics.expired);
-        self.pair_bytes.set(statistics.pair_bytes);
-        self.taken_bytes.set(statistics.memory_bytes - statistics.slab_free_bytes);
-        self.hits.set(statistics.hits);
-        self.misses.set(statistics.misses);
+        let store = &self.store;
+        store.pairs.set(statistics.pairs);
+        store.expiring.set(statistics.expiring);
+        store.expired.set(statistics.expired);
+        store.pair_bytes.set(statistics.pair_bytes);
+        store.taken_bytes.set(statistics.memory_bytes - statistics.slab_free_bytes);
+        store.hits.set(statistics.hits);
+        store.misses.set(statistics.misses);
     }
 }
 

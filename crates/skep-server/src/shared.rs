@@ -233,7 +233,7 @@ impl Shared {
     /// Returns the number of pairs in a space.
     pub(crate) fn pair_count(&self, space: Space) -> u64 {
         match space {
-            Space::Hash => self.sum(|metrics| &metrics.pairs),
+            Space::Hash => self.sum(|metrics| &metrics.store.pairs),
             Space::Ordered => self.ordered.as_ref().map_or(0, OrderedStore::pair_count),
             Space::Cache => self.sum(|metrics| &metrics.cache.items),
         }
@@ -242,7 +242,7 @@ impl Shared {
     /// Returns the number of pairs in a space whose keys have an expiry.
     pub(crate) fn expiring_count(&self, space: Space) -> u64 {
         match space {
-            Space::Hash => self.sum(|metrics| &metrics.expiring),
+            Space::Hash => self.sum(|metrics| &metrics.store.expiring),
             Space::Ordered => self.ordered.as_ref().map_or(0, OrderedStore::expiring_count),
             // A cache does not count them.
             Space::Cache => 0,

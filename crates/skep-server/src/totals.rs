@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 
 /// Declares [`Totals`] and its sums together.
 macro_rules! totals {
-    ($($field:ident)*) => {
+    ($($field:ident: $($counter:ident).+;)*) => {
         /// The sums of counters.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct Totals { $(pub(crate) $field: u64),* }
@@ -21,7 +21,7 @@ macro_rules! totals {
             /// Returns the sums over shards.
             pub(crate) fn of<'a>(shards: impl Iterator<Item = &'a Metrics> + Clone) -> Totals {
                 let sum = |counter: fn(&Metrics) -> &Counter| shards.clone().map(|metrics| counter(metrics).get()).sum();
-                Totals { $($field: sum(|metrics| &metrics.$field)),* }
+                Totals { $($field: sum(|metrics| &metrics.$($counter).+)),* }
             }
 
             /// Returns what was added since `earlier`.
@@ -33,9 +33,19 @@ macro_rules! totals {
 }
 
 totals! {
-    connections_accepted connections_refused connections_denied connections_closed_idle passwords_refused
-    operations_native operations operations_forwarded input_bytes output_bytes error_replies protocol_errors hits misses
-    expired
+    connections_accepted: connections.accepted;
+    connections_refused: connections.refused;
+    passwords_refused: passwords_refused;
+    operations_native: operations.native;
+    operations: operations.executed;
+    operations_forwarded: operations.forwarded;
+    input_bytes: input_bytes;
+    output_bytes: output_bytes;
+    error_replies: error_replies;
+    protocol_errors: protocol_errors;
+    hits: store.hits;
+    misses: store.misses;
+    expired: store.expired;
 }
 
 /// The sums of the counters of one command.

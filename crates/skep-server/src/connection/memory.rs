@@ -261,7 +261,7 @@ impl Connection {
     /// Gives up the input and the transaction that is being queued, and sends a last error unless the connection speaks the
     /// native protocol. Counts and logs the reason.
     fn end_with_error(&mut self, reason: &str, metrics: &Metrics) {
-        metrics.connections_closed_for_memory.add(1);
+        metrics.connections.closed_for_memory.add(1);
         if let Some(left_out) = metrics.closed_lines.line() {
             let (connection, bytes) = (self.number, self.held());
             tracing::warn!(connection, bytes, left_out, "closing a connection: {reason}");

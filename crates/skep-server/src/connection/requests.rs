@@ -47,7 +47,7 @@ impl Connection {
         match self.parsed.decode(self.input.bytes_mut(), memory_max, time, needs_password) {
             Ok(Decoded::Requests { queue_size, request_count, exhausted, work }) => {
                 if matches!(self.parsed, ParsedBatch::Native(_)) {
-                    metrics.operations_native.add(queue_size as u64);
+                    metrics.operations.native.add(queue_size as u64);
                 }
                 self.holding.needed = 0;
                 let size = self.parsed.size();

@@ -242,7 +242,7 @@ impl RespBatch {
         bounds.left = environment.left.saturating_sub(excess);
         bounds.executed += executed;
         let metrics = context.shared.metrics(shard);
-        metrics.operations.add(executed as u64);
+        metrics.operations.executed.add(executed as u64);
         self.end_step(done)
     }
 

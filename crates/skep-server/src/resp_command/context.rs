@@ -151,7 +151,7 @@ impl Context<'_> {
     /// Counts a command that was refused because it would be executed too late, with this reply.
     pub(crate) fn count_refused(&mut self, name: CommandName, reply: &[u8]) {
         let metrics = self.shared.metrics(self.shard);
-        metrics.refused.add(1);
+        metrics.operations.refused.add(1);
         metrics.commands.of(name as usize).rejected.add(1);
         self.outcome.executed = None;
         self.count_error(reply);

@@ -94,7 +94,7 @@ fn server(text: &mut String, shared: &Shared) {
 }
 
 fn clients(text: &mut String, shared: &Shared) {
-    let connection_memory = shared.sum(|metrics| &metrics.connection_memory) + shared.memory_budget.batches();
+    let connection_memory = shared.sum(|metrics| &metrics.connections.memory) + shared.memory_budget.batches();
     fields! { text
         "connected_clients" shared.clients().len()
         "cluster_connections" 0
@@ -106,12 +106,12 @@ fn clients(text: &mut String, shared: &Shared) {
         "skep_connection_memory_used" connection_memory
         "skep_connection_memory_used_max" shared.memory_budget.used_max().max(connection_memory)
         "skep_connections_waiting_for_memory" shared.memory_budget.starved()
-        "skep_connections_closed_for_memory" shared.sum(|metrics| &metrics.connections_closed_for_memory)
-        "skep_connections_closed_idle" shared.sum(|metrics| &metrics.connections_closed_idle)
+        "skep_connections_closed_for_memory" shared.sum(|metrics| &metrics.connections.closed_for_memory)
+        "skep_connections_closed_idle" shared.sum(|metrics| &metrics.connections.closed_idle)
         "skep_shared_memory_connections" shared.shared_memory_connections()
         "skep_connections_closed_for_invalid_words" shared.sum(|metrics| &metrics.shared_memory_invalid)
         "skep_monitors_closed" shared.sum(|metrics| &metrics.monitors_closed)
-        "skep_connections_denied" shared.sum(|metrics| &metrics.connections_denied)
+        "skep_connections_denied" shared.sum(|metrics| &metrics.connections.denied)
         "skep_passwords_refused" shared.sum(|metrics| &metrics.passwords_refused)
     }
 }
@@ -119,16 +119,16 @@ fn clients(text: &mut String, shared: &Shared) {
 fn memory(text: &mut String, shared: &Shared) {
     // Of the hash space: the memory that the index and the slabs have taken. At the total, its writers are told that
     // it is full.
-    let used = shared.sum(|metrics| &metrics.taken_bytes);
+    let used = shared.sum(|metrics| &metrics.store.taken_bytes);
     let total = shared.settings.memory;
     fields! { text
         "used_memory" used
         "used_memory_human" human(used)
-        "used_memory_dataset" shared.sum(|metrics| &metrics.pair_bytes)
+        "used_memory_dataset" shared.sum(|metrics| &metrics.store.pair_bytes)
         "maxmemory" total
         "maxmemory_human" human(total)
         "maxmemory_policy" "noeviction"
-        "mem_clients_normal" shared.sum(|metrics| &metrics.connection_memory)
+        "mem_clients_normal" shared.sum(|metrics| &metrics.connections.memory)
         "mem_clients_slaves" 0
         "mem_replication_backlog" 0
         "mem_aof_buffer" 0
@@ -274,6 +274,7 @@ fn congestion(text: &mut String, shared: &Shared) {
     let of_counter = |nanoseconds: u64| microseconds(Duration::from_nanos(nanoseconds));
     let mut delays = DelayCounts::default();
     shared.all_metrics().for_each(|metrics| metrics.delays.add_to(&mut delays));
+    let delay_max = shared.all_metrics().map(|metrics| metrics.window.delay_max.get()).max().unwrap_or(0);
     let buckets: Vec<String> =
         delays.buckets().map(|(delay, count)| format!("{}={count}", microseconds(delay))).collect();
     fields! { text
@@ -281,26 +282,26 @@ fn congestion(text: &mut String, shared: &Shared) {
         "skep_delay_p50_usec" microseconds(delays.quantile(0.5))
         "skep_delay_p99_usec" microseconds(delays.quantile(0.99))
         "skep_delay_p999_usec" microseconds(delays.quantile(0.999))
-        "skep_delay_max_usec" of_counter(shared.all_metrics().map(|metrics| metrics.delay_max.get()).max().unwrap_or(0))
+        "skep_delay_max_usec" of_counter(delay_max)
         "skep_delay_buckets_usec" buckets.join(",")
-        "skep_turns_waited_max" shared.all_metrics().map(|metrics| metrics.turns_waited_max.get()).max().unwrap_or(0)
-        "skep_reads_held_back" shared.sum(|metrics| &metrics.held_back)
-        "skep_operations_refused" shared.sum(|metrics| &metrics.refused)
+        "skep_turns_waited_max" shared.all_metrics().map(|metrics| metrics.turns.waited_max.get()).max().unwrap_or(0)
+        "skep_reads_held_back" shared.sum(|metrics| &metrics.turns.held_back)
+        "skep_operations_refused" shared.sum(|metrics| &metrics.operations.refused)
     }
     for (index, metrics) in shared.all_metrics().enumerate() {
         write!(
             text,
             "skep_shard{index}:window={},in_flight={},delay_usec={},delay_min_usec={},delay_max_usec={},\
              turns={},turns_waited_max={},reads_held_back={},operations_refused={}\r\n",
-            metrics.window.get(),
-            metrics.in_flight.get(),
-            of_counter(metrics.delay.get()),
-            of_counter(metrics.delay_min.get()),
-            of_counter(metrics.delay_max.get()),
-            metrics.turns.get(),
-            metrics.turns_waited_max.get(),
-            metrics.held_back.get(),
-            metrics.refused.get(),
+            metrics.window.limit.get(),
+            metrics.window.in_flight.get(),
+            of_counter(metrics.window.delay.get()),
+            of_counter(metrics.window.delay_min.get()),
+            of_counter(metrics.window.delay_max.get()),
+            metrics.turns.count.get(),
+            metrics.turns.waited_max.get(),
+            metrics.turns.held_back.get(),
+            metrics.operations.refused.get(),
         )
         .expect("a String takes every text");
     }

@@ -130,14 +130,14 @@ impl Shard {
         let shared = &self.parts.shared;
         let has_room = shared.connection_count() < shared.settings.connections_max;
         if self.stop.until.is_some() || !has_room {
-            self.metrics().connections_refused.add(1);
+            self.metrics().connections.refused.add(1);
             return Err(Dropped::Sessions);
         }
         let datagram = datagrams.begin(from, client, now);
         let (peer, local) = datagram.addresses();
         let session = datagram.end().number();
         let number = shared.enter(peer, local, 0);
-        self.metrics().connections_accepted.add(1);
+        self.metrics().connections.accepted.add(1);
         let connection = Connection::new(number, ParsedBatch::Handshake, now);
         let endpoint = Endpoint::new(connection, Transport::Datagram(Box::new(datagram)));
         if let Some(token) = self.take(Box::new(endpoint), now) {

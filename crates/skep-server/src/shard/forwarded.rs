@@ -116,7 +116,7 @@ impl Shard {
     /// encoded for it.
     fn take_replies(&mut self, shard: usize, mut forwarded: Box<ForwardedBatch>, now: Instant) -> usize {
         self.window.returned(forwarded.len());
-        self.metrics().operations_forwarded.add(forwarded.replies.done_count());
+        self.metrics().operations.forwarded.add(forwarded.replies.done_count());
         self.shard_budget.take_over(std::mem::take(&mut forwarded.counted));
         if let Some(visit) = forwarded.visit.take() {
             let written = self.end_visit(shard, visit, &forwarded, now);

@@ -40,7 +40,7 @@ impl Shard {
                 && endpoint.connection.is_idle(now, timeout)
                 && endpoint.activity.monitors.get() == 0
             {
-                self.metrics().connections_closed_idle.add(1);
+                self.metrics().connections.closed_idle.add(1);
                 self.close(token);
             }
         }

@@ -58,7 +58,7 @@ impl Shard {
     fn welcome_socket(&mut self, tcp: Tcp, front_end: FrontEnd, now: Instant) {
         let shared = &self.parts.shared;
         if shared.connection_count() >= shared.settings.connections_max {
-            self.metrics().connections_refused.add(1);
+            self.metrics().connections.refused.add(1);
             // The socket is new: its buffer has room for this, or the peer has closed it.
             let _ = match front_end {
                 FrontEnd::Native => tcp.write(&Refusal::Full.encode()),
@@ -82,10 +82,10 @@ impl Shard {
             }
         };
         let number = shared.enter(address, local_address, protocol);
-        self.metrics().connections_accepted.add(1);
+        self.metrics().connections.accepted.add(1);
         let mut connection = Connection::new(number, parsed, now);
         if is_denied {
-            self.metrics().connections_denied.add(1);
+            self.metrics().connections.denied.add(1);
             connection.reject(if front_end == FrontEnd::Resp { DENIED } else { MEMCACHED_DENIED });
         }
         let endpoint = Endpoint::new(connection, Transport::Tcp(tcp));
@@ -127,13 +127,13 @@ impl Shard {
     pub(super) fn welcome_shared_memory(&mut self, memory: SharedMemory, now: Instant) {
         let shared = &self.parts.shared;
         if shared.connection_count() >= shared.settings.connections_max {
-            self.metrics().connections_refused.add(1);
+            self.metrics().connections.refused.add(1);
             // The files of the client keep it after the end.
             let _ = memory.end().send(&Refusal::Full.encode());
             return;
         }
         let number = shared.enter(memory.address(), memory.address(), 0);
-        self.metrics().connections_accepted.add(1);
+        self.metrics().connections.accepted.add(1);
         let connection = Connection::new(number, ParsedBatch::Handshake, now);
         self.take(Box::new(Endpoint::new(connection, Transport::SharedMemory(memory))), now);
     }
@@ -217,8 +217,8 @@ impl Shard {
         };
         if let Err(refusal) = shared.access.check_hello(address.ip(), hello) {
             match refusal {
-                Refusal::Protected => self.metrics().connections_denied.add(1),
-                Refusal::Full | Refusal::Loading => self.metrics().connections_refused.add(1),
+                Refusal::Protected => self.metrics().connections.denied.add(1),
+                Refusal::Full | Refusal::Loading => self.metrics().connections.refused.add(1),
                 Refusal::PasswordNeeded | Refusal::PasswordWrong => self.metrics().passwords_refused.add(1),
             }
             if let Some(connection) = self.connections.connection_mut(token) {

@@ -81,7 +81,7 @@ impl Shard {
         for shared in accepted {
             match shared {
                 Some(shared) => self.welcome_shared_memory(shared, now),
-                None => self.metrics().connections_refused.add(1),
+                None => self.metrics().connections.refused.add(1),
             }
         }
     }

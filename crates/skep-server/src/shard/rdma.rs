@@ -37,12 +37,12 @@ impl Shard {
             let has_room = shared.connection_count() < shared.settings.connections_max;
             if self.stop.until.is_some() || !has_room {
                 rdma.refuse(Refusal::Full);
-                self.metrics().connections_refused.add(1);
+                self.metrics().connections.refused.add(1);
                 continue;
             }
             let (peer, local) = rdma.addresses();
             let number = shared.enter(peer, local, 0);
-            self.metrics().connections_accepted.add(1);
+            self.metrics().connections.accepted.add(1);
             let connection = Connection::new(number, ParsedBatch::Handshake, now);
             let token = self.take(Box::new(Endpoint::new(connection, Transport::Rdma(Box::new(rdma)))), now);
             if let Some(mut shard) = self.parts.rdma.take() {

@@ -231,7 +231,7 @@ impl Shard {
         let works = next == Next::Work;
         let is_deferred = works && (is_waiting && served.done == 0 || served.is_postponed);
         if !is_deferred && let Some(since) = waits_since.take() {
-            let most = &self.parts.shared.metrics(usize::from(self.parts.index)).turns_waited_max;
+            let most = &self.parts.shared.metrics(usize::from(self.parts.index)).turns.waited_max;
             most.set(most.get().max(self.turn.number - since));
         }
         self.parts.list_session(token, transport);

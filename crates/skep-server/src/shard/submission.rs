@@ -169,7 +169,7 @@ impl<'s> Submitter<'s> {
         };
         let (parsed, input, ranges) = connection.submission();
         dispatch.submit(parsed, input, ranges, if is_late { Refusal::Late } else { self.refusal }, &mut limit);
-        self.metrics.refused.add(dispatch.busy);
+        self.metrics.operations.refused.add(dispatch.busy);
         submission.destinations = start..self.destinations.len();
         submission.is_held = limit.is_held;
         self.forward(submission);

@@ -379,7 +379,7 @@ fn delays_stay_under_the_bound_and_what_would_come_later_is_refused() {
     // Four hundred thousand operations take 400 ms.
     assert!(refused > OPERATIONS, "{refused}");
     assert!(delays.quantile(1.0) < Duration::from_millis(125), "{delays:?}");
-    assert_eq!(bench.shared.metrics(0).refused.get(), refused as u64, "who asks for little is not refused");
+    assert_eq!(bench.shared.metrics(0).operations.refused.get(), refused as u64, "who asks for little is not refused");
 }
 
 #[test]

@@ -146,7 +146,7 @@ impl Shard {
         while let Some(token) = self.waits.next_with_slot(&self.parts.peers) {
             self.waits.ready.push_back(token, 0);
         }
-        self.metrics().held_back.add(self.waits.ready.len() as u64);
+        self.metrics().turns.held_back.add(self.waits.ready.len() as u64);
         let have_others =
             !self.waits.later.is_empty() || !self.arrivals.visitors.is_empty() || self.has_commands_away();
         if self.waits.ready.is_empty() && !have_others {
@@ -284,7 +284,7 @@ impl Shard {
             let executed = stores.execute(&requests, &mut self.execution.replies, now);
             self.execution.executed = executed.operations;
             self.turn.account.spend(executed.bytes.max(bytes.submitted));
-            metrics.operations.add(self.execution.executed as u64);
+            metrics.operations.executed.add(self.execution.executed as u64);
             stores.publish(shared);
         }
         self.execution.requests = requests.recycle();
@@ -322,7 +322,7 @@ impl Shard {
         metrics.publish_memory(&self.shard_budget);
         self.window.adjust(now);
         self.window.worked(self.execution.executed, spent);
-        metrics.turns.set(self.turn.number);
+        metrics.turns.count.set(self.turn.number);
         metrics.publish_window(&self.window);
     }
 }

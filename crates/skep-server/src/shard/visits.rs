@@ -234,7 +234,7 @@ impl Shard {
         self.turn.time = self.turn.time.max(visit.time);
         let shared = self.parts.shared.clone();
         let metrics = shared.metrics(usize::from(self.parts.index));
-        metrics.operations_forwarded.add(visit.executed as u64);
+        metrics.operations.forwarded.add(visit.executed as u64);
         let Some(endpoint) = self.connections.get_mut(token) else { return 0 };
         endpoint.is_queued = false;
         endpoint.add_cost(forwarded.work, self.turn.number + 1, self.waits.ready.idle_turn, self.waits.ready.len());

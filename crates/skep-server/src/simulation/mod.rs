@@ -233,7 +233,7 @@ impl<'s> World<'s> {
             replies: self.clients.iter().map(|client| client.replies).sum(),
             refusals: self.clients.iter().map(|client| client.refusals).sum(),
             vanished: self.clients.iter().filter(|client| client.state == State::Vanished).count(),
-            forwarded: self.shared.sum(|metrics| &metrics.operations_forwarded),
+            forwarded: self.shared.sum(|metrics| &metrics.operations.forwarded),
             stopped: usize::from(self.shared.stopping.load(Ordering::Relaxed)),
             steps: self.steps,
         })

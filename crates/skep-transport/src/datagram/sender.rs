@@ -85,12 +85,7 @@ pub(super) struct Sender {
     /// The order of the next packet, and of the newest that was acknowledged.
     next_order: u64,
     acknowledged_order: u64,
-    congestion: usize,
-    /// The congestion window at which growth becomes slow, and acknowledgements since it grew.
-    threshold: usize,
-    growth: usize,
-    /// Losses of packets that were sent before do not halve the window again.
-    recovery_order: u64,
+    congestion: Congestion,
     round_trip: Option<RoundTrip>,
     timeout_min: Duration,
     /// Timeouts in succession, and the number after which nothing is sent.
@@ -100,6 +95,57 @@ pub(super) struct Sender {
     timer_from: Instant,
     /// Copies of packets that were sent.
     repeated: u64,
+}
+
+/// The congestion window: it grows with the packets that are acknowledged, and is halved after a loss.
+#[derive(Debug)]
+struct Congestion {
+    /// Packets that may be in flight.
+    window: usize,
+    /// The window at which growth becomes slow, and acknowledgements since it grew.
+    threshold: usize,
+    growth: usize,
+    /// Losses of packets that were sent before do not halve the window again.
+    recovery_order: u64,
+}
+
+impl Congestion {
+    fn new() -> Congestion {
+        Congestion { window: CONGESTION_START, threshold: WINDOW_MAX, growth: 0, recovery_order: 0 }
+    }
+
+    /// Grows after the acknowledgement of this number of packets.
+    fn grow(&mut self, count: usize) {
+        if self.window < self.threshold {
+            self.window += count;
+        } else {
+            self.growth += count;
+            if self.growth >= self.window {
+                self.growth = 0;
+                self.window += 1;
+            }
+        }
+        self.window = self.window.min(WINDOW_MAX);
+    }
+
+    /// Halves the window after the loss of a packet of this order, unless that was done since it was sent.
+    fn on_loss(&mut self, order: u64, next_order: u64) {
+        if order >= self.recovery_order {
+            self.begin_recovery(next_order);
+            self.window = self.threshold;
+        }
+    }
+
+    /// Begins with the smallest window again.
+    fn on_timeout(&mut self, next_order: u64) {
+        self.begin_recovery(next_order);
+        self.window = CONGESTION_MIN;
+    }
+
+    fn begin_recovery(&mut self, next_order: u64) {
+        self.recovery_order = next_order;
+        self.threshold = (self.window / 2).max(CONGESTION_MIN);
+    }
 }
 
 /// The measured round trip.
@@ -140,10 +186,7 @@ impl Sender {
             window_end: WINDOW_MAX as u64,
             next_order: 1,
             acknowledged_order: 0,
-            congestion: CONGESTION_START,
-            threshold: WINDOW_MAX,
-            growth: 0,
-            recovery_order: 0,
+            congestion: Congestion::new(),
             round_trip: None,
             timeout_min,
             timeouts: 0,
@@ -181,7 +224,7 @@ impl Sender {
     }
 
     fn may_send(&self) -> bool {
-        self.in_flight < self.congestion && self.timeouts < self.timeouts_max
+        self.in_flight < self.congestion.window && self.timeouts < self.timeouts_max
     }
 
     fn has_new(&self) -> bool {
@@ -285,34 +328,18 @@ impl Sender {
                 let sample = now.saturating_duration_since(newest.sent_at);
                 self.round_trip = Some(RoundTrip::update(self.round_trip, sample));
             }
-            self.grow(new_count);
+            self.congestion.grow(new_count);
             self.find_losses();
             has_changed = true;
         }
         Ok(has_changed)
     }
 
-    fn grow(&mut self, count: usize) {
-        if self.congestion < self.threshold {
-            self.congestion += count;
-        } else {
-            self.growth += count;
-            if self.growth >= self.congestion {
-                self.growth = 0;
-                self.congestion += 1;
-            }
-        }
-        self.congestion = self.congestion.min(WINDOW_MAX);
-    }
-
     /// Marks the packets as lost after which enough others have arrived.
     fn find_losses(&mut self) {
         let Some(limit) = self.acknowledged_order.checked_sub(REORDERING_MAX) else { return };
-        let is_congested = self.mark_lost(|flight| flight.order <= limit);
-        if is_congested.is_some_and(|order| order >= self.recovery_order) {
-            self.recovery_order = self.next_order;
-            self.threshold = (self.congestion / 2).max(CONGESTION_MIN);
-            self.congestion = self.threshold;
+        if let Some(order) = self.mark_lost(|flight| flight.order <= limit) {
+            self.congestion.on_loss(order, self.next_order);
         }
     }
 
@@ -366,9 +393,7 @@ impl Sender {
             return true;
         }
         self.mark_lost(|_| true);
-        self.threshold = (self.congestion / 2).max(CONGESTION_MIN);
-        self.congestion = CONGESTION_MIN;
-        self.recovery_order = self.next_order;
+        self.congestion.on_timeout(self.next_order);
         false
     }
 

@@ -128,7 +128,7 @@ fn commands_that_would_hold_a_shard_for_long_are_refused_before_they_run() {
         assert!(reply.starts_with(b"-ERR 'bitop' may touch"), "{}", text(&reply));
         // Too many keys are refused by their number: none is looked up.
         let operations = |bench: &Bench| -> u64 {
-            (0..usize::from(shards)).map(|shard| bench.shared.metrics(shard).operations.get()).sum()
+            (0..usize::from(shards)).map(|shard| bench.shared.metrics(shard).operations.executed.get()).sum()
         };
         let before = operations(&bench);
         let keys: Vec<String> = (0..TRANSACTION_WORK_MAX / OPERATION_WORK).map(|number| number.to_string()).collect();

@@ -12,7 +12,7 @@ const SIZE: usize = 1 << 20;
 
 /// Returns the number of connections that were closed because they were idle.
 fn closed(bench: &Bench) -> u64 {
-    bench.shared.metrics(0).connections_closed_idle.get()
+    bench.shared.metrics(0).connections.closed_idle.get()
 }
 
 /// Lets the clients send the rest of a `SET` of a mebibyte, this number of bytes at most.

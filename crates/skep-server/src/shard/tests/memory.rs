@@ -254,7 +254,7 @@ fn read_while_memory_is_scarce(size: usize) -> (u32, bool) {
     let written = |bench: &Bench| bench.shared.metrics(0).output_bytes.get();
     let (mut before, mut silent, mut most) = (written(&bench), 0, 0);
     let mut piece = vec![0; size];
-    let closed = |bench: &Bench| bench.shared.metrics(0).connections_closed_for_memory.get();
+    let closed = |bench: &Bench| bench.shared.metrics(0).connections.closed_for_memory.get();
     for _ in 0..400 {
         if closed(&bench) > 0 {
             break;

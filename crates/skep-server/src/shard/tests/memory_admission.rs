@@ -175,7 +175,7 @@ fn requests_of_ten_times_the_memory_are_all_replied_to() {
             let mut senders: Vec<Sender> = (0..count).map(|number| kind(&mut bench, number)).collect();
             let ticks = serve_all(name, &mut bench, &mut senders, &mut |_| ());
             let closed =
-                (0..shards).map(|shard| bench.shared.metrics(usize::from(shard)).connections_closed_for_memory.get());
+                (0..shards).map(|shard| bench.shared.metrics(usize::from(shard)).connections.closed_for_memory.get());
             assert_eq!(closed.sum::<u64>(), 0, "{name}, {shards} shards");
             assert!(ticks <= 10, "{name}, {shards} shards: nothing happened in {ticks} ticks");
             let most = bench.shared.memory_budget.used_max() as usize;
@@ -329,7 +329,7 @@ fn ticks_beside_silent(count: usize, returns: bool, proven: bool) -> usize {
             let others = &mut |bench: &mut Bench| go_on_silent(bench, &mut silent, returns);
             worst = worst.max(serve_all(name, &mut bench, std::slice::from_mut(sender), others));
         }
-        let closed = bench.shared.metrics(0).connections_closed_for_memory.get();
+        let closed = bench.shared.metrics(0).connections.closed_for_memory.get();
         assert!(closed > 0, "{name} beside {count}: no silent one was closed");
     }
     worst
@@ -378,5 +378,5 @@ fn a_transaction_that_is_queued_at_the_stated_rate_is_executed_beside_silent_one
         bench.turn_or_tick();
     }
     assert!(slow.received.ends_with(b"+OK\r\n") && !slow.received.contains(&b'-'), "{} bytes", slow.received.len());
-    assert!(bench.shared.metrics(0).connections_closed_for_memory.get() > 0);
+    assert!(bench.shared.metrics(0).connections.closed_for_memory.get() > 0);
 }

@@ -187,7 +187,7 @@ fn a_queue_that_is_given_up_is_closed_once_and_returns_its_memory_at_once() {
     silent.iter_mut().for_each(|sender| _ = sender.go_on());
     let told = |sender: &&Sender| sender.client.received.ends_with(b"(--connection-memory)\r\n");
     let (closed, told) =
-        (bench.shared.metrics(0).connections_closed_for_memory.get(), silent.iter().filter(told).count());
+        (bench.shared.metrics(0).connections.closed_for_memory.get(), silent.iter().filter(told).count());
     assert!(told > 0 && closed == told as u64, "{closed} closings of {told} connections are counted");
 }
 

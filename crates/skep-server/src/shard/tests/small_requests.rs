@@ -40,7 +40,7 @@ fn unfinished(bench: &mut Bench, count: usize, size: usize) -> Vec<Sender> {
 
 fn closed(bench: &Bench) -> u64 {
     let shards = 0..bench.shards.len();
-    shards.map(|shard| bench.shared.metrics(shard).connections_closed_for_memory.get()).sum()
+    shards.map(|shard| bench.shared.metrics(shard).connections.closed_for_memory.get()).sum()
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Bench {
     }
 
     pub(super) fn closed(&self) -> u64 {
-        (0..self.shards.len()).map(|shard| self.shared.metrics(shard).connections_closed_for_memory.get()).sum()
+        (0..self.shards.len()).map(|shard| self.shared.metrics(shard).connections.closed_for_memory.get()).sum()
     }
 }
 
