@@ -8,6 +8,7 @@
 mod circles;
 mod code;
 mod globs;
+mod parameters;
 mod plain;
 mod types;
 
@@ -17,6 +18,7 @@ use std::path::Path;
 
 use crate::code::{code_of, has_word};
 use crate::globs::check_glob_imports;
+use crate::parameters::{NO_TUPLE_PARAMETERS, TUPLE_PARAMETERS, check_tuple_parameters};
 use crate::plain::{LINES_THAT_CANNOT_BE_WRAPPED, LONG_LINES, check_columns, check_phrases};
 use crate::types::{FEW_FIELDS, MANY_FIELDS, check_fields};
 
@@ -280,6 +282,13 @@ const RULES: &[Rule] = &[
         check: check_fields,
         caught: MANY_FIELDS,
         spared: FEW_FIELDS,
+    },
+    Rule {
+        name: "tuple parameters",
+        why: "two values that belong together are a type with a name; others are two parameters",
+        check: check_tuple_parameters,
+        caught: TUPLE_PARAMETERS,
+        spared: NO_TUPLE_PARAMETERS,
     },
     Rule {
         name: "paths in pages",
