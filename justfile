@@ -62,71 +62,64 @@ micro *arguments:
     cargo bench -p skep-benches --bench micro -- {{arguments}}
 
 # Count the instructions of one operation of the hash store with callgrind (apt-get install valgrind).
-instructions:
-    cargo run --release -p skep-benches --bin instructions
+instructions: build-benches
+    target/release/skep-benches instructions
+
+# Build the programs that measure.
+build-benches:
+    cargo build --release -p skep -p skep-benches
 
 # Compare the store with Rust's maps: just maps --pairs 20000000 --save
-maps *arguments:
-    cargo run --release -p skep-benches --bin maps -- {{arguments}}
+maps *arguments: build-benches
+    target/release/skep-maps maps {{arguments}}
 
 # Compare the server with redis-server, memcached (both must be installed) and a bare echo: just servers --save
-servers *arguments:
-    cargo build --release -p skep -p skep-benches
-    target/release/servers {{arguments}}
+servers *arguments: build-benches
+    target/release/skep-benches servers {{arguments}}
 
 # Compare the cache with memcached (which must be installed) over memcached's protocol: just memcached --save
-memcached *arguments:
-    cargo build --release -p skep -p skep-benches
-    target/release/memcached {{arguments}}
+memcached *arguments: build-benches
+    target/release/skep-benches memcached {{arguments}}
 
 # Measure one and two shards in one process: just shards --save
-shards *arguments:
-    cargo build --release -p skep-benches
-    target/release/shards {{arguments}}
+shards *arguments: build-benches
+    target/release/skep-benches shards {{arguments}}
 
 # Run all attacks against a server at once, by default for ten minutes, and check two well-behaved clients: just soak 30
-soak seconds="600":
-    cargo build --release -p skep -p skep-benches
-    target/release/soak --judge --seconds {{seconds}}
+soak seconds="600": build-benches
+    target/release/skep-benches soak --judge --seconds {{seconds}}
 
 # Compare the latencies of 500 connections alone and beside 500 slow or silent ones, by default for five minutes: just connections 30
-connections seconds="300":
-    cargo build --release -p skep -p skep-benches
-    target/release/connections --judge --seconds {{seconds}}
+connections seconds="300": build-benches
+    target/release/skep-benches connections --judge --seconds {{seconds}}
 
 # Free the memory of ten million expired keys: just expiry
-expiry *arguments:
-    cargo build --release -p skep-benches
-    target/release/expiry {{arguments}}
+expiry *arguments: build-benches
+    target/release/skep-benches expiry {{arguments}}
 
 # Measure what durability costs and how fast a server is back (redis-server must be installed): just durability always
-durability *arguments:
-    cargo build --release -p skep -p skep-benches
-    target/release/durability {{arguments}}
+durability *arguments: build-benches
+    target/release/skep-benches durability {{arguments}}
 
 # Measure what a log costs a store inside a program: just durable
-durable *arguments:
-    cargo build --release -p skep-benches
-    target/release/durable {{arguments}}
+durable *arguments: build-benches
+    target/release/skep-benches durable {{arguments}}
 
-# Compare the ordered store with Rust's ordered maps: just ordered --save
-ordered *arguments:
-    cargo build --release -p skep-benches
-    target/release/ordered {{arguments}}
+# Compare the ordered store with Rust's ordered maps in three minutes, or with all mixes in longer: just ordered --all --save
+ordered *arguments: build-benches
+    target/release/skep-maps ordered {{arguments}}
 
 # Measure a figure of Honeycomb's evaluation on the ordered store: just honeycomb fig17 --save
-honeycomb *arguments:
-    cargo build --release -p skep-benches
-    target/release/honeycomb {{arguments}}
+honeycomb *arguments: build-benches
+    target/release/skep-maps honeycomb {{arguments}}
 
 # Save the report of `skep bench engine`: just engine --save -- --kv-size 62
-engine *arguments:
-    cargo build --release -p skep -p skep-benches
-    target/release/engine {{arguments}}
+engine *arguments: build-benches
+    target/release/skep-benches engine {{arguments}}
 
 # Write docs/performance.md and its pictures from the saved results.
 plots:
-    cargo run -p skep-benches --bin plots
+    cargo run -p skep-benches --bin skep-benches plots
 
 # Count the words of text files in a running server: just word-count FILES
 word-count +files:

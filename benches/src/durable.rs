@@ -4,15 +4,16 @@
 //! All requests are drawn before the clock runs. The time with a log includes the last flush, so the log keeps pace with
 //! the store. After each round a snapshot trims the log, while no clock runs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep::{DurableStore, Operation, PutCondition, Replies, Request, Store, StoreSettings};
-use skep_measure::{Figure, Times, Work};
+use skep_measure::{Effort, Figure, Progress, Rounds, Row, Work};
 
 use crate::figures::{cell, millions, ratio_cell};
+use crate::program::number;
 use crate::tables::{Tables, table};
 
 /// Bytes of a pair: a key of 8 and a value of 2.
@@ -20,32 +21,53 @@ const KV_SIZE: usize = 10;
 /// Share of the memory that keys and values take.
 const UTILIZATION: f64 = 0.3;
 
+/// Requests that are drawn for an operation, and executed again and again.
+const REQUESTS: usize = 1 << 20;
+/// The operations.
+const OPERATIONS: [&str; 2] = ["put", "get"];
+/// About how many seconds the load of a pair takes.
+const PAIR_SECONDS: f64 = 500e-9;
+
 /// What is measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Plan {
-    /// Pairs of each store.
+    /// Where the data directory is created, and removed at the end: by default in memory, so that no disk is measured.
+    #[arg(long, default_value = "/dev/shm")]
+    pub parent: PathBuf,
+    /// Pairs of 8 + 2 bytes in each store.
+    #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..=200_000_000))]
     pub pairs: u64,
-    /// Requests of a batch.
+    /// Operations in a batch.
+    #[arg(long, default_value_t = 256, value_parser = number(1..=65_536))]
     pub batch: usize,
-    /// Requests that are drawn, and executed again and again.
-    pub requests: usize,
-    /// Rounds of both stores.
-    pub rounds: usize,
-    /// Time of each store in a round, after a warm-up.
-    pub slice: Duration,
+    /// Rounds and slices.
+    #[command(flatten)]
+    pub effort: Effort,
 }
 
 /// The rates of one operation.
 #[derive(Debug)]
-pub struct Case {
+struct Case {
     operation: &'static str,
     without: Figure,
     with: Figure,
     ratio: Figure,
 }
 
+/// Measures puts and gets, and returns their table.
+pub fn run(plan: &Plan, progress: &Progress) -> Result<Tables, String> {
+    let directory = plan.parent.join(format!("skep-durable-{}", std::process::id()));
+    let cases = measure(plan, &directory, progress);
+    _ = std::fs::remove_dir_all(&directory);
+    Ok(tables(plan, &directory, &cases?))
+}
+
 /// Measures puts and gets. The directory must not exist. It is left there.
-pub fn run(plan: &Plan, directory: &Path) -> Result<Vec<Case>, String> {
+fn measure(plan: &Plan, directory: &Path, progress: &Progress) -> Result<Vec<Case>, String> {
+    let rounds = Rounds::new(plan.effort, OPERATIONS.map(|name| Row::new(name, 2)).to_vec());
+    let load_seconds = plan.pairs as f64 * PAIR_SECONDS;
+    progress.expect(load_seconds + rounds.expected_seconds());
+    progress.begin("loading both stores", load_seconds);
     let memory = (plan.pairs as f64 * KV_SIZE as f64 / UTILIZATION) as u64;
     let settings = StoreSettings::for_utilization(memory.max(1 << 20), KV_SIZE, UTILIZATION, 7)
         .ok_or("the memory has no room for the pairs")?;
@@ -66,42 +88,46 @@ pub fn run(plan: &Plan, directory: &Path) -> Result<Vec<Case>, String> {
         return Err("the stores do not have all pairs".to_owned());
     }
     let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
-    let mut cases = Vec::new();
-    for name in ["put", "get"] {
+    let requests = OPERATIONS.map(|name| -> Vec<Request<'_>> {
         let draw = |number| {
             let operation = if name == "put" { put(number) } else { Operation::Get };
             Request { key: &keys[random.random_range(0..keys.len())], operation }
         };
-        let requests: Vec<Request<'_>> = (0..plan.requests).map(draw).collect();
-        let times = Times::for_slice(plan.slice);
-        let (mut without, mut with) = (Vec::new(), Vec::new());
-        let mut batches = requests.chunks(plan.batch).cycle();
-        for _ in 0..plan.rounds {
-            let work = times.measure(|at_least| {
+        (0..REQUESTS).map(draw).collect()
+    });
+    let mut batches = requests.each_ref().map(|requests| requests.chunks(plan.batch).cycle());
+    let samples = rounds.run(progress, |turn| {
+        let batches = &mut batches[turn.row];
+        let mut next = || batches.next().expect("they repeat");
+        if turn.side == 0 {
+            return turn.rate(|at_least| {
                 timed(at_least, || {
-                    let requests = batches.next().expect("they repeat");
+                    let requests = next();
                     plain.execute(requests, &mut replies);
                     Ok(requests.len())
                 })
-            })?;
-            without.push(work.rate());
-            let work = times.measure(|at_least| {
-                let mut work = timed(at_least, || {
-                    let requests = batches.next().expect("they repeat");
-                    durable.execute(requests, &mut replies).map(|()| requests.len()).map_err(|error| error.to_string())
-                })?;
-                let begun = Instant::now();
-                durable.flush().map_err(|error| error.to_string())?;
-                work.add(begun.elapsed(), 0);
-                Ok::<_, String>(work)
-            })?;
-            with.push(work.rate());
-            durable.snapshot().map_err(|error| error.to_string())?;
+            });
         }
-        let ratio = Figure::of_ratio(&with, &without);
-        cases.push(Case { operation: name, without: Figure::of(&without), with: Figure::of(&with), ratio });
-    }
-    Ok(cases)
+        let rate = turn.rate(|at_least| {
+            let mut work = timed(at_least, || {
+                let requests = next();
+                durable.execute(requests, &mut replies).map(|()| requests.len()).map_err(|error| error.to_string())
+            })?;
+            let begun = Instant::now();
+            durable.flush().map_err(|error| error.to_string())?;
+            work.add(begun.elapsed(), 0);
+            Ok::<_, String>(work)
+        })?;
+        durable.snapshot().map_err(|error| error.to_string())?;
+        Ok(rate)
+    })?;
+    let case = |(operation, rates): (&'static str, &Vec<Vec<f64>>)| Case {
+        operation,
+        without: Figure::of(&rates[0]),
+        with: Figure::of(&rates[1]),
+        ratio: Figure::of_ratio(&rates[1], &rates[0]),
+    };
+    Ok(OPERATIONS.into_iter().zip(&samples).map(case).collect())
 }
 
 /// Executes batches for this time. `execute` returns the operations of one.
@@ -118,7 +144,7 @@ fn timed(at_least: Duration, mut execute: impl FnMut() -> Result<usize, String>)
 }
 
 /// Returns the table of the cases.
-pub fn tables(plan: &Plan, directory: &Path, cases: &[Case]) -> Tables {
+fn tables(plan: &Plan, directory: &Path, cases: &[Case]) -> Tables {
     let rows = cases.iter().map(|case| {
         let rates = [&case.without, &case.with].map(|figure| cell(figure, millions));
         [case.operation.to_owned()].into_iter().chain(rates).chain([ratio_cell(&case.ratio)]).collect()
@@ -129,7 +155,7 @@ pub fn tables(plan: &Plan, directory: &Path, cases: &[Case]) -> Tables {
          round, within its time.",
         plan.pairs,
         plan.batch,
-        plan.rounds,
+        plan.effort.rounds,
         directory.display(),
     );
     Tables { tables: vec![table(&header, 1, rows)], note }
@@ -137,16 +163,15 @@ pub fn tables(plan: &Plan, directory: &Path, cases: &[Case]) -> Tables {
 
 #[cfg(test)]
 mod tests {
-    use super::{Plan, run, tables};
     use std::time::Duration;
+
+    use super::*;
 
     #[test]
     fn both_operations_are_measured() {
-        let plan = Plan { pairs: 2000, batch: 100, requests: 5000, rounds: 2, slice: Duration::from_millis(1) };
-        let directory = std::env::temp_dir().join(format!("skep-durable-{}", std::process::id()));
-        let cases = run(&plan, &directory);
-        _ = std::fs::remove_dir_all(&directory);
-        let text = tables(&plan, &directory, &cases.unwrap()).text();
+        let effort = Effort { rounds: 2, slice: Duration::from_millis(1) };
+        let plan = Plan { parent: std::env::temp_dir(), pairs: 2000, batch: 100, effort };
+        let text = run(&plan, &Progress::hidden()).unwrap().text();
         assert!(text.contains("put") && text.contains("get"), "{text}");
     }
 }

@@ -2,15 +2,28 @@
 //!
 //! The program measures and prints the report. This module runs the program, saves the report and shows it.
 
-use std::path::Path;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use comfy_table::Table;
-use skep_measure::{EngineReport, Figure};
+use skep_measure::{EngineCase, EngineReport, Figure, Progress};
 
 use crate::figures::{millions, percent, ratio};
+use crate::plot::{Group, Plot, in_millions};
+use crate::program::Measured;
 use crate::results::Origin;
 use crate::tables::{Tables, table};
+
+/// The settings of a run.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Plan {
+    /// The program skep.
+    #[arg(long, default_value = "target/release/skep")]
+    skep: PathBuf,
+    /// Arguments of `skep bench engine`, such as --kv-size 62.
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
 
 /// The report with its origin.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -24,22 +37,50 @@ pub struct Report {
     pub engine: EngineReport,
 }
 
-/// Runs `skep bench engine` with these arguments.
-pub fn run(skep: &Path, arguments: &[String]) -> Result<Report, String> {
-    let failed = |reason: &dyn std::fmt::Display| format!("{} bench engine: {reason}", skep.display());
-    let mut command = Command::new(skep);
-    command.args(["bench", "engine", "--json"]).args(arguments);
-    let output = command.output().map_err(|error| failed(&error))?;
+/// Runs `skep bench engine`, which shows its own progress and errors.
+pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
+    let failed = |reason: &dyn std::fmt::Display| format!("{} bench engine: {reason}", plan.skep.display());
+    let mut command = Command::new(&plan.skep);
+    command.args(["bench", "engine", "--json"]).args(&plan.arguments);
+    progress.hide();
+    let output = command.stderr(Stdio::inherit()).output().map_err(|error| failed(&error))?;
     if !output.status.success() {
-        return Err(failed(&String::from_utf8_lossy(&output.stderr).trim()));
+        return Err(failed(&output.status));
     }
     let engine = serde_json::from_slice(&output.stdout).map_err(|error| failed(&error))?;
     Ok(Report { kind: "engine".to_owned(), origin: Origin::here(), engine })
 }
 
-impl Report {
-    /// Returns the tables and a note on their settings.
-    pub fn tables(&self) -> Tables {
+impl Measured for Report {
+    fn kind(&self) -> String {
+        let ordered = if self.is_ordered() { "ordered-" } else { "" };
+        format!("engine-{ordered}{}", self.engine.kv_size)
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn heading(&self) -> (usize, String) {
+        let (position, store) = if self.is_ordered() { (2, "ordered store") } else { (0, "store") };
+        (position, format!("The {store} against the memory's limit: pairs of {} B", self.engine.kv_size))
+    }
+
+    fn plot(&self) -> Plot {
+        let engine = &self.engine;
+        let bars = |of: fn(&EngineCase) -> Figure| {
+            engine.cases.iter().map(move |case| (format!("skep, {}", case.case), of(case)))
+        };
+        let groups = vec![
+            Group::new("share of the limit", bars(|case| case.of_limit)),
+            Group::new("million/s", bars(|case| in_millions(&case.ops_per_s))),
+        ];
+        let (size, memory) = (engine.kv_size, engine.memory >> 20);
+        let title = format!("Pairs of {size} B fill {} of {memory} MiB, one core", engine.utilization);
+        Plot::new(title, &self.origin, groups)
+    }
+
+    fn tables(&self) -> Tables {
         let engine = &self.engine;
         let mut tables = vec![self.cases()];
         if !engine.station.is_empty() {
@@ -57,6 +98,13 @@ impl Report {
             tables.push(table(&["work for each line, in the cache", "of the limit", "spread"], 1, work));
         }
         Tables { tables, note: self.note() }
+    }
+}
+
+impl Report {
+    /// Returns true if the store is the ordered one.
+    pub fn is_ordered(&self) -> bool {
+        self.engine.engine == "ordered"
     }
 
     /// Returns the table of the cases.
@@ -116,8 +164,8 @@ impl Report {
         };
         let per_second = |lines: f64| format!("{} M/s", millions(lines));
         format!(
-            "{} B pairs fill {:.2} of {} MiB, one core, batches of {}, medians of {} rounds; a row with a spread above ±{}% \
-             is not measured. Random lines of the bare loop: {} read, {} read and written. Each case has its own bare \
+            "{} B pairs fill {:.2} of {} MiB, one core, batches of {}, medians of {} rounds; a figure with a spread above \
+             ±{}% is noisy. Random lines of the bare loop: {} read, {} read and written. Each case has its own bare \
              loop; \"lines each\" is the number of lines that the loop touches for an operation. {about}{about_work}",
             engine.kv_size,
             engine.utilization,

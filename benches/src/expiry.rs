@@ -12,6 +12,8 @@ use skep_store::hash::Settings;
 use skep_store::memory::LocalMemory;
 use skep_store::processor::{Processor, Replies};
 
+use skep_measure::Progress;
+
 use crate::process::processor_seconds_of_thread;
 use crate::tables::{Tables, table};
 
@@ -19,6 +21,17 @@ use crate::tables::{Tables, table};
 const BATCH: usize = 256;
 /// Bytes of memory for each key of 8 B, its value of 8 B and its expiry, about, in a full store.
 const KEY_MEMORY: u64 = 88;
+
+/// About how many seconds a fill takes for each key, and the steps that free it.
+const KEY_SECONDS: [f64; 2] = [300e-9, 150e-9];
+
+/// The settings of a run.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct Plan {
+    /// Keys, about.
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+    pub keys: u64,
+}
 
 /// The result of a run.
 #[derive(Clone, Copy, Debug)]
@@ -35,12 +48,16 @@ pub struct Report {
     pub keys_again: u64,
 }
 
-/// Fills a store with about `keys` keys, lets them expire, frees them and fills it again.
-pub fn run(keys: u64) -> Result<Report, String> {
-    let settings = Settings::for_kv_size(keys * KEY_MEMORY, 24, 7);
+/// Fills a store, lets its keys expire, frees them and fills it again.
+pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
+    let [fill_seconds, free_seconds] = KEY_SECONDS.map(|seconds| seconds * plan.keys as f64);
+    progress.expect(2.0 * fill_seconds + free_seconds);
+    progress.begin("filling a store", fill_seconds);
+    let settings = Settings::for_kv_size(plan.keys * KEY_MEMORY, 24, 7);
     let mut processor = Processor::new(&settings).map_err(|error| error.to_string())?;
     let filled = fill(&mut processor, 0, 1000)?;
     processor.set_now(1000);
+    progress.begin("freeing expired keys", free_seconds);
     let (mut steps, mut step_max) = (0, 0);
     let begun = processor_seconds_of_thread();
     while processor.is_reclaim_due() {
@@ -51,6 +68,7 @@ pub fn run(keys: u64) -> Result<Report, String> {
     if processor.statistics().pairs > 0 {
         return Err(format!("{} keys are left", processor.statistics().pairs));
     }
+    progress.begin("filling the store again", fill_seconds);
     let keys_again = fill(&mut processor, filled, 2000)?;
     Ok(Report { keys: filled, steps, step_max, seconds, keys_again })
 }
@@ -97,11 +115,11 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use super::run;
+    use super::*;
 
     #[test]
     fn all_keys_are_freed_and_fit_again() {
-        let report = run(20_000).unwrap();
+        let report = run(&Plan { keys: 20_000 }, &Progress::hidden()).unwrap();
         assert!(report.keys > 10_000 && report.steps > 0 && report.keys_again * 100 >= report.keys * 95, "{report:?}");
     }
 }

@@ -1,13 +1,19 @@
 //! The figures as text.
 
-use skep_measure::Figure;
+use skep_measure::{Figure, NOISY};
 
-/// Formats the median with this function and appends half of the spread; a withheld median becomes "not measured".
+/// Formats the median with this function and appends half of the spread. A noisy figure is marked. If a result has no
+/// median, its spread says nothing: that of another figure in the same row was too large.
 pub fn cell(figure: &Figure, number: impl FnOnce(f64) -> String) -> String {
-    format!("{} ±{}", figure.text(number), percent(figure.spread() / 2.0))
+    let spread = percent(figure.spread() / 2.0);
+    match figure.noisy_median() {
+        None => NOISY.to_owned(),
+        Some(median) if figure.is_noisy() => format!("{} ±{spread} {NOISY}", number(median)),
+        Some(median) => format!("{} ±{spread}", number(median)),
+    }
 }
 
-/// Formats a ratio with two decimals, or returns that it was not measured.
+/// Formats a ratio with two decimals.
 pub fn ratio(figure: &Figure) -> String {
     figure.text(|ratio| format!("{ratio:.2}"))
 }
@@ -34,7 +40,9 @@ mod tests {
     #[test]
     fn figures_are_text() {
         assert_eq!(cell(&Figure::with_spread(1_234_567.0, 0.2), millions), "1.23 ±10%");
-        assert_eq!(cell(&Figure::with_spread(1_234_567.0, 0.6), millions), "not measured ±30%");
+        assert_eq!(cell(&Figure::with_spread(1_234_567.0, 0.6), millions), "1.23 ±30% noisy");
+        let without_median: Figure = serde_json::from_str(r#"{"median":null,"spread":0.04}"#).unwrap();
+        assert_eq!(cell(&without_median, millions), "noisy");
         assert_eq!(ratio(&Figure::with_spread(0.456, 0.1)), "0.46");
     }
 }

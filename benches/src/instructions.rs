@@ -20,6 +20,7 @@ use std::process::Command;
 use comfy_table::Table;
 use skep_core::function::{Element, UpdateFunction};
 use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape, Update};
+use skep_measure::Progress;
 use skep_store::hash::Settings;
 use skep_store::processor::{Processor, Replies};
 
@@ -40,6 +41,40 @@ const OPERATIONS: [&str; 9] =
     ["get", "put", "fetch-add", "vector-update", "put-new", "delete", "mixed", "get-one-key", "fetch-add-one-key"];
 /// One of this many operations of `mixed` is a put to an existing key. The others are gets.
 const MIXED_PUT: usize = 8;
+
+/// About how many seconds a run under valgrind takes.
+const RUN_SECONDS: f64 = 4.0;
+
+/// The case of a run under valgrind; without it, all cases are counted.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Plan {
+    /// Run this operation once, as it is run under valgrind: get, put, fetch-add, vector-update, put-new, delete, mixed,
+    /// get-one-key or fetch-add-one-key of the hash store, ordered-put or ordered-put-batch of the ordered store;
+    /// cache-get, cache-put, cache-fetch-add, cache-put-new or cache-delete of a cache; native-get, native-put, resp-get,
+    /// resp-set, memcached-get or memcached-set of a server.
+    #[arg(long, requires_all = ["value_size", "batches"])]
+    case: Option<String>,
+    /// Bytes of its values: 8 or 100, 16 or 100 for the ordered store.
+    #[arg(long)]
+    value_size: Option<usize>,
+    /// Batches to execute.
+    #[arg(long)]
+    batches: Option<usize>,
+}
+
+/// Counts all cases, or runs one. Returns the text to print.
+pub fn run(plan: &Plan, progress: &Progress) -> Result<String, String> {
+    let Plan { case: Some(operation), value_size: Some(value_size), batches: Some(batches) } = plan else {
+        let program =
+            std::env::current_exe().map_err(|error| format!("this program does not know its path: {error}"))?;
+        return Ok(tables(&count(&program, progress)?).text());
+    };
+    // Only what the case does is counted.
+    progress.hide();
+    let case = Case::named(operation, *value_size);
+    let case = case.ok_or_else(|| format!("there is no case {operation} with values of {value_size} bytes"))?;
+    Ok(format!("{:x}", case.run(PAIRS, BATCHES[1], *batches)))
+}
 
 /// What is counted: an operation on pairs of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,15 +198,13 @@ fn fold(hash: u64, reply: Reply<'_>) -> u64 {
     (hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
-/// Runs a case as the program under valgrind does.
-pub fn run_counted(case: Case, batches: usize) -> u64 {
-    case.run(PAIRS, BATCHES[1], batches)
-}
-
-/// Counts the instructions of an operation of every case. `program` runs one if it is called with `--case OPERATION
-/// --value-size BYTES --batches NUMBER`.
-pub fn count(program: &Path) -> Result<Vec<(Case, f64)>, String> {
+/// Counts the instructions of an operation of every case. `program` runs one if it is called with `instructions --case
+/// OPERATION --value-size BYTES --batches NUMBER`.
+fn count(program: &Path, progress: &Progress) -> Result<Vec<(Case, f64)>, String> {
+    let seconds = BATCHES.len() as f64 * RUN_SECONDS;
+    progress.expect(Case::all().count() as f64 * seconds);
     let per_operation = |case: Case| {
+        progress.begin(format!("{}, values of {} B", case.operation, case.value_size), seconds);
         let [few, more] = BATCHES.map(|batches| collected(program, case, batches));
         Ok((case, (more? - few?) as f64 / ((BATCHES[1] - BATCHES[0]) * case.batch()) as f64))
     };
@@ -184,7 +217,7 @@ fn collected(program: &Path, case: Case, batches: usize) -> Result<u64, String> 
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .args(case.is_of_server().then(|| format!("--toggle-collect={}", server::COUNTED)))
         .arg(program)
-        .args(["--case", case.operation, "--value-size", &case.value_size.to_string()])
+        .args(["instructions", "--case", case.operation, "--value-size", &case.value_size.to_string()])
         .args(["--batches", &batches.to_string()])
         .output()
         .map_err(|error| format!("cannot start valgrind: {error}; install it: apt-get install valgrind"))?;
@@ -200,7 +233,7 @@ fn instructions_of(text: &str) -> Option<u64> {
 }
 
 /// Returns the counts as a table: a row for each operation, a column for each size of pairs.
-pub fn tables(counts: &[(Case, f64)]) -> Tables {
+fn tables(counts: &[(Case, f64)]) -> Tables {
     let note = format!(
         "Batches of {BATCH} in a store of {PAIRS} pairs; fetch-add on 100 B adds to 25 elements, vector-update to 2 or 25. \
          Of mixed operations, one of {MIXED_PUT} is a put, the others are gets. Puts of the ordered \

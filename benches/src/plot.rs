@@ -13,9 +13,9 @@ use plotters::backend::SVGBackend;
 use plotters::drawing::IntoDrawingArea;
 use plotters::element::{Rectangle, Text};
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
-use skep_measure::{EngineCase, Figure, NOT_MEASURED};
+use skep_measure::Figure;
 
-use crate::{durability, engine, maps, ordered, servers, shards};
+use crate::results::Origin;
 
 const WIDTH: i32 = 860;
 const MARGIN: i32 = 24;
@@ -25,7 +25,7 @@ const GROUP_GAP: i32 = 36;
 /// Left end of the bars; names are to the left of it.
 const BAR_START: i32 = 220;
 /// Width of the number to the right of the longest bar.
-const NUMBER: i32 = 70;
+const NUMBER: i32 = 100;
 const OURS: RGBColor = RGBColor(0xc2, 0x6a, 0x00);
 const OTHERS: RGBColor = RGBColor(0x8a, 0x9a, 0xa8);
 const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
@@ -46,128 +46,21 @@ pub struct Plot {
 pub struct Group {
     /// The measured quantity, with its unit.
     pub name: String,
-    /// Name and length of each bar; no length if it was not measured.
-    pub bars: Vec<(String, Option<f64>)>,
+    /// Name and length of each bar.
+    pub bars: Vec<(String, Figure)>,
+}
+
+impl Group {
+    /// Returns a group of these bars.
+    pub fn new(name: impl Into<String>, bars: impl Iterator<Item = (String, Figure)>) -> Group {
+        Group { name: name.into(), bars: bars.collect() }
+    }
 }
 
 impl Plot {
-    /// Returns the picture of a comparison with maps.
-    pub fn of_maps(report: &maps::Report) -> Self {
-        let names = ["get, uniform", "put, existing", "fetch-add", "get, Zipf"];
-        let of_case = |(case, name): (usize, &str)| Group {
-            name: format!("{name} (million/s)"),
-            bars: report.rows.iter().map(|row| (row.name.clone(), in_millions(&row.ops_per_s[case]))).collect(),
-        };
-        let mut groups: Vec<Group> = names.into_iter().enumerate().map(of_case).collect();
-        groups.push(Group {
-            name: "memory (bytes a pair)".to_owned(),
-            bars: report.rows.iter().map(|row| (row.name.clone(), Some(row.bytes_per_pair))).collect(),
-        });
-        let title =
-            format!("{} million pairs of 8 + 2 B, one thread, batches of {}", millions(report.pairs), report.batch);
-        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
-    }
-
-    /// Returns the picture of a comparison with ordered maps.
-    pub fn of_ordered(report: &ordered::Report) -> Self {
-        let of_case = |(case, name): (usize, &String)| Group {
-            name: format!("{name} (million/s)"),
-            bars: report.rows.iter().map(|row| (row.name.clone(), in_millions(&row.ops_per_s[case]))).collect(),
-        };
-        let mut groups: Vec<Group> = report.cases.iter().enumerate().map(of_case).collect();
-        groups.push(Group {
-            name: "memory (bytes for a byte of keys and values)".to_owned(),
-            bars: report.rows.iter().map(|row| (row.name.clone(), Some(row.memory_per_raw_byte))).collect(),
-        });
-        let title =
-            format!("{} million pairs of 16 + 16 B, one thread, batches of {}", millions(report.pairs), report.batch);
-        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
-    }
-
-    /// Returns the picture of a comparison with servers.
-    pub fn of_servers(report: &servers::Report) -> Self {
-        let mut groups = Vec::new();
-        for verb in [servers::Verb::Get, servers::Verb::Set] {
-            for depth in [1, report.depth] {
-                let rows = report.rows.iter().filter(|row| row.verb == verb);
-                let bars = rows.filter_map(|row| {
-                    let figures = row.depths.iter().find(|figures| figures.depth == depth)?;
-                    Some((row.server.clone(), in_millions(&figures.ops_per_s)))
-                });
-                groups.push(Group { name: format!("{verb:?}, depth {depth} (million/s)"), bars: bars.collect() });
-            }
-        }
-        let keys = usize::try_from(report.keys).unwrap_or(usize::MAX);
-        let title = format!(
-            "{} million pairs of 8 + 2 B over loopback, one core a server, {} connections",
-            millions(keys),
-            report.connections
-        );
-        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
-    }
-
-    /// Returns the picture of a comparison over memcached's protocol.
-    pub fn of_memcached(report: &servers::MemcachedReport) -> Self {
-        let group = |pair: &[servers::Row]| Group {
-            name: format!("{:?} (million/s)", pair[0].verb),
-            bars: pair.iter().map(|row| (row.server.clone(), in_millions(&row.depths[0].ops_per_s))).collect(),
-        };
-        let mut groups: Vec<Group> = report.memcached_rows.chunks_exact(2).map(group).collect();
-        let bars = report.memcached_rows.iter().take(2).map(|row| (row.server.clone(), Some(row.bytes_per_pair)));
-        groups.push(Group { name: "memory (bytes for each pair)".to_owned(), bars: bars.collect() });
-        let title = format!(
-            "{} million pairs of 8 + 8 B over memcached's protocol, one core a server, {} connections",
-            millions(usize::try_from(report.keys).unwrap_or(usize::MAX)),
-            report.connections
-        );
-        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
-    }
-
-    /// Returns the picture of the figures of durability that have a bar, each in proportion to it.
-    pub fn of_durability(report: &durability::Report) -> Self {
-        let bars = report.rows.iter().filter(|row| row.bar.is_some()).map(|row| (row.name.clone(), row.of_bar()));
-        let name = "figure / bar, or bar / figure if less is better (reached: 1 or more)".to_owned();
-        let keys = millions(usize::try_from(report.keys).unwrap_or(usize::MAX));
-        let title = format!("{keys} million pairs of 8 + 2 B with a log and snapshots, one shard");
-        let groups = vec![Group { name, bars: bars.collect() }];
-        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
-    }
-
-    /// Returns the picture of the store and the limit.
-    pub fn of_engine(report: &engine::Report) -> Self {
-        let engine = &report.engine;
-        let bars = |of: fn(&EngineCase) -> Option<f64>| {
-            engine.cases.iter().map(|case| (format!("skep, {}", case.case), of(case))).collect()
-        };
-        let groups = vec![
-            Group { name: "share of the limit".to_owned(), bars: bars(|case| case.of_limit.median()) },
-            Group { name: "million/s".to_owned(), bars: bars(|case| in_millions(&case.ops_per_s)) },
-        ];
-        let title = format!(
-            "Pairs of {} B fill {} of {} MiB, one core",
-            engine.kv_size,
-            engine.utilization,
-            engine.memory >> 20
-        );
-        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
-    }
-
-    /// Returns the picture of one and two shards.
-    pub fn of_shards(report: &shards::Report) -> Self {
-        let names = ["skep, 1 shard", "skep, 2 shards"];
-        let mut groups = Vec::new();
-        for row in &report.rows {
-            let bars = names.iter().zip(&row.ops_per_s);
-            let bars = bars.map(|(name, figure)| ((*name).to_owned(), in_millions(figure))).collect();
-            groups.push(Group { name: format!("{} (million/s)", row.case), bars });
-        }
-        let bars = report.hottest.iter();
-        let bars = bars
-            .map(|hottest| (format!("skep, {} shards", hottest.shards), Some(hottest.over_average.median)))
-            .collect();
-        groups.push(Group { name: "load of the hottest shard / average, Zipf".to_owned(), bars });
-        let title = format!("{} million pairs of 8 + 2 B, a core for each shard", millions(report.pairs));
-        Plot { title, note: format!("{}, {}", report.origin.machine, report.origin.date), groups }
+    /// Returns the picture of a measurement with this origin.
+    pub fn new(title: String, origin: &Origin, groups: Vec<Group>) -> Plot {
+        Plot { title, note: format!("{}, {}", origin.machine, origin.date), groups }
     }
 
     /// Draws the picture into a file.
@@ -186,15 +79,17 @@ impl Plot {
         for group in &self.groups {
             area.draw(&Text::new(group.name.clone(), (MARGIN, y + 8), style(17)))?;
             y += GROUP_GAP - 8;
-            let largest = group.bars.iter().filter_map(|bar| bar.1).fold(f64::MIN_POSITIVE, f64::max);
-            for (index, (name, number)) in group.bars.iter().enumerate() {
-                let length = number.unwrap_or(0.0) / largest * f64::from(WIDTH - BAR_START - NUMBER - MARGIN);
+            let lengths = group.bars.iter().filter_map(|bar| bar.1.noisy_median());
+            let largest = lengths.fold(f64::MIN_POSITIVE, f64::max);
+            for (index, (name, figure)) in group.bars.iter().enumerate() {
+                let length =
+                    figure.noisy_median().unwrap_or(0.0) / largest * f64::from(WIDTH - BAR_START - NUMBER - MARGIN);
                 let length = length as i32;
                 let colour = if name.starts_with("skep") { OURS } else { OTHERS };
                 area.draw(&Text::new(name.clone(), (MARGIN + 12, y + 3), style(15)))?;
                 let corners = [(BAR_START, y + 2), (BAR_START + length.max(1), y + BAR - 2)];
                 area.draw(&Rectangle::new(corners, colour.filled()))?;
-                let text = number.map_or(NOT_MEASURED.to_owned(), |number| {
+                let text = figure.text(|number| {
                     let digits = if number < 10.0 { 2 } else { 1 };
                     format!("{number:.digits$}")
                 });
@@ -211,42 +106,33 @@ impl Plot {
     }
 }
 
-/// Returns a rate in millions, if it was measured.
-fn in_millions(figure: &Figure) -> Option<f64> {
-    figure.median().map(|rate| rate / 1e6)
+/// Returns a rate in millions.
+pub fn in_millions(figure: &Figure) -> Figure {
+    figure.divided_by(1e6)
 }
 
-fn millions(count: usize) -> String {
+/// Returns a number that has no spread.
+pub fn exact(number: f64) -> Figure {
+    Figure::with_spread(number, 0.0)
+}
+
+/// Returns a count in millions, as text.
+pub fn in_millions_text(count: u64) -> String {
     let millions = count as f64 / 1e6;
     if millions >= 1.0 { format!("{millions:.0}") } else { format!("{millions}") }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    /// Draws a result that was saved and read back: every case has a bar for each contender.
-    #[test]
-    fn a_saved_result_can_be_drawn() {
-        let plan = maps::Plan {
-            pairs: 500,
-            batch: 32,
-            rounds: 1,
-            operations: 100,
-            utilization: 0.3,
-            slice: Duration::from_micros(200),
-        };
-        let saved = serde_json::to_string(&maps::run(&plan, "the test's").unwrap()).unwrap();
-        let plot = Plot::of_maps(&serde_json::from_str(&saved).unwrap());
-        assert_eq!(plot.groups.len(), maps::Case::ALL.len() + 1);
-        assert!(plot.groups.iter().all(|group| group.bars.len() == maps::KINDS.len()));
-    }
 
     #[test]
     fn bars_are_drawn_to_scale() {
-        let bars = vec![("skep".to_owned(), Some(10.0)), ("a & b".to_owned(), Some(2.5)), ("c".to_owned(), None)];
+        let bars = vec![
+            ("skep".to_owned(), exact(10.0)),
+            ("a & b".to_owned(), Figure::with_spread(2.5, 0.3)),
+            ("c".to_owned(), Figure::with_spread(1.0, f64::NAN)),
+        ];
         let groups = vec![Group { name: "get".to_owned(), bars }];
         let plot = Plot { title: "title".to_owned(), note: "note".to_owned(), groups };
         let path = std::env::temp_dir().join(format!("skep-plot-{}.svg", std::process::id()));
@@ -261,7 +147,7 @@ mod tests {
         assert_eq!(widths.len(), 3, "{svg}");
         assert_eq!(widths[2], 1);
         assert!((widths[0] - 4 * widths[1]).abs() <= 4, "{widths:?}");
-        for text in ["title", "note", "skep", "a &amp; b", "10.0", "2.50", NOT_MEASURED] {
+        for text in ["title", "note", "skep", "a &amp; b", "10.0", "2.50 noisy", "noisy\n"] {
             assert!(svg.contains(text), "{text}: {svg}");
         }
     }

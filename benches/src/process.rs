@@ -3,8 +3,11 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// Returns the resident bytes of this process.
 pub fn resident_size() -> u64 {
@@ -67,6 +70,14 @@ pub fn with_huge_pages() -> Result<(), String> {
         |program| Command::new(program).args(std::env::args_os().skip(1)).env(MIMALLOC_HUGE_PAGES, "1").exec(),
     );
     Err(format!("cannot start again with {MIMALLOC_HUGE_PAGES}: {error}"))
+}
+
+/// Sets a flag on SIGINT and SIGTERM, so that a program can stop its server before it ends.
+pub fn catch_signals(flag: &Arc<AtomicBool>) -> Result<(), String> {
+    [SIGINT, SIGTERM].into_iter().try_for_each(|signal| {
+        let registered = signal_hook::flag::register(signal, Arc::clone(flag));
+        registered.map(|_| ()).map_err(|error| format!("cannot wait for signals: {error}"))
+    })
 }
 
 /// Pins this thread, and the threads and processes that it starts later, to one core.

@@ -7,6 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use skep_measure::machine;
 
+/// The program that measures servers, and the one that measures maps.
+const BENCHES: &str = "skep-benches";
+const MAPS: &str = "skep-maps";
+
 /// Date, machine and command of a measurement.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Origin {
@@ -33,6 +37,18 @@ impl Origin {
             commit: commit(),
             command: command_of(std::env::args()),
         }
+    }
+
+    /// Returns the command. Older results have one of a time when each measurement was a program of its own.
+    pub fn command(&self) -> String {
+        let older = |program: &str, now: &str| {
+            let rest = self.command.strip_prefix(&format!("target/release/{program}"))?;
+            (rest.is_empty() || rest.starts_with(' ')).then(|| format!("target/release/{now} {program}{rest}"))
+        };
+        let programs = ["servers", "memcached", "shards", "durability", "engine"].map(|program| (program, BENCHES));
+        let maps = ["maps", "ordered", "honeycomb"].map(|program| (program, MAPS));
+        let now = programs.into_iter().chain(maps).find_map(|(program, now)| older(program, now));
+        now.unwrap_or_else(|| self.command.clone())
     }
 
     /// Returns the machine as a part of a file name.
@@ -124,8 +140,20 @@ mod tests {
 
     #[test]
     fn a_command_can_be_typed_again() {
-        let arguments = ["/somewhere/maps", "--pairs", "20", "a b"].map(str::to_owned);
-        assert_eq!(command_of(arguments.into_iter()), "target/release/maps --pairs 20 'a b'");
+        let arguments = ["/somewhere/skep-maps", "maps", "--pairs", "20", "a b"].map(str::to_owned);
+        assert_eq!(command_of(arguments.into_iter()), "target/release/skep-maps maps --pairs 20 'a b'");
+    }
+
+    #[test]
+    fn an_older_command_is_written_as_it_is_now() {
+        let command = |command: &str| Origin { command: command.to_owned(), ..Origin::here() }.command();
+        for (older, now) in [
+            ("target/release/servers --save", "target/release/skep-benches servers --save"),
+            ("target/release/maps", "target/release/skep-maps maps"),
+            ("target/release/skep-maps maps --save", "target/release/skep-maps maps --save"),
+        ] {
+            assert_eq!(command(older), now);
+        }
     }
 
     #[test]

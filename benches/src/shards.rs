@@ -11,17 +11,19 @@
 
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_measure::{Figure, Times, Work, median};
+use skep_measure::{Effort, Figure, Progress, Rounds, Row as Measurement, Work, median};
 use skep_wire::partition::Partition;
 
 use crate::figures::{cell, millions, percent};
 use crate::keys::{Draw, random_key, record_of_rank};
 use crate::maps::{Contender, Store};
+use crate::plot::{Group, Plot, exact, in_millions, in_millions_text};
 use crate::process::{cores, pin_to};
+use crate::program::{Measured, number};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 use skep_measure::distribution::THETA;
@@ -36,21 +38,26 @@ const SEED_COUNT: u64 = 9;
 const FILL_STEP: u64 = 1 << 16;
 
 /// The amount of work to measure.
-#[derive(Clone, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Plan {
-    /// Pairs in all shards together.
+    /// Pairs of 8 + 2 bytes in all shards together.
+    #[arg(long, default_value_t = 20_000_000, value_parser = number(1..=200_000_000))]
     pub pairs: usize,
     /// Operations in a batch.
+    #[arg(long, default_value_t = 256, value_parser = number(1..=65_536))]
     pub batch: usize,
-    /// Number of rounds, at least one.
-    pub rounds: usize,
+    /// Rounds and slices.
+    #[command(flatten)]
+    pub effort: Effort,
     /// Operations of each case whose replies are compared between one shard and two, before the rounds.
+    #[arg(long, default_value_t = 4_000_000, value_parser = number(1..=100_000_000))]
     pub operations: usize,
-    /// Share of the stores' memory that holds the pairs.
-    pub utilization: f64,
-    /// Measured time of a case in a round, after a warm-up.
-    pub slice: Duration,
 }
+
+/// Share of the stores' memory that holds the pairs.
+const UTILIZATION: f64 = 0.3;
+/// About how many seconds the fill of a store takes for each pair, and the computation of a load for each key.
+const PAIR_SECONDS: f64 = 250e-9;
 
 /// The cases: name, true for puts, true for Zipf's law. All keys exist.
 const CASES: [(&str, bool, bool); 4] = [
@@ -74,7 +81,7 @@ pub struct Report {
     pub batch: usize,
     /// See [`Plan::rounds`].
     pub rounds: usize,
-    /// See [`Plan::utilization`].
+    /// Share of the stores' memory that holds the pairs.
     pub utilization: f64,
     /// One row for each case.
     pub rows: Vec<Row>,
@@ -104,7 +111,7 @@ pub struct Hottest {
     pub over_average: Seeds,
 }
 
-/// A number that depends on the seed of a hash. It is computed, not measured, so it is never withheld.
+/// A number that depends on the seed of a hash. It is computed, not measured, so it is never noisy.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Seeds {
     /// The median of the seeds.
@@ -119,14 +126,25 @@ impl Seeds {
     }
 }
 
+/// Fills the stores and measures them. Two shards need two cores.
+pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
+    match cores()?.len() {
+        1 => Err("two shards need two cores: run on a machine with more cores, or with a wider taskset".to_owned()),
+        _ => measure(plan, progress),
+    }
+}
+
 /// Fills the stores and measures them. If there are fewer cores than shards, shards share cores.
-pub fn run(plan: &Plan) -> Result<Report, String> {
+fn measure(plan: &Plan, progress: &Progress) -> Result<Report, String> {
     let cores = cores()?;
+    let seconds = plan.pairs as f64 * PAIR_SECONDS;
+    let rounds = Rounds::new(plan.effort, CASES.map(|(name, ..)| Measurement::new(name, SHARD_COUNTS.len())).to_vec());
+    progress.expect((SHARD_COUNTS.len() + 1) as f64 * seconds + rounds.expected_seconds());
     let mut groups = Vec::new();
     for shard_count in SHARD_COUNTS {
-        groups.push(Group::new(plan, shard_count)?);
+        progress.begin(format!("filling shards: {shard_count}"), seconds);
+        groups.push(Stores::new(plan, shard_count)?);
     }
-    let mut rates = vec![[Vec::new(), Vec::new()]; CASES.len()];
     let draw = |seed: usize, is_zipf: bool| {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed as u64);
         if is_zipf { Draw::zipf(random, plan.pairs as u64) } else { Draw::uniform(random, plan.pairs as u64) }
@@ -143,33 +161,29 @@ pub fn run(plan: &Plan) -> Result<Report, String> {
         }
         work = work.rotate_left(9) ^ sums[0];
     }
-    let times = Times::for_slice(plan.slice);
-    for round in 0..plan.rounds {
-        for ((_, is_put, is_zipf), rates) in CASES.iter().zip(&mut rates) {
-            for (group, rates) in groups.iter_mut().zip(rates) {
-                let mut draw = draw(round + 1, *is_zipf);
-                let work = times.measure(|at_least| {
-                    Work::of_steps(at_least, |operations| {
-                        let records = draw.records(operations);
-                        Ok::<_, String>(group.execute(&records, *is_put, plan.batch, &cores)?.1)
-                    })
-                })?;
-                rates.push(work.rate());
-            }
-        }
-    }
-    let row = |((name, _, _), rates): (&(&str, bool, bool), &[Vec<f64>; 2])| Row {
+    let rates = rounds.run(progress, |turn| {
+        let (_, is_put, is_zipf) = CASES[turn.row];
+        let mut draw = draw(turn.round + 1, is_zipf);
+        turn.rate(|at_least| {
+            Work::of_steps(at_least, |operations| {
+                let records = draw.records(operations);
+                Ok::<_, String>(groups[turn.side].execute(&records, is_put, plan.batch, &cores)?.1)
+            })
+        })
+    })?;
+    let row = |((name, _, _), rates): (&(&str, bool, bool), &Vec<Vec<f64>>)| Row {
         case: (*name).to_owned(),
-        ops_per_s: rates.each_ref().map(|rates| Figure::of(rates)),
+        ops_per_s: [0, 1].map(|side| Figure::of(&rates[side])),
         speedup: Figure::of_ratio(&rates[1], &rates[0]),
     };
+    progress.begin("adding up loads", seconds);
     Ok(Report {
         kind: "shards".to_owned(),
         origin: Origin::here(),
         pairs: plan.pairs,
         batch: plan.batch,
-        rounds: plan.rounds,
-        utilization: plan.utilization,
+        rounds: plan.effort.rounds,
+        utilization: UTILIZATION,
         rows: CASES.iter().zip(&rates).map(row).collect(),
         hottest: hottest(plan.pairs as u64),
         work,
@@ -177,19 +191,19 @@ pub fn run(plan: &Plan) -> Result<Report, String> {
 }
 
 /// The stores of one server's shards, without the server.
-struct Group {
+struct Stores {
     partition: Partition,
     stores: Vec<Store>,
 }
 
-impl Group {
+impl Stores {
     /// Opens the stores and puts all pairs.
     fn new(plan: &Plan, shard_count: u16) -> Result<Self, String> {
         let partition = Partition::new(1, shard_count);
         // Shares differ by chance. One per cent more memory is enough for the largest.
         let pairs = plan.pairs.div_ceil(usize::from(shard_count)) + plan.pairs / 100;
-        let stores = (0..shard_count).map(|_| Store::new(pairs, plan.utilization)).collect::<Result<_, _>>()?;
-        let mut group = Group { partition, stores };
+        let stores = (0..shard_count).map(|_| Store::new(pairs, UTILIZATION)).collect::<Result<_, _>>()?;
+        let mut group = Stores { partition, stores };
         for first in (0..plan.pairs as u64).step_by(FILL_STEP as usize) {
             let records: Vec<u64> = (first..(first + FILL_STEP).min(plan.pairs as u64)).collect();
             let keys = group.partition_keys(&records);
@@ -277,9 +291,33 @@ fn hottest(pairs: u64) -> Vec<Hottest> {
     LOAD_SHARD_COUNTS.into_iter().zip(figures).map(|(shards, over_average)| Hottest { shards, over_average }).collect()
 }
 
-impl Report {
-    /// Returns the tables and a note on their settings.
-    pub fn tables(&self) -> Tables {
+impl Measured for Report {
+    fn kind(&self) -> String {
+        self.kind.clone()
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn heading(&self) -> (usize, String) {
+        (7, "Several shards".to_owned())
+    }
+
+    fn plot(&self) -> Plot {
+        let names = ["skep, 1 shard", "skep, 2 shards"].map(str::to_owned);
+        let group = |row: &Row| {
+            let bars = names.iter().cloned().zip(row.ops_per_s.iter().map(in_millions));
+            Group::new(format!("{} (million/s)", row.case), bars)
+        };
+        let mut groups: Vec<Group> = self.rows.iter().map(group).collect();
+        let load = |hottest: &Hottest| (format!("skep, {} shards", hottest.shards), exact(hottest.over_average.median));
+        groups.push(Group::new("load of the hottest shard / average, Zipf", self.hottest.iter().map(load)));
+        let pairs = in_millions_text(self.pairs as u64);
+        Plot::new(format!("{pairs} million pairs of 8 + 2 B, a core for each shard"), &self.origin, groups)
+    }
+
+    fn tables(&self) -> Tables {
         let two_digits = |number: f64| format!("{number:.2}");
         let rows = self.rows.iter().map(|row| {
             let [one, two] = row.ops_per_s.each_ref().map(|figure| cell(figure, millions));
@@ -309,20 +347,16 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// Checks that one shard and two reply alike, and that the work has not changed since this was written.
     #[test]
     fn the_comparison_runs() {
-        let plan = Plan {
-            pairs: 3000,
-            batch: 32,
-            rounds: 2,
-            operations: 1000,
-            utilization: 0.3,
-            slice: Duration::from_micros(200),
-        };
-        let report = run(&plan).unwrap();
+        let effort = Effort { rounds: 2, slice: Duration::from_micros(200) };
+        let plan = Plan { pairs: 3000, batch: 32, effort, operations: 1000 };
+        let report = measure(&plan, &Progress::hidden()).unwrap();
         assert_eq!(format!("{:016x}", report.work), "000aa64dc035d600");
         assert!(report.tables().text().contains("2 shards"));
     }

@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use skep_benches::connections::{Plan, run};
+use skep_measure::Progress;
 
 /// Seconds of the crowded phase. `SKEP_LONG` multiplies them.
 const SECONDS: u64 = 30;
@@ -20,9 +20,8 @@ fn slow_silent_and_reset_connections_do_not_affect_the_others() {
         return;
     }
     let factor: u64 = std::env::var("SKEP_LONG").map_or(1, |factor| factor.parse().expect("SKEP_LONG is a number"));
-    let crowded = Duration::from_secs(SECONDS * factor);
-    let plan = Plan { skep: built(), calm: crowded / 5, crowded, interrupted: Arc::default() };
-    let report = run(&plan).expect("the server starts");
+    let plan = Plan { seconds: SECONDS * factor, skep: built(), judge: false, interrupted: Arc::default() };
+    let report = run(&plan, &Progress::shown()).expect("the server starts");
     println!("{}", report.text());
     let failures = report.failures();
     assert!(failures.is_empty(), "{}", failures.join("\n"));

@@ -7,6 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use skep_benches::durability::{Plan, run};
+use skep_benches::program::Measured;
+use skep_measure::Progress;
 
 #[test]
 fn all_figures_of_durability_can_be_measured() {
@@ -17,7 +19,7 @@ fn all_figures_of_durability_can_be_measured() {
     let skep = built();
     let dir = skep.parent().expect("a program is in a folder").to_owned();
     let plan = Plan { sections: Vec::new(), dir, keys: 0, seconds: 0.0, rounds: 0, quick: true, skep };
-    let report = run(&plan, |step| println!("{step}")).expect("all figures");
+    let report = run(&plan, &Progress::shown()).expect("all figures");
     println!("{}", report.tables().text());
     assert_eq!(report.rows.len(), 19, "{:?}", report.rows);
 }

@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use skep_benches::soak::{Plan, run};
+use skep_measure::Progress;
 
 #[test]
 fn attacks_do_not_affect_the_witnesses() {
@@ -17,8 +17,8 @@ fn attacks_do_not_affect_the_witnesses() {
         return;
     }
     let factor: u64 = std::env::var("SKEP_LONG").map_or(1, |factor| factor.parse().expect("SKEP_LONG is a number"));
-    let plan = Plan { skep: built(), time: Duration::from_secs(30 * factor), interrupted: Arc::default() };
-    let report = run(&plan).expect("the server starts");
+    let plan = Plan { skep: built(), seconds: 30 * factor, judge: false, interrupted: Arc::default() };
+    let report = run(&plan, &Progress::shown()).expect("the server starts");
     println!("{}", report.text());
     let failures = report.failures();
     assert!(failures.is_empty(), "{}", failures.join("\n"));

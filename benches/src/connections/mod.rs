@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use skep_measure::Progress;
+
 use self::idlers::Idlers;
 use self::workers::Workers;
 use crate::soak::Server;
@@ -41,24 +43,33 @@ const RESET_INTERVAL: Duration = Duration::from_millis(200);
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The server program and the duration of a run.
-#[derive(Clone, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Plan {
-    /// The program `skep`.
+    /// Duration of the crowded phase. The calm phase takes a fifth of it.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// The program skep.
+    #[arg(long, default_value = "target/release/skep")]
     pub skep: PathBuf,
-    /// Duration of the calm phase.
-    pub calm: Duration,
-    /// Duration of the crowded phase.
-    pub crowded: Duration,
-    /// Set to true to end the run early.
+    /// Fail also if latencies are more than twice those of the calm phase, or memory grows.
+    #[arg(long)]
+    pub judge: bool,
+    /// Set to true to end the run early, so that the server is stopped before this program ends.
+    #[arg(skip)]
     pub interrupted: Arc<AtomicBool>,
 }
 
 /// Runs both phases. An error says why they could not begin or end.
-pub fn run(plan: &Plan) -> Result<Report, String> {
+pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
+    let crowded_time = Duration::from_secs(plan.seconds);
+    let calm_time = crowded_time / 5;
+    progress.expect(calm_time.as_secs_f64() + crowded_time.as_secs_f64());
+    progress.begin("calm phase", calm_time.as_secs_f64());
     let mut server = Server::start(&plan.skep)?;
     let failed = |error: std::io::Error| format!("cannot connect: {error}");
     let mut workers = Workers::connect(server.resp, WORKERS).map_err(failed)?;
-    let calm = workers.run(plan.calm, None, &plan.interrupted)?;
+    let calm = workers.run(calm_time, None, &plan.interrupted)?;
+    progress.begin("crowded phase", crowded_time.as_secs_f64());
     let mut idlers = Idlers::connect(server.resp, SLOW, SILENT).map_err(failed)?;
     let is_over = AtomicBool::new(false);
     let (crowded, tally, resident) = thread::scope(|scope| {
@@ -73,7 +84,7 @@ pub fn run(plan: &Plan) -> Result<Report, String> {
             }
             resident
         });
-        let crowded = workers.run(plan.crowded, Some(RESET_INTERVAL), &plan.interrupted);
+        let crowded = workers.run(crowded_time, Some(RESET_INTERVAL), &plan.interrupted);
         is_over.store(true, Ordering::Relaxed);
         let panicked = "a thread that panics ends the run";
         (crowded, idling.join().expect(panicked), sampling.join().expect(panicked))

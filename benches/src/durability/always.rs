@@ -1,7 +1,7 @@
 //! Puts at the level `always` against redis-server with `appendfsync always`. One client program sends them, each server
 //! is measured at several depths, and the best depth of each counts.
 
-use skep_measure::median;
+use skep_measure::{Row as Measurement, median};
 
 use super::report::{Bar, Row};
 use super::{Run, Section};
@@ -13,8 +13,8 @@ use crate::servers::Protocol;
 const DEPTHS: [usize; 4] = [16, 64, 256, 1024];
 /// The index of the depth of the first figure.
 const FIRST: usize = 1;
-const SIDES: [(&str, Protocol); 3] =
-    [("native", Protocol::Native), ("RESP", Protocol::Resp), ("redis", Protocol::Resp)];
+/// The protocols of the sides: Skep, Skep, Redis.
+const SIDES: [Protocol; 3] = [Protocol::Native, Protocol::Resp, Protocol::Resp];
 
 pub(super) fn run(run: &Run<'_>) -> Result<Vec<Row>, String> {
     let (form, keys) = (PairForm::Random, run.plan.keys);
@@ -22,21 +22,18 @@ pub(super) fn run(run: &Run<'_>) -> Result<Vec<Row>, String> {
     let redis = run.redis(&run.folder.empty("always-redis")?, Some("always"))?;
     run.load(&skep, form, keys)?;
     run.load(&redis, form, keys)?;
-    let mut rates = SIDES.map(|_| DEPTHS.map(|_| Vec::new()));
-    for round in 0..run.plan.rounds {
-        (run.progress)(&format!("always: round {} of {}", round + 1, run.plan.rounds));
-        for (index, depth) in DEPTHS.into_iter().enumerate() {
-            for (side, server) in [&skep, &skep, &redis].into_iter().enumerate() {
-                let sample = run.puts(server, SIDES[side].1, (form, keys, depth), round)?;
-                rates[side][index].push(sample.tally.rate());
-            }
-        }
-    }
-    let best = rates.each_ref().map(|depths| {
-        (0..DEPTHS.len()).max_by(|a, b| median(&depths[*a]).total_cmp(&median(&depths[*b]))).unwrap_or(FIRST)
+    let rows = DEPTHS.map(|depth| Measurement::new(format!("always, depth {depth}"), SIDES.len()));
+    let rates = run.rounds_of(rows.to_vec(), usize::MAX).run(run.progress, |turn| {
+        let server = [&skep, &skep, &redis][turn.side];
+        let case = (form, keys, DEPTHS[turn.row]);
+        Ok::<_, String>(run.puts(turn, server, SIDES[turn.side], case)?.tally.rate())
+    })?;
+    let best = [0, 1, 2].map(|side| {
+        let rate = |depth: &usize| median(&rates[*depth][side]);
+        (0..DEPTHS.len()).max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(FIRST)
     });
     let row = |side: usize, depth: usize, name: String, bar| {
-        let (ours, theirs) = (&rates[side][depth], &rates[2][best[2]]);
+        let (ours, theirs) = (&rates[depth][side], &rates[best[2]][2]);
         let mut row = Row::of_ratio(Section::Always, name, bar, ours, theirs);
         row.from = format!(
             "{} M/s at depth {} / {} M/s at depth {}",

@@ -30,12 +30,11 @@ const VALUE_SIZE: usize = BLOCK_SIZE - 128;
 const SEGMENTS: usize = 3;
 
 pub(super) fn run(run: &Run<'_>) -> Result<Vec<Row>, String> {
-    let mut rates: [Vec<f64>; 2] = Default::default();
-    for round in 0..run.plan.rounds {
-        (run.progress)(&format!("bandwidth: round {} of {}", round + 1, run.plan.rounds));
-        rates[0].push(log(&run.folder.empty("bandwidth")?, run.plan.seconds)?);
-        rates[1].push(bare(run.folder.path(), GROUP, run.plan.seconds)?);
-    }
+    let samples = run.rounds("bandwidth", 2, usize::MAX).run(run.progress, |turn| match turn.side {
+        0 => log(&run.folder.empty("bandwidth")?, run.plan.seconds),
+        _ => bare(run.folder.path(), GROUP, run.plan.seconds),
+    })?;
+    let rates = &samples[0];
     let name = "bandwidth of the log / bare loop, groups of 1 MiB".to_owned();
     let mut row = Row::of_ratio(Section::Bandwidth, name, Some(Bar::AtLeast(0.7)), &rates[0], &rates[1]);
     row.from =

@@ -15,17 +15,16 @@ pub(super) fn run(run: &Run<'_>) -> Result<Vec<Row>, String> {
     let server = run.skep(form, keys, Some((&run.folder.empty("bytes")?, "second")))?;
     let mut asker = Asker::of(&server)?;
     let address = server.address(Protocol::Native).ok_or("the server has no native port")?;
-    let mut sizes = Vec::new();
-    for round in 0..run.plan.rounds.min(super::LONG_ROUNDS) {
-        (run.progress)(&format!("bytes: round {}", round + 1));
+    let mut samples = run.rounds("bytes", 1, super::LONG_ROUNDS).run(run.progress, |_| {
         let before = asker.persistence("skep_log_written_bytes")?;
         // With one connection, a block has one batch.
         let mut client = Client::connect(address, Template::new(Protocol::Native, Verb::Set, form, BATCH), 1)?;
         let tally = client.run(&mut Source::Each(0..keys), None)?;
         asker.wait_for_zero("skep_log_unflushed_bytes")?;
         let written = asker.persistence("skep_log_written_bytes")? - before;
-        sizes.push(written as f64 / tally.operations as f64);
-    }
+        Ok::<_, String>(written as f64 / tally.operations as f64)
+    })?;
+    let sizes = samples.swap_remove(0).swap_remove(0);
     let bar = (form.key_size() + form.value_size()) as f64 + OVERHEAD_MAX;
     let name = format!("log bytes of a put of 10 B, batches of {BATCH}");
     let mut row = Row::new(Section::Bytes, name, "B", Some(Bar::AtMost(bar)), sizes);

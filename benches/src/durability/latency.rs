@@ -37,17 +37,16 @@ pub(super) fn run(run: &Run<'_>) -> Result<Vec<Row>, String> {
     run.load(&always, form, keys)?;
     let file = BareFile::new(run.folder.path())?;
     // Medians of each round, in microseconds.
-    let mut p50: [Vec<f64>; 3] = Default::default();
-    for round in 0..run.plan.rounds {
-        (run.progress)(&format!("latency: round {} of {}", round + 1, run.plan.rounds));
-        p50[0].push(puts(&always, keys, run.plan.seconds, round as u64)?);
-        p50[1].push(writes(&file, run)?);
-        p50[2].push(puts(&memory, keys, run.plan.seconds, round as u64)?);
-    }
+    let samples = run.rounds("latency", 3, usize::MAX).run(run.progress, |turn| match turn.side {
+        0 => puts(&always, keys, run.plan.seconds, turn.round as u64),
+        1 => writes(&file, run),
+        _ => puts(&memory, keys, run.plan.seconds, turn.round as u64),
+    })?;
+    let p50 = &samples[0];
     let sums: Vec<f64> = p50[1].iter().zip(&p50[2]).map(|(write, put)| write + put).collect();
     let name = "p50 of one put: always / (bare write of 4 KiB + memory)".to_owned();
     let mut row = Row::of_ratio(Section::Latency, name, Some(Bar::AtMost(1.5)), &p50[0], &sums);
-    let [always, bare, memory] = p50.each_ref().map(|rounds| median(rounds));
+    let [always, bare, memory] = [0, 1, 2].map(|side| median(&p50[side]));
     row.from = format!("{always:.0} µs / ({bare:.0} µs + {memory:.0} µs)");
     Ok(vec![row])
 }

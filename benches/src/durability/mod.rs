@@ -30,8 +30,12 @@ mod snapshot;
 pub use report::{Bar, Report, Row};
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+use skep_measure::{Effort, Progress, Rounds, Row as Measurement};
 
 use crate::process::cores;
+use crate::program::number;
 use crate::results::Origin;
 use crate::servers::{Plan as ServersPlan, Setting};
 use folder::Folder;
@@ -42,6 +46,9 @@ const CONNECTIONS: usize = 16;
 const DEPTH: usize = 64;
 /// The most rounds of the figures that take long: those of snapshots and starts.
 const LONG_ROUNDS: usize = 5;
+
+/// The time of a side, with its warm-up and what is not measured, divided by that of its slice.
+const SIDE_FACTOR: f64 = 1.5;
 
 /// A group of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
@@ -73,7 +80,7 @@ pub struct Plan {
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
     /// Rounds; for snapshots and starts at most 5.
-    #[arg(long, default_value_t = 9, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=101))]
+    #[arg(long, default_value_t = 9, value_parser = number(1..=101))]
     pub rounds: usize,
     /// Check in a minute that everything runs: few pairs, and two short rounds. Its figures say nothing.
     #[arg(long, conflicts_with_all = ["keys", "seconds", "rounds"])]
@@ -91,11 +98,42 @@ struct Run<'p> {
     setting: Setting,
     /// All cores.
     cores: Vec<usize>,
-    progress: &'p dyn Fn(&str),
+    progress: &'p Progress,
 }
 
-/// Measures the figures. `progress` gets a line of text for each step.
-pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
+impl Run<'_> {
+    /// Returns rounds of one row with this many sides, each of which takes as long as the plan says. There are at most
+    /// `rounds_max` rounds.
+    fn rounds(&self, name: impl Into<String>, sides: usize, rounds_max: usize) -> Rounds {
+        self.rounds_of(vec![Measurement::new(name, sides)], rounds_max)
+    }
+
+    /// Returns rounds of these rows.
+    fn rounds_of(&self, rows: Vec<Measurement>, rounds_max: usize) -> Rounds {
+        let slice = Duration::from_secs_f64(self.plan.seconds);
+        let effort = Effort { rounds: self.plan.rounds.min(rounds_max), slice };
+        Rounds::new(effort, rows).with_seconds(SIDE_FACTOR * self.plan.seconds)
+    }
+
+    /// Returns about how many seconds a section takes.
+    fn expected_seconds(&self, section: Section) -> f64 {
+        let (sides, loads, rounds_max) = match section {
+            Section::Second => (6, 3, usize::MAX),
+            Section::Always => (12, 2, usize::MAX),
+            Section::Bandwidth => (2, 0, usize::MAX),
+            Section::Latency => (3, 2, usize::MAX),
+            Section::Snapshot => (4, 2, LONG_ROUNDS),
+            Section::Recovery => (3, 3, LONG_ROUNDS),
+            Section::Load => (4, 4, LONG_ROUNDS),
+            Section::Bytes => (1, 0, LONG_ROUNDS),
+        };
+        let load_seconds = servers_plan(self.plan, self.plan.keys, DEPTH).load_seconds();
+        f64::from(loads) * load_seconds + self.rounds("", sides, rounds_max).expected_seconds()
+    }
+}
+
+/// Measures the figures.
+pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
     let mut plan = plan.clone();
     if plan.quick {
         (plan.keys, plan.seconds, plan.rounds) = (20_000, 0.05, 2);
@@ -113,8 +151,9 @@ pub fn run(plan: &Plan, progress: impl Fn(&str)) -> Result<Report, String> {
         setting: Setting::new(&servers_plan(&plan, plan.keys, DEPTH), programs)?,
         cores: cores()?,
         plan: &plan,
-        progress: &progress,
+        progress,
     };
+    plan.sections.iter().for_each(|section| progress.expect(run.expected_seconds(*section)));
     let mut rows = Vec::new();
     for section in &plan.sections {
         rows.extend(match section {

@@ -10,15 +10,14 @@
 //! redis-server are in the page cache.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use skep_measure::median;
 
 use super::report::{Bar, Row};
-use super::side::{Asker, size, spawn_redis, spawn_skep, wait_for_pong};
+use super::side::{Asker, size, start_redis, start_skep};
 use super::{LONG_ROUNDS, Run, Section};
 use crate::keys::PairForm;
-use crate::servers::{Server, Setting};
+use crate::servers::Setting;
 
 /// The level at which servers start; it is also the default.
 const LEVEL: &str = "always";
@@ -97,12 +96,7 @@ fn measure(run: &Run<'_>, cases: &[(Files, PairForm)]) -> Result<Vec<Case>, Stri
         .enumerate()
         .map(|(index, (files, form))| prepare(run, index, *files, *form))
         .collect::<Result<Vec<Case>, String>>()?;
-    for round in 0..run.plan.rounds.min(LONG_ROUNDS) {
-        (run.progress)(&format!("starts: round {}", round + 1));
-        for case in &mut cases {
-            case.start(run, &setting)?;
-        }
-    }
+    run.rounds("starts", cases.len(), LONG_ROUNDS).run(run.progress, |turn| cases[turn.side].start(run, &setting))?;
     Ok(cases)
 }
 
@@ -132,16 +126,16 @@ fn prepare(run: &Run<'_>, index: usize, files: Files, form: PairForm) -> Result<
 }
 
 impl Case {
-    /// Starts the program, checks the number of keys, and kills it. Notes the seconds to the first PONG.
-    fn start(&mut self, run: &Run<'_>, setting: &Setting) -> Result<(), String> {
-        let (keys, begun) = (run.keys(self.form), Instant::now());
+    /// Starts the program, checks the number of keys, and kills it. Notes and returns the seconds to the first PONG.
+    fn start(&mut self, run: &Run<'_>, setting: &Setting) -> Result<f64, String> {
+        let keys = run.keys(self.form);
         let is_skep = matches!(self.files, Files::SkepSnapshot | Files::SkepLog);
-        let mut server: Server = match self.files {
-            _ if is_skep => spawn_skep(setting, self.form, keys, Some((&self.folder, LEVEL)))?,
-            Files::RedisAof => spawn_redis(setting, &self.folder, Some("everysec"))?,
-            _ => spawn_redis(setting, &self.folder, None)?,
+        let (server, seconds) = match self.files {
+            _ if is_skep => start_skep(setting, self.form, keys, Some((&self.folder, LEVEL)))?,
+            Files::RedisAof => start_redis(setting, &self.folder, Some("everysec"))?,
+            _ => start_redis(setting, &self.folder, None)?,
         };
-        self.starts.push(wait_for_pong(&mut server, begun)?);
+        self.starts.push(seconds);
         let mut asker = Asker::of(&server)?;
         let found = asker.ask("DBSIZE")?;
         if found != keys.to_string() {
@@ -153,6 +147,6 @@ impl Case {
         if self.files == Files::SkepLog && asker.persistence("rdb_saves")? > 0 {
             return Err(SNAPSHOT_OF_LOG.to_owned());
         }
-        Ok(())
+        Ok(seconds)
     }
 }

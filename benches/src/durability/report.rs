@@ -4,6 +4,8 @@ use skep_measure::Figure;
 
 use super::Section;
 use crate::figures::cell;
+use crate::plot::{Group, Plot, in_millions_text};
+use crate::program::Measured;
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
@@ -81,24 +83,26 @@ impl Row {
         Row::new(section, name, "×", bar, rounds)
     }
 
-    /// Returns the median in proportion to its bar: 1 or more if the bar is reached. `None` if one of them is missing, or
-    /// if they cannot be compared.
-    pub fn of_bar(&self) -> Option<f64> {
-        match (self.bar?, self.figure.median()?, &self.objection) {
-            (Bar::AtLeast(bar), median, None) => Some(median / bar),
-            (Bar::AtMost(bar), median, None) => Some(bar / median),
-            _ => None,
-        }
+    /// Returns the figure in proportion to its bar: 1 or more if the bar is reached. `None` if there is no bar, or if they
+    /// cannot be compared.
+    pub fn of_bar(&self) -> Option<Figure> {
+        let (bar, median, spread) = (self.bar?, self.figure.noisy_median()?, self.figure.spread());
+        let number = match bar {
+            Bar::AtLeast(bar) => median / bar,
+            Bar::AtMost(bar) => bar / median,
+        };
+        self.objection.is_none().then(|| Figure::with_spread(number, spread))
     }
 
-    /// Returns the median and half of the spread, or the lowest and the highest round if they differ too much.
+    /// Returns the median and half of the spread, and also the lowest and the highest round if they differ too much.
     fn measured(&self) -> String {
-        if self.figure.median().is_some() {
-            return cell(&self.figure, |median| format!("{median:.2} {}", self.unit));
+        let text = cell(&self.figure, |median| format!("{median:.2} {}", self.unit));
+        if !self.figure.is_noisy() {
+            return text;
         }
         let lowest = self.rounds.iter().copied().fold(f64::INFINITY, f64::min);
         let highest = self.rounds.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        format!("{lowest:.2} to {highest:.2} {}", self.unit)
+        format!("{text}, {lowest:.2} to {highest:.2}")
     }
 
     /// Compares the median with the bar, or all rounds if they differ too much.
@@ -133,8 +137,34 @@ impl Bar {
 }
 
 impl Report {
-    /// Returns the tables and a note on their settings.
-    pub fn tables(&self) -> Tables {
+    /// Computes all figures from the rounds. Older results have no medians of noisy figures.
+    pub(crate) fn compute(&mut self) {
+        self.rows.iter_mut().for_each(|row| row.figure = Figure::of(&row.rounds));
+    }
+}
+
+impl Measured for Report {
+    fn kind(&self) -> String {
+        self.kind.clone()
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn heading(&self) -> (usize, String) {
+        (8, "Durability".to_owned())
+    }
+
+    fn plot(&self) -> Plot {
+        let bars = self.rows.iter().filter_map(|row| Some((row.name.clone(), row.of_bar()?)));
+        let name = "figure / bar, or bar / figure if less is better (reached: 1 or more)";
+        let keys = in_millions_text(self.keys);
+        let title = format!("{keys} million pairs of 8 + 2 B with a log and snapshots, one shard");
+        Plot::new(title, &self.origin, vec![Group::new(name, bars)])
+    }
+
+    fn tables(&self) -> Tables {
         let figures = self.rows.iter().map(|row| {
             let bar = row.bar.map_or_else(|| "-".to_owned(), |bar| bar.text(&row.unit));
             vec![row.name.clone(), bar, row.measured(), row.verdict()]
@@ -181,7 +211,8 @@ mod tests {
     fn a_ratio_is_one_of_rounds() {
         let row = Row::of_ratio(Section::Second, String::new(), None, &[4.0, 9.0], &[2.0, 4.5]);
         assert_eq!((row.rounds, row.figure.median()), (vec![2.0, 2.0], Some(2.0)));
-        let bar = |bar| Row::new(Section::Second, String::new(), "×", Some(bar), vec![2.0]).of_bar();
+        let of_bar = |bar| Row::new(Section::Second, String::new(), "×", Some(bar), vec![2.0]).of_bar();
+        let bar = |bar| of_bar(bar).and_then(|figure| figure.median());
         assert_eq!((bar(Bar::AtLeast(4.0)), bar(Bar::AtMost(4.0))), (Some(0.5), Some(2.0)));
     }
 }

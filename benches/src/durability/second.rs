@@ -31,17 +31,19 @@ pub(super) fn run(run: &Run<'_>) -> Result<Vec<Row>, String> {
         run.load(&second, form, keys)?;
         asker.wait_for_zero("skep_log_unflushed_bytes")?;
         let put_size = (asker.persistence(WRITTEN)? - before) as f64 / keys as f64;
-        let mut rates: [Vec<f64>; 2] = Default::default();
-        let mut disk = Vec::new();
-        for round in 0..run.plan.rounds {
-            (run.progress)(&format!("second, {} B: round {} of {}", size(form), round + 1, run.plan.rounds));
+        let rounds = run.rounds(format!("second, {} B", size(form)), 3, usize::MAX);
+        let samples = rounds.run(run.progress, |turn| {
             asker.wait_for_zero("rdb_bgsave_in_progress")?;
-            disk.push(bare(run.folder.path(), GROUP, run.plan.seconds)?);
-            rates[0].push(run.puts(&memory, Protocol::Native, (form, keys, DEPTH), round)?.tally.rate());
-            rates[1].push(run.puts(&second, Protocol::Native, (form, keys, DEPTH), round)?.tally.rate());
-        }
+            let server = match turn.side {
+                0 => &memory,
+                1 => &second,
+                _ => return bare(run.folder.path(), GROUP, run.plan.seconds),
+            };
+            Ok::<_, String>(run.puts(turn, server, Protocol::Native, (form, keys, DEPTH))?.tally.rate())
+        })?;
+        let [rates @ .., disk] = &samples[0][..] else { return Err("a side is missing".to_owned()) };
         let logged: Vec<f64> = rates[1].iter().map(|rate| rate * put_size / 1e6).collect();
-        let shares: Vec<f64> = logged.iter().zip(&disk).map(|(log, disk)| log / disk).collect();
+        let shares: Vec<f64> = logged.iter().zip(disk).map(|(log, disk)| log / disk).collect();
         let share = median(&shares);
         let mut row = Row::of_ratio(
             Section::Second,
@@ -55,7 +57,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Vec<Row>, String> {
             millions(median(&rates[1])),
             millions(median(&rates[0])),
             median(&logged),
-            median(&disk),
+            median(disk),
         );
         row.objection = (share > SHARE_MAX).then(|| "the disk is the limit".to_owned());
         rows.push(row);

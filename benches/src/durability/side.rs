@@ -3,12 +3,13 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use skep_measure::Turn;
+
 use crate::keys::PairForm;
-use crate::servers::{Protocol, Sample, Server, Setting, Verb, find_program, free_address, load, measure};
+use crate::servers::{Protocol, Sample, Server, Setting, Verb, load, measure};
 
 use super::{Plan, Run, servers_plan};
 
@@ -24,34 +25,29 @@ const MEMORY_MIN: u64 = 64;
 impl Run<'_> {
     /// Starts Skep with memory for `keys` pairs, and with a data directory at a level. Returns when it serves.
     pub(super) fn skep(&self, form: PairForm, keys: u64, data: Option<(&Path, &str)>) -> Result<Server, String> {
-        let mut server = spawn_skep(&self.setting, form, keys, data)?;
-        wait_for_pong(&mut server, Instant::now())?;
-        Ok(server)
+        start_skep(&self.setting, form, keys, data).map(|started| started.0)
     }
 
     /// Starts redis-server with its files in a folder. Returns when it serves.
     pub(super) fn redis(&self, folder: &Path, fsync: Option<&str>) -> Result<Server, String> {
-        let mut server = spawn_redis(&self.setting, folder, fsync)?;
-        wait_for_pong(&mut server, Instant::now())?;
-        Ok(server)
+        start_redis(&self.setting, folder, fsync).map(|started| started.0)
     }
 
     /// Puts all pairs.
     pub(super) fn load(&self, server: &Server, form: PairForm, keys: u64) -> Result<(), String> {
-        (self.progress)(&format!("loading {keys} pairs of {} B into {}", size(form), server.name));
-        load(server, &servers_plan(self.plan, keys, 1), form)
+        load(server, &servers_plan(self.plan, keys, 1), form, self.progress)
     }
 
     /// Measures a round of puts, after a warm-up.
     pub(super) fn puts(
         &self,
+        turn: Turn,
         server: &Server,
         protocol: Protocol,
         (form, keys, depth): (PairForm, u64, usize),
-        round: usize,
     ) -> Result<Sample, String> {
         let plan = servers_plan(self.plan, keys, depth);
-        measure(server, protocol, (form, Verb::Set, depth), &plan, round as u64)
+        measure(turn, server, protocol, (form, Verb::Set, depth), &plan)
             .map_err(|error| format!("{}: {error}", server.name))
     }
 
@@ -74,41 +70,42 @@ pub(super) fn size(form: PairForm) -> usize {
     form.key_size() + form.value_size()
 }
 
-/// Starts Skep. All its memory is resident before it listens.
-pub(super) fn spawn_skep(
+/// Starts Skep. All its memory is resident before it listens. Returns it with the seconds until it serves.
+pub(super) fn start_skep(
     setting: &Setting,
     form: PairForm,
     keys: u64,
     data: Option<(&Path, &str)>,
-) -> Result<Server, String> {
-    let (native, resp) = (free_address()?, free_address()?);
+) -> Result<(Server, f64), String> {
     let utilization = UTILIZATION[usize::from(form != PairForm::Random)];
     let memory = (keys as f64 * size(form) as f64 / utilization) as u64;
-    let mut command = Command::new(&setting.skep);
-    command.args(["serve", "--shards", "1", "--ordered-memory", "off", "--prefault"]);
-    command.args(["--listen", &native.to_string(), "--resp", &resp.to_string()]);
-    command.args(["--memory", &format!("{}MiB", (memory >> 20).max(MEMORY_MIN))]);
-    command.args(["--kv-size", &size(form).to_string()]);
-    if let Some((folder, level)) = data {
-        command.arg("--data-dir").arg(folder).args(["--durability", level]);
+    let (memory, kv_size) = (format!("{}MiB", (memory >> 20).max(MEMORY_MIN)), size(form).to_string());
+    let mut arguments = vec!["--shards", "1", "--ordered-memory", "off", "--prefault", "--resp", "127.0.0.1:0"];
+    arguments.extend(["--memory", &memory, "--kv-size", &kv_size]);
+    let folder = data.map(|(folder, _)| folder.to_string_lossy());
+    if let Some((folder, (_, level))) = folder.as_ref().zip(data) {
+        arguments.extend(["--data-dir", folder, "--durability", level]);
     }
-    setting.spawn("skep", command, vec![(Protocol::Native, native), (Protocol::Resp, resp)])
+    let begun = Instant::now();
+    let mut server = setting.skep_with(&arguments)?;
+    let seconds = wait_for_pong(&mut server, begun)?;
+    Ok((server, seconds))
 }
 
 /// Starts redis-server without snapshots; with an append-only file if a value of `appendfsync` is given. The file is
-/// never rewritten, because no fork then disturbs it.
-pub(super) fn spawn_redis(setting: &Setting, folder: &Path, fsync: Option<&str>) -> Result<Server, String> {
-    let address = free_address()?;
-    let mut command = Command::new(find_program("redis-server").unwrap_or_default());
-    command.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", ""]);
-    command.args(["--auto-aof-rewrite-percentage", "0", "--dir"]).arg(folder);
-    command.args(["--appendonly", if fsync.is_some() { "yes" } else { "no" }]);
-    command.args(fsync.map(|fsync| ["--appendfsync", fsync]).iter().flatten());
-    setting.spawn("redis", command, vec![(Protocol::Resp, address)])
+/// never rewritten, because no fork then disturbs it. Returns it with the seconds until it serves.
+pub(super) fn start_redis(setting: &Setting, folder: &Path, fsync: Option<&str>) -> Result<(Server, f64), String> {
+    let folder = folder.to_string_lossy();
+    let mut arguments = vec!["--auto-aof-rewrite-percentage", "0", "--dir", &folder];
+    arguments.extend(["--appendonly", if fsync.is_some() { "yes" } else { "no" }]);
+    arguments.extend(fsync.map(|fsync| ["--appendfsync", fsync]).iter().flatten());
+    let (mut server, begun) = setting.redis_begun(&arguments)?;
+    let seconds = wait_for_pong(&mut server, begun)?;
+    Ok((server, seconds))
 }
 
 /// Waits until a server executes commands. Returns the seconds since `begun`.
-pub(super) fn wait_for_pong(server: &mut Server, begun: Instant) -> Result<f64, String> {
+fn wait_for_pong(server: &mut Server, begun: Instant) -> Result<f64, String> {
     let address = server.address(Protocol::Resp).ok_or("the server has no port for RESP")?;
     while begun.elapsed() < PATIENCE {
         // A server that loads its data may accept connections and refuse commands.

@@ -61,8 +61,7 @@ fn at(run: &Run<'_>, level: &str) -> Result<Vec<Row>, String> {
     client.run(&mut source, Some(Duration::from_secs_f64(run.plan.seconds)))?;
     let (mut rates, mut tails): ([Vec<f64>; 2], [Vec<f64>; 2]) = Default::default();
     let (mut extra, mut lengths) = (Vec::new(), Vec::new());
-    for round in 0..run.plan.rounds.min(LONG_ROUNDS) {
-        (run.progress)(&format!("snapshot, {level}: round {}", round + 1));
+    run.rounds(format!("snapshot, {level}"), 1, LONG_ROUNDS).run(run.progress, |_| {
         let without = without(run, &mut client, &mut source, &mut asker)?;
         let before = reset_peak(&server)?;
         let saves = asker.persistence("rdb_saves")?;
@@ -70,11 +69,12 @@ fn at(run: &Run<'_>, level: &str) -> Result<Vec<Row>, String> {
         let during = pieces(&mut client, &mut source, |_| Ok(asker.persistence("rdb_saves")? != saves))?;
         extra.push(memory_of(&server, "VmHWM:")?.saturating_sub(before) as f64 / f64::from(1 << 20));
         lengths.push(during.seconds);
-        for (side, puts) in [during, without].iter().enumerate() {
+        for (side, puts) in [&during, &without].into_iter().enumerate() {
             rates[side].push(puts.rate());
             tails[side].push(microseconds(&puts.latencies, 0.999));
         }
-    }
+        Ok::<_, String>(during.rate() / without.rate())
+    })?;
     let name = format!("puts during a snapshot / without, {level}");
     let mut puts = Row::of_ratio(Section::Snapshot, name, Some(Bar::AtLeast(0.8)), &rates[0], &rates[1]);
     puts.from = format!(

@@ -7,7 +7,7 @@ use super::measure::{Plan, Rates, Threads, by_turns, of, over};
 use super::{Bound, Curve, PaperPoint, Report};
 use crate::ordered::{Case, Contender, Keys, Masstree, Read, Skep};
 use crate::results::Origin;
-use skep_measure::Figure as Rounds;
+use skep_measure::{Figure as Rounds, Progress};
 
 /// A figure of the paper.
 pub struct Figure {
@@ -19,7 +19,7 @@ pub struct Figure {
     y: &'static str,
     note: &'static str,
     points: &'static [(&'static str, &'static str, f64, Bound)],
-    run: fn(&Plan) -> Result<Found, String>,
+    run: fn(&Plan, &Progress) -> Result<Found, String>,
 }
 
 /// The labels along x, and a figure for each of them.
@@ -111,9 +111,13 @@ pub const FIGURES: [Figure; 6] = [
     },
 ];
 
-/// Measures one figure of the paper.
-pub fn measure(figure: &Figure, plan: &Plan) -> Result<Report, String> {
-    let Found { labels, curves, rates } = (figure.run)(plan)?;
+/// Measures the figure of the plan.
+pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
+    let figure = FIGURES.iter().find(|figure| figure.name == plan.figure).ok_or_else(|| {
+        let known = FIGURES.iter().map(|figure| format!("  {}  {}", figure.name, figure.title));
+        format!("there is no figure `{}`; there are\n{}", plan.figure, known.collect::<Vec<_>>().join("\n"))
+    })?;
+    let Found { labels, curves, rates } = (figure.run)(plan, progress)?;
     let point = |(curve, label, y, bound): &(&str, &str, f64, Bound)| PaperPoint {
         curve: (*curve).to_owned(),
         label: (*label).to_owned(),
@@ -122,7 +126,7 @@ pub fn measure(figure: &Figure, plan: &Plan) -> Result<Report, String> {
     };
     let note = format!(
         "{} {} pairs at first, batches of {}, medians of {} rounds.",
-        figure.note, plan.pairs, plan.batch, plan.rounds
+        figure.note, plan.pairs, plan.batch, plan.effort.rounds
     );
     Ok(Report {
         kind: "honeycomb".to_owned(),
@@ -166,7 +170,7 @@ fn found_beside_masstree(labels: Vec<String>, rates: &Rates, names: &[&str]) -> 
     Found { labels, curves, rates: names.iter().enumerate().flat_map(rates_of).collect() }
 }
 
-fn fig10(plan: &Plan) -> Result<Found, String> {
+fn fig10(plan: &Plan, progress: &Progress) -> Result<Found, String> {
     let cases = |keys, of_d| {
         [
             Case::mix("A", Mix::A, keys),
@@ -178,7 +182,7 @@ fn fig10(plan: &Plan) -> Result<Found, String> {
         ]
     };
     let cases = [cases(Keys::Uniform, Keys::Uniform), cases(Keys::Zipf, Keys::Latest)].concat();
-    let rates = by_turns::<16>(beside_masstree(pairs_max(plan, &cases))?, &cases, plan, Threads::One)?;
+    let rates = by_turns::<16>(beside_masstree(pairs_max(plan, &cases))?, &cases, plan, Threads::One, progress)?;
     Ok(found_beside_masstree(texts(&["A", "B", "C", "D", "E", "F"]), &rates, &[UNIFORM, ZIPF]))
 }
 
@@ -198,34 +202,41 @@ fn cloud(reads: &[u32], keys: Keys) -> Vec<Case> {
     reads.iter().map(|reads| Case::mix("cloud storage", Mix::cloud_storage(*reads), keys)).collect()
 }
 
-fn fig11(plan: &Plan) -> Result<Found, String> {
+fn fig11(plan: &Plan, progress: &Progress) -> Result<Found, String> {
     let reads = [0, 50, 60, 70, 80, 90, 100];
     let cases = [cloud(&reads, Keys::Uniform), cloud(&reads, Keys::Zipf)].concat();
-    let rates = by_turns::<16>(beside_masstree(pairs_max(plan, &cases))?, &cases, plan, Threads::One)?;
+    let rates = by_turns::<16>(beside_masstree(pairs_max(plan, &cases))?, &cases, plan, Threads::One, progress)?;
     Ok(found_beside_masstree(texts(&reads), &rates, &[UNIFORM, ZIPF]))
 }
 
-fn fig13(plan: &Plan) -> Result<Found, String> {
+fn fig13(plan: &Plan, progress: &Progress) -> Result<Found, String> {
     let sizes = [1, 2, 3, 4, 8, 12, 16, 24];
     let cases = sizes.map(|size| Case::reads("scan", Read::Scan(size, size)));
-    let rates = by_turns::<16>(beside_masstree(plan.pairs)?, &cases, plan, Threads::One)?;
+    let rates = by_turns::<16>(beside_masstree(plan.pairs)?, &cases, plan, Threads::One, progress)?;
     Ok(found_beside_masstree(texts(&sizes), &rates, &[UNIFORM]))
 }
 
-fn fig14(plan: &Plan) -> Result<Found, String> {
-    fn with<const N: usize>(plan: &Plan) -> Result<[Vec<f64>; 2], String> {
+fn fig14(plan: &Plan, progress: &Progress) -> Result<Found, String> {
+    fn with<const N: usize>(plan: &Plan, progress: &Progress) -> Result<[Vec<f64>; 2], String> {
         let cases = [Case::reads("scan", Read::Scan(1, 1))];
-        let mut rates = by_turns::<N>(beside_masstree(plan.pairs)?, &cases, plan, Threads::One)?;
+        let mut rates = by_turns::<N>(beside_masstree(plan.pairs)?, &cases, plan, Threads::One, progress)?;
         Ok([0, 1].map(|store| std::mem::take(&mut rates[store][0])))
     }
-    let of_sizes = [with::<8>(plan)?, with::<16>(plan)?, with::<32>(plan)?, with::<64>(plan)?, with::<128>(plan)?];
+    let of_sizes = [
+        with::<8>(plan, progress)?,
+        with::<16>(plan, progress)?,
+        with::<32>(plan, progress)?,
+        with::<64>(plan, progress)?,
+        with::<128>(plan, progress)?,
+    ];
     let names = ["skep", "masstree"];
     let over_smallest = |store: usize| {
         // Stores of different sizes do not exist at the same time, so the spread of a ratio is the sum of both spreads.
         let smallest = Rounds::of(&of_sizes[0][store]);
         let figure = |rounds: &[Vec<f64>; 2]| {
             let rate = Rounds::of(&rounds[store]);
-            let ratio = rate.median().zip(smallest.median()).map_or(f64::NAN, |(rate, smallest)| rate / smallest);
+            let ratio =
+                rate.noisy_median().zip(smallest.noisy_median()).map_or(f64::NAN, |(rate, smallest)| rate / smallest);
             Some(Rounds::with_spread(ratio, rate.spread() + smallest.spread()))
         };
         curve(names[store], of_sizes.iter().map(figure).collect())
@@ -238,18 +249,18 @@ fn fig14(plan: &Plan) -> Result<Found, String> {
     Ok(Found { labels: texts(&[8, 16, 32, 64, 128]), curves, rates })
 }
 
-fn fig15(plan: &Plan) -> Result<Found, String> {
+fn fig15(plan: &Plan, progress: &Progress) -> Result<Found, String> {
     let reads = [0, 50, 80, 90, 100];
     let cases = cloud(&reads, Keys::Uniform);
     let pairs = pairs_max(plan, &cases);
     let with = |mvcc| Skep::with::<16>(pairs, |settings| OrderedSettings { mvcc, ..settings });
     let stores: Vec<Box<dyn Contender<16>>> = vec![Box::new(with(false)?), Box::new(with(true)?)];
-    let rates = by_turns(stores, &cases, plan, Threads::AllCores)?;
+    let rates = by_turns(stores, &cases, plan, Threads::AllCores, progress)?;
     let both = vec![curve("versions off", of(&rates, 0)), curve("versions on", of(&rates, 1))];
     Ok(Found { labels: texts(&reads), curves: vec![curve(UNIFORM, over(&rates, 0, 1))], rates: both })
 }
 
-fn fig17(plan: &Plan) -> Result<Found, String> {
+fn fig17(plan: &Plan, progress: &Progress) -> Result<Found, String> {
     let sizes = [LogBlock::SIZE_MIN, 128, 192, 256, 384, 512, 768];
     let names = ["scan of 1 pair", "insert"];
     let cases = [Case::reads(names[0], Read::Scan(1, 1)), Case::mix(names[1], INSERTS, Keys::Uniform)];
@@ -259,7 +270,7 @@ fn fig17(plan: &Plan) -> Result<Found, String> {
         Ok(Box::new(Skep::with::<16>(pairs, |settings| OrderedSettings { log_block, ..settings })?))
     };
     let stores = sizes.iter().map(store).collect::<Result<Vec<_>, String>>()?;
-    let rates = by_turns(stores, &cases, plan, Threads::One)?;
+    let rates = by_turns(stores, &cases, plan, Threads::One, progress)?;
     let over_none = |case: usize| {
         let figures = rates.iter().map(|store| Some(Rounds::of_ratio(&store[case], &rates[0][case])));
         curve(names[case], figures.collect())
@@ -275,15 +286,19 @@ fn fig17(plan: &Plan) -> Result<Found, String> {
 mod tests {
     use std::time::Duration;
 
+    use skep_measure::Effort;
+
     use super::*;
+    use crate::program::Measured;
 
     /// Measures every figure with tiny settings: each curve has a figure for each label, and each point of the paper
     /// has a curve.
     #[test]
     fn all_figures_are_measured_and_drawn() {
-        let plan = Plan { pairs: 2_000, batch: 32, rounds: 1, operations: 300, slice: Duration::from_micros(200) };
+        let effort = Effort { rounds: 1, slice: Duration::from_micros(200) };
         for figure in &FIGURES {
-            let report = measure(figure, &plan).unwrap();
+            let plan = Plan { figure: figure.name.to_owned(), pairs: 2_000, batch: 32, effort, operations: 300 };
+            let report = run(&plan, &Progress::hidden()).unwrap();
             for curve in report.curves.iter().chain(&report.rates) {
                 assert_eq!(curve.figures.len(), report.labels.len(), "{} {}", figure.name, curve.name);
             }
@@ -291,15 +306,10 @@ mod tests {
                 assert!(report.labels.contains(&point.label), "{} {point:?}", figure.name);
                 assert!(report.curves.iter().any(|curve| curve.name == point.curve), "{} {point:?}", figure.name);
             }
-            let path = std::env::temp_dir().join(format!("skep-{}-{}.svg", figure.name, std::process::id()));
-            report.write_picture(&path).unwrap();
-            let svg = std::fs::read_to_string(&path).unwrap();
-            std::fs::remove_file(&path).unwrap();
-            // One disc for each of our figures, one ring for each of the paper's, and those of the legend.
-            let discs: usize = report.curves.iter().map(|curve| curve.figures.iter().flatten().count() + 1).sum();
-            let with_points = |curve: &&Curve| report.points.iter().any(|point| point.curve == curve.name);
-            let rings = report.points.len() + report.curves.iter().filter(with_points).count();
-            assert_eq!(svg.matches("<circle").count(), discs + rings, "{}", figure.name);
+            // One bar for each of our figures, and one for each of the paper's.
+            let bars: usize = report.plot().groups.iter().map(|group| group.bars.len()).sum();
+            let ours: usize = report.curves.iter().map(|curve| curve.figures.iter().flatten().count()).sum();
+            assert_eq!(bars, ours + report.points.len(), "{}", figure.name);
             assert!(report.tables().markdown().contains(&report.labels[0]), "{}", figure.name);
         }
     }

@@ -1,26 +1,32 @@
 //! Fills all stores, then measures each case on all stores in turn.
 
-use std::time::Duration;
-
-use skep_measure::{Figure, Times};
+use skep_measure::{Effort, Figure, Progress, Rounds, Row};
 
 use crate::ordered::{Batch, Case, Contender, Draw, execute, execute_on, fill, rate};
 use crate::process::cores;
+use crate::program::number;
 
 /// The amount of work to measure.
-#[derive(Clone, Copy, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Plan {
-    /// Pairs in each store at the start.
+    /// The figure, such as fig17; each takes a minute or two. An unknown one lists all.
+    pub figure: String,
+    /// Pairs in every store at the start.
+    #[arg(long, default_value_t = 2_000_000, value_parser = number(100..=200_000_000))]
     pub pairs: usize,
     /// Operations in a batch.
+    #[arg(long, default_value_t = 32, value_parser = number(1..=65_536))]
     pub batch: usize,
-    /// Number of rounds, at least one.
-    pub rounds: usize,
+    /// Rounds and slices.
+    #[command(flatten)]
+    pub effort: Effort,
     /// Operations of each case whose replies are compared before the rounds.
+    #[arg(long, default_value_t = 200_000, value_parser = number(1..=100_000_000))]
     pub operations: usize,
-    /// Measured time of a case in a round, after a warm-up.
-    pub slice: Duration,
 }
+
+/// About how many seconds the fill of a store takes for each pair, and the comparison of replies for each operation.
+const OPERATION_SECONDS: f64 = 1e-6;
 
 /// The threads that execute operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +47,18 @@ pub(super) fn by_turns<const N: usize>(
     cases: &[Case],
     plan: &Plan,
     threads: Threads,
+    progress: &Progress,
 ) -> Result<Rates, String> {
+    let rows = cases.iter().map(|case| Row::new(case.name, contenders.len())).collect();
+    let rounds = Rounds::new(plan.effort, rows);
+    let fill_seconds = plan.pairs as f64 * OPERATION_SECONDS;
+    let compare_seconds = (plan.operations * cases.len() * contenders.len()) as f64 * OPERATION_SECONDS;
+    progress.expect(contenders.len() as f64 * fill_seconds + compare_seconds + rounds.expected_seconds());
     for contender in &mut contenders {
-        fill(&mut **contender, plan.pairs);
+        progress.begin("filling a store", fill_seconds);
+        fill(&mut **contender, plan.pairs, |share| progress.advance(share));
     }
+    progress.begin("comparing replies", compare_seconds);
     let all = cores()?;
     let cores: &[usize] = if threads == Threads::One { &[] } else { &all };
     let mut draw = Draw::new(plan.pairs);
@@ -64,18 +78,12 @@ pub(super) fn by_turns<const N: usize>(
             return Err(format!("the stores reply differently in {}: {sums:?}", case.name));
         }
     }
-    let times = Times::for_slice(plan.slice);
-    let mut rates = vec![vec![Vec::new(); cases.len()]; contenders.len()];
-    for round in 0..plan.rounds {
-        for (index, case) in cases.iter().enumerate() {
-            for turn in 0..contenders.len() {
-                let turn = (turn + round) % contenders.len();
-                let mut draw = draw.restarted(round as u64 + 2);
-                rates[turn][index].push(rate(&mut *contenders[turn], case, &mut draw, plan.batch, times, cores)?);
-            }
-        }
-    }
-    Ok(rates)
+    let mut samples = rounds.run(progress, |turn| {
+        let mut draw = draw.restarted(turn.round as u64 + 2);
+        rate(&mut *contenders[turn.side], &cases[turn.row], &mut draw, plan.batch, turn, cores)
+    })?;
+    let of_contender = |side: usize| samples.iter_mut().map(|of_case| std::mem::take(&mut of_case[side])).collect();
+    Ok((0..contenders.len()).map(of_contender).collect())
 }
 
 /// Returns one contender's rate over another's for each case, round by round.

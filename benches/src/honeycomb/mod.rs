@@ -13,18 +13,17 @@
 //! Stores that are compared are measured in turn in one process. Pairs have 16 + 16 bytes, except in the figure that
 //! varies their size.
 
-mod curve;
 mod figures;
 mod measure;
 
-pub use figures::{FIGURES, Figure as PaperFigure, measure};
+pub use figures::{FIGURES, Figure as PaperFigure, run};
 pub use measure::Plan;
-
-use std::path::Path;
 
 use skep_measure::Figure;
 
 use crate::figures::{cell, millions};
+use crate::plot::{Group, Plot, exact};
+use crate::program::Measured;
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
@@ -95,18 +94,35 @@ pub enum Bound {
 impl PaperPoint {
     /// Formats the number with its bound.
     fn text(&self) -> String {
-        let sign = match self.bound {
-            Bound::Exact => "",
-            Bound::Least => "≥ ",
-            Bound::Most => "≤ ",
-        };
-        format!("{sign}{}", self.y)
+        format!("{}{}", self.bound.sign(), self.y)
     }
 }
 
-impl Report {
-    /// Returns the tables, with a row for each label.
-    pub fn tables(&self) -> Tables {
+impl Bound {
+    /// Returns the sign before the number.
+    fn sign(self) -> &'static str {
+        match self {
+            Bound::Exact => "",
+            Bound::Least => "≥ ",
+            Bound::Most => "≤ ",
+        }
+    }
+}
+
+impl Measured for Report {
+    fn kind(&self) -> String {
+        format!("honeycomb-{}", self.figure)
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn heading(&self) -> (usize, String) {
+        (4, format!("Honeycomb's Figure {}: {}", self.figure.trim_start_matches("fig"), self.title))
+    }
+
+    fn tables(&self) -> Tables {
         let has_points = |curve: &&Curve| self.points.iter().any(|point| point.curve == curve.name);
         let of_paper: Vec<&Curve> = self.curves.iter().filter(has_points).collect();
         let cell = |figure: Option<&Figure>, text: fn(f64) -> String| {
@@ -130,9 +146,20 @@ impl Report {
         Tables { tables: vec![table(&header, 1, rows)], note: format!("{} {}", sentence(&self.y), self.note) }
     }
 
-    /// Draws the picture.
-    pub fn write_picture(&self, path: &Path) -> Result<(), String> {
-        curve::draw(self, path).map_err(|error| format!("cannot draw {}: {error}", path.display()))
+    /// Returns the picture: a group for each curve, with a bar for each of our figures and of the paper's.
+    fn plot(&self) -> Plot {
+        let group = |curve: &Curve| {
+            let bars = self.labels.iter().zip(&curve.figures).flat_map(|(label, figure)| {
+                let ours = figure.map(|figure| (format!("skep, {label}"), figure));
+                let points = self.points.iter().filter(|point| point.curve == curve.name && point.label == *label);
+                let name = |point: &PaperPoint| format!("paper, {label} {}", point.bound.sign()).trim_end().to_owned();
+                let paper = points.map(|point| (name(point), exact(point.y)));
+                ours.into_iter().chain(paper).collect::<Vec<_>>()
+            });
+            Group::new(format!("{}: {}", curve.name, self.y), bars)
+        };
+        let title = format!("Honeycomb, Figure {}: {}", self.figure.trim_start_matches("fig"), self.title);
+        Plot::new(title, &self.origin, self.curves.iter().map(group).collect())
     }
 }
 

@@ -1,15 +1,17 @@
 //! Fills the contenders, measures them in rounds, and reports the result.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_measure::{Figure, Progress, Times, Work};
+use skep_measure::{Effort, Figure, Progress, Rounds, Row as Measurement, Samples, Work};
 
 use super::{Contender, KINDS};
 use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::keys::{Draw, random_key, random_value};
-use crate::process::{available_size, huge_page_policy, huge_page_size, resident_size};
+use crate::plot::{Group, Plot, exact, in_millions, in_millions_text};
+use crate::process::{MIMALLOC_HUGE_PAGES, available_size, huge_page_policy, huge_page_size, resident_size};
+use crate::program::{Measured, number};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 use skep_measure::distribution::THETA;
@@ -19,21 +21,35 @@ const FILL_STEP: usize = 1 << 16;
 /// Bytes that all contenders together take for a pair, at the most unfavourable capacity of the tables.
 const PAIR_MEMORY_MAX: u64 = 420;
 
+/// About how many seconds the fill of a contender takes for each pair, and the comparison of replies for each operation.
+const OPERATION_SECONDS: f64 = 250e-9;
+
 /// The amount of work to measure.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Plan {
-    /// Pairs in every contender.
+    /// Pairs of 8 + 2 bytes in every contender.
+    #[arg(long, default_value_t = 20_000_000, value_parser = number(1..=200_000_000))]
     pub pairs: usize,
     /// Operations in a batch.
+    #[arg(long, default_value_t = 32, value_parser = number(1..=65_536))]
     pub batch: usize,
-    /// Number of rounds, at least one.
-    pub rounds: usize,
+    /// Rounds and slices.
+    #[command(flatten)]
+    pub effort: Effort,
     /// Operations of each case whose replies are compared before the rounds.
+    #[arg(long, default_value_t = 1_000_000, value_parser = number(1..=100_000_000))]
     pub operations: usize,
-    /// Share of the store's memory that holds the pairs.
+    /// Share of the store's memory that holds keys and values, at most 0.6.
+    #[arg(long, default_value_t = 0.3, value_parser = utilization)]
     pub utilization: f64,
-    /// Measured time of a case in a round, after a warm-up.
-    pub slice: Duration,
+}
+
+/// Parses the share. Five pairs of 10 bytes and the header of their bucket are 64 bytes.
+fn utilization(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|share| *share > 0.0 && *share <= 0.6)
+        .ok_or("write a number above 0, up to 0.6".to_owned())
 }
 
 /// A kind of operation.
@@ -53,6 +69,11 @@ pub enum Case {
 impl Case {
     /// All cases, in the order of the report.
     pub const ALL: [Case; 4] = [Case::GetUniform, Case::PutExisting, Case::FetchAdd, Case::GetZipf];
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        ["get, uniform", "put, existing", "fetch-add", "get, Zipf"][self as usize]
+    }
 }
 
 /// The result of a comparison.
@@ -107,7 +128,7 @@ struct Drawn {
 }
 
 /// Fills all contenders and measures them.
-pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
+pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
     let needed = plan.pairs as u64 * PAIR_MEMORY_MAX;
     if let Some(available) = available_size().filter(|available| *available < needed) {
         return Err(format!(
@@ -117,9 +138,15 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
             available >> 20
         ));
     }
+    let rows = Case::ALL.map(|case| Measurement::new(case.name(), KINDS.len())).to_vec();
+    let rounds = Rounds::new(plan.effort, rows);
+    let fill_seconds = plan.pairs as f64 * OPERATION_SECONDS;
+    let compare_seconds = (plan.operations * Case::ALL.len() * KINDS.len()) as f64 * OPERATION_SECONDS;
+    progress.expect(KINDS.len() as f64 * fill_seconds + compare_seconds + rounds.expected_seconds());
     let mut contenders = Vec::new();
     let mut rows = Vec::new();
     for kind in &KINDS {
+        progress.begin(format!("filling {}", kind.name), fill_seconds);
         let (resident, huge) = (resident_size(), huge_page_size());
         let mut contender = (kind.new)(plan)?;
         fill(&mut *contender, plan);
@@ -134,27 +161,28 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
         contenders.push(contender);
     }
 
+    progress.begin("comparing replies", compare_seconds);
     let work = compare_replies(&mut contenders, plan)?;
-    let rates = measure(&mut contenders, plan)?;
-    for (row, rates) in rows.iter_mut().zip(&rates) {
-        row.ops_per_s = rates.iter().map(|rates| Figure::of(rates)).collect();
+    let rates = measure(&mut contenders, plan, &rounds, progress)?;
+    for (contender, row) in rows.iter_mut().enumerate() {
+        row.ops_per_s = rates.iter().map(|rates| Figure::of(&rates[contender])).collect();
     }
     let peers: Vec<usize> = (1..rows.len()).filter(|&peer| rows[peer].is_variable).collect();
     let best = |case: usize| {
-        // A contender whose own figure is withheld can still be the fastest.
-        let speed = |peer: usize| rates[peer][case].iter().sum::<f64>();
+        // A contender whose own figure is noisy can still be the fastest.
+        let speed = |peer: usize| rates[case][peer].iter().sum::<f64>();
         peers.iter().copied().max_by(|&a, &b| speed(a).total_cmp(&speed(b))).expect("there are peers")
     };
     let best: Vec<usize> = (0..Case::ALL.len()).map(best).collect();
-    let over_best = best.iter().enumerate().map(|(case, &best)| Figure::of_ratio(&rates[0][case], &rates[best][case]));
+    let over_best = best.iter().enumerate().map(|(case, &best)| Figure::of_ratio(&rates[case][0], &rates[case][best]));
     let leanest = peers.iter().map(|&peer| rows[peer].bytes_per_pair).min_by(f64::total_cmp);
     Ok(Report {
         kind: "maps".to_owned(),
         origin: Origin::here(),
         pairs: plan.pairs,
         batch: plan.batch,
-        rounds: plan.rounds,
-        allocator: format!("{allocator}; transparent huge pages: {}", huge_page_policy()),
+        rounds: plan.effort.rounds,
+        allocator: format!("mimalloc with {MIMALLOC_HUGE_PAGES}; transparent huge pages: {}", huge_page_policy()),
         utilization: contenders[0].utilization().unwrap_or_default(),
         over_best: over_best.collect(),
         best: best.iter().map(|&best| rows[best].name.clone()).collect(),
@@ -164,30 +192,25 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
     })
 }
 
-/// Measures all contenders by turns. Returns the rates of each in each case, round by round.
-fn measure(contenders: &mut [Box<dyn Contender>], plan: &Plan) -> Result<Vec<Vec<Vec<f64>>>, String> {
-    let times = Times::for_slice(plan.slice);
-    let mut rates = vec![vec![Vec::new(); Case::ALL.len()]; contenders.len()];
-    let mut progress = Progress::new(plan.rounds * Case::ALL.len() * contenders.len());
-    for round in 0..plan.rounds {
-        for (case_index, case) in Case::ALL.into_iter().enumerate() {
-            for turn in 0..contenders.len() {
-                let turn = (turn + round) % contenders.len();
-                // All contenders get the same sequence of keys; a faster one uses more of it.
-                let mut draw = draw(case, round as u64 + 2, plan);
-                let contender = &mut *contenders[turn];
-                let work = times.measure(|at_least| {
-                    Work::of_steps(at_least, |operations| {
-                        let drawn = Drawn::new(&mut draw, round as u64, operations);
-                        Ok::<_, String>(time(contender, case, &drawn, plan.batch).1)
-                    })
-                })?;
-                rates[turn][case_index].push(work.rate());
-                progress.step();
-            }
-        }
-    }
-    Ok(rates)
+/// Measures all contenders by turns. Returns the rates of each contender in each case, round by round.
+fn measure(
+    contenders: &mut [Box<dyn Contender>],
+    plan: &Plan,
+    rounds: &Rounds,
+    progress: &Progress,
+) -> Result<Samples<f64>, String> {
+    rounds.run(progress, |turn| {
+        let case = Case::ALL[turn.row];
+        // All contenders get the same sequence of keys; a faster one uses more of it.
+        let mut draw = draw(case, turn.round as u64 + 2, plan);
+        let contender = &mut *contenders[turn.side];
+        turn.rate(|at_least| {
+            Work::of_steps(at_least, |operations| {
+                let drawn = Drawn::new(&mut draw, turn.round as u64, operations);
+                Ok(time(contender, case, &drawn, plan.batch).1)
+            })
+        })
+    })
 }
 
 /// Runs the same operations of each case on all contenders. Returns the hash of their replies, which must agree.
@@ -248,9 +271,35 @@ impl Drawn {
     }
 }
 
-impl Report {
-    /// Returns the table and a note on its settings.
-    pub fn tables(&self) -> Tables {
+impl Measured for Report {
+    fn kind(&self) -> String {
+        self.kind.clone()
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn heading(&self) -> (usize, String) {
+        (1, "The store and Rust's maps".to_owned())
+    }
+
+    fn plot(&self) -> Plot {
+        let rates =
+            |index: usize| self.rows.iter().map(move |row| (row.name.clone(), in_millions(&row.ops_per_s[index])));
+        let mut groups: Vec<Group> = Case::ALL
+            .into_iter()
+            .enumerate()
+            .map(|(index, case)| Group::new(format!("{} (million/s)", case.name()), rates(index)))
+            .collect();
+        let memory = self.rows.iter().map(|row| (row.name.clone(), exact(row.bytes_per_pair)));
+        groups.push(Group::new("memory (bytes a pair)", memory));
+        let pairs = in_millions_text(self.pairs as u64);
+        let title = format!("{pairs} million pairs of 8 + 2 B, one thread, batches of {}", self.batch);
+        Plot::new(title, &self.origin, groups)
+    }
+
+    fn tables(&self) -> Tables {
         let mut rows: Vec<Vec<String>> = Vec::new();
         for row in &self.rows {
             let mut cells = vec![row.name.clone()];
@@ -279,7 +328,20 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    /// Draws a result that was saved and read back: every case has a bar for each contender.
+    #[test]
+    fn a_saved_result_can_be_drawn() {
+        let effort = Effort { rounds: 1, slice: Duration::from_micros(200) };
+        let plan = Plan { pairs: 500, batch: 32, effort, operations: 100, utilization: 0.3 };
+        let saved = serde_json::to_string(&run(&plan, &Progress::hidden()).unwrap()).unwrap();
+        let plot = serde_json::from_str::<Report>(&saved).unwrap().plot();
+        assert_eq!(plot.groups.len(), Case::ALL.len() + 1);
+        assert!(plot.groups.iter().all(|group| group.bars.len() == KINDS.len()));
+    }
 
     /// Checks that all contenders reply alike, and that the work has not changed since this was written.
     #[test]
@@ -287,12 +349,11 @@ mod tests {
         let plan = Plan {
             pairs: 3000,
             batch: 32,
-            rounds: 3,
+            effort: Effort { rounds: 3, slice: Duration::from_micros(200) },
             operations: 1000,
             utilization: 0.5,
-            slice: Duration::from_micros(200),
         };
-        let report = run(&plan, "the test's").unwrap();
+        let report = run(&plan, &Progress::hidden()).unwrap();
         assert_eq!(format!("{:016x}", report.work), "000f9c53a0f75822");
         assert_eq!(report.rows.len(), KINDS.len());
         assert!(report.tables().text().contains("papaya"));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use skep_measure::{Times, Work};
+use skep_measure::{Turn, Work};
 
 use super::{Batch, Case, Contender, Draw, execute, execute_on, pair};
 
@@ -13,10 +13,10 @@ pub fn rate<const N: usize>(
     case: &Case,
     draw: &mut Draw,
     batch: usize,
-    times: Times,
+    turn: Turn,
     cores: &[usize],
 ) -> Result<f64, String> {
-    let work = times.measure(|at_least| {
+    turn.rate(|at_least| {
         let work = Work::of_steps(at_least, |operations| {
             let batches: Vec<Batch<N>> = draw.batches(case, operations, batch);
             let spent = if cores.is_empty() {
@@ -30,7 +30,6 @@ pub fn rate<const N: usize>(
         })?;
         let inserted: Vec<[u8; N]> = draw.take_inserted().map(|record| pair(record).0).collect();
         contender.remove(&inserted);
-        Ok::<_, String>(work)
-    })?;
-    Ok(work.rate())
+        Ok(work)
+    })
 }

@@ -1,68 +1,82 @@
 //! Fills the contenders, measures them in rounds, and reports the result.
 
-use std::time::Duration;
-
 use skep_measure::mix::Mix;
-use skep_measure::{Figure, Progress, Times};
+use skep_measure::{Effort, Figure, Progress, Rounds, Row as Measurement, Samples};
 
 use super::{Case, Contender, Draw, KINDS, Keys, Read, execute, execute_on, fill, rate};
 use crate::figures::{cell, millions, percent, ratio_cell};
-use crate::process::{cores, huge_page_size, resident_size};
+use crate::plot::{Group, Plot, exact, in_millions, in_millions_text};
+use crate::process::{MIMALLOC_HUGE_PAGES, cores, huge_page_size, resident_size};
+use crate::program::{Measured, number};
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
-/// The amount of work to measure.
-#[derive(Clone, Debug)]
+/// The amount of work to measure. With its default settings a run takes less than three minutes.
+#[derive(clap::Args, Clone, Debug)]
+#[command(mut_arg("rounds", |argument| argument.default_value("3")))]
 pub struct Plan {
-    /// Pairs in every contender.
+    /// Pairs of 16 + 16 bytes in every contender.
+    #[arg(long, default_value_t = 4_000_000, value_parser = number(1..=200_000_000))]
     pub pairs: usize,
     /// Operations in a batch.
+    #[arg(long, default_value_t = 32, value_parser = number(2..=65_536))]
     pub batch: usize,
     /// Pairs in a scan.
+    #[arg(long, default_value_t = 24, value_parser = number(1..=10_000))]
     pub scan: usize,
-    /// Number of rounds, at least one.
-    pub rounds: usize,
+    /// Rounds and slices.
+    #[command(flatten)]
+    pub effort: Effort,
     /// Operations of each case whose replies are compared before the rounds.
+    #[arg(long, default_value_t = 50_000, value_parser = number(1..=100_000_000))]
     pub operations: usize,
-    /// Measured time of a case in a round, after a warm-up.
-    pub slice: Duration,
+    /// Measure also all other mixes of YCSB and of cloud storage, which takes three times as long.
+    #[arg(long)]
+    pub all: bool,
 }
 
-/// Returns the cases on one thread: the paper's mixes, and scans of this length.
-fn cases(scan: usize) -> Vec<Case> {
-    vec![
+/// About how many seconds the fill of a contender takes for each pair, and the comparison of replies for each operation.
+const OPERATION_SECONDS: f64 = 1.5e-6;
+
+/// Returns the cases on one thread: all of them, or those that differ most.
+fn cases(plan: &Plan) -> Vec<Case> {
+    let scan = plan.scan;
+    let mut cases = vec![
         Case::reads("GET in batches (YCSB C, uniform)", Read::Get),
         Case::reads("GET, one at a time", Read::GetSingle),
         Case::reads("scans in batches", Read::Scan(scan, scan)),
         Case::reads("scan, one at a time", Read::ScanSingle(scan)),
         Case::puts("PUT"),
-        Case::mix("YCSB A, uniform", Mix::A, Keys::Uniform),
         Case::mix("YCSB A, Zipf", Mix::A, Keys::Zipf),
+        Case::mix("YCSB D, latest", Mix::D, Keys::Latest),
+        Case::mix("YCSB E, Zipf", Mix::E, Keys::Zipf),
+        Case::mix("YCSB F, Zipf", Mix::F, Keys::Zipf),
+        Case::mix("cloud storage, 80% scans, uniform", Mix::cloud_storage(80), Keys::Uniform),
+    ];
+    if plan.all {
+        cases.extend(other_cases());
+    }
+    cases
+}
+
+/// Returns the other mixes.
+fn other_cases() -> [Case; 10] {
+    [
+        Case::mix("YCSB A, uniform", Mix::A, Keys::Uniform),
         Case::mix("YCSB B, uniform", Mix::B, Keys::Uniform),
         Case::mix("YCSB B, Zipf", Mix::B, Keys::Zipf),
         Case::mix("YCSB C, Zipf", Mix::C, Keys::Zipf),
         Case::mix("YCSB D, uniform", Mix::D, Keys::Uniform),
-        Case::mix("YCSB D, latest", Mix::D, Keys::Latest),
         Case::mix("YCSB E, uniform", Mix::E, Keys::Uniform),
-        Case::mix("YCSB E, Zipf", Mix::E, Keys::Zipf),
         Case::mix("YCSB F, uniform", Mix::F, Keys::Uniform),
-        Case::mix("YCSB F, Zipf", Mix::F, Keys::Zipf),
-        Case::mix("cloud storage, 80% scans, uniform", Mix::cloud_storage(80), Keys::Uniform),
         Case::mix("cloud storage, 80% scans, Zipf", Mix::cloud_storage(80), Keys::Zipf),
         Case::mix("cloud storage, 90% scans, uniform", Mix::cloud_storage(90), Keys::Uniform),
         Case::mix("cloud storage, 90% scans, Zipf", Mix::cloud_storage(90), Keys::Zipf),
     ]
 }
 
-/// Names of the cases that also run on two threads.
-const ON_TWO_THREADS: [&str; 6] = [
-    "GET in batches (YCSB C, uniform)",
-    "GET, one at a time",
-    "scans in batches",
-    "PUT",
-    "YCSB B, uniform",
-    "cloud storage, 80% scans, uniform",
-];
+/// Names of the cases that also run on two threads. The last two are among all cases only.
+const ON_TWO_THREADS: [&str; 4] = ["GET in batches (YCSB C, uniform)", "PUT", "scans in batches", "YCSB B, uniform"];
 
 /// The result of a comparison.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -125,28 +139,35 @@ pub struct Threads {
 }
 
 /// Fills all contenders and measures them.
-pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
-    let cases = cases(plan.scan);
-    let (mut contenders, mut rows) = fill_all(plan)?;
-    let mut draw = Draw::new(plan.pairs);
+pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
+    let cases = cases(plan);
     let cores = cores()?;
-    let index_of = |name: &&str| cases.iter().position(|case| case.name == *name).expect("the name of a case");
+    let index_of = |name: &&str| cases.iter().position(|case| case.name == *name);
     let on_two: &[&str] = if cores.len() < 2 { &[] } else { &ON_TWO_THREADS };
-    let shared: Vec<usize> = on_two.iter().map(index_of).collect();
+    let shared: Vec<usize> = on_two.iter().filter_map(index_of).collect();
+    let rounds = rounds(plan.effort, &cases, &shared);
+    let fill_seconds = plan.pairs as f64 * OPERATION_SECONDS;
+    let compared = plan.operations * (cases.len() + 2 * shared.len()) * KINDS.len();
+    let compare_seconds = compared as f64 * OPERATION_SECONDS;
+    progress.expect(KINDS.len() as f64 * fill_seconds + compare_seconds + rounds.expected_seconds());
+    let (mut contenders, mut rows) = fill_all(plan, fill_seconds, progress)?;
+    let mut draw = Draw::new(plan.pairs);
+    progress.begin("comparing replies", compare_seconds);
     let work = compare_replies(&mut contenders, &mut draw, &cases, &shared, plan, &cores)?;
-    let rates = Rates::measure(&mut contenders, &draw, &cases, &shared, plan, &cores)?;
-    let threads = |(index, rates): (&usize, &Vec<[Vec<f64>; 2]>)| Threads {
+    let rates = measure(&mut contenders, &draw, &cases, &shared, (plan, &rounds, progress), &cores)?;
+    let (alone, on_threads) = rates.split_at(cases.len());
+    let threads = |(index, rates): (&usize, &Vec<Vec<f64>>)| Threads {
         case: cases[*index].name.to_owned(),
-        over_one: rates.iter().map(|[one, two]| Figure::of_ratio(two, one)).collect(),
-        over_best: over_best(&rates.iter().map(|[_, two]| two).collect::<Vec<_>>()),
+        over_one: rates.chunks_exact(2).map(|threads| Figure::of_ratio(&threads[1], &threads[0])).collect(),
+        over_best: over_best(&rates.iter().skip(1).step_by(2).collect::<Vec<_>>()),
     };
-    let threads = shared.iter().zip(&rates.on_threads).map(threads).collect();
+    let threads = shared.iter().zip(on_threads).map(threads).collect();
     let best_insert_ns = rows[1..].iter().map(|row| row.insert_ns).fold(f64::INFINITY, f64::min);
     let insert_over_best = best_insert_ns / rows[0].insert_ns;
-    let over_best = (0..cases.len()).map(|case| over_best(&rates.of_case(case))).collect();
-    let best = (0..cases.len()).map(|case| rows[rates.fastest_peer(case)].name.clone()).collect();
-    for (row, rates) in rows.iter_mut().zip(rates.alone) {
-        row.ops_per_s = rates.iter().map(|rounds| Figure::of(rounds)).collect();
+    let over_best = alone.iter().map(|rates| over_best(&rates.iter().collect::<Vec<_>>())).collect();
+    let best = alone.iter().map(|rates| rows[fastest_peer(rates)].name.clone()).collect();
+    for (contender, row) in rows.iter_mut().enumerate() {
+        row.ops_per_s = alone.iter().map(|rates| Figure::of(&rates[contender])).collect();
     }
     Ok(Report {
         kind: "ordered".to_owned(),
@@ -154,8 +175,8 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
         pairs: plan.pairs,
         batch: plan.batch,
         scan: plan.scan,
-        rounds: plan.rounds,
-        allocator: allocator.to_owned(),
+        rounds: plan.effort.rounds,
+        allocator: format!("mimalloc with {MIMALLOC_HUGE_PAGES}"),
         cases: cases.iter().map(|case| case.name.to_owned()).collect(),
         rows,
         over_best,
@@ -170,13 +191,14 @@ pub fn run(plan: &Plan, allocator: &str) -> Result<Report, String> {
 type Boxed = Box<dyn Contender<16>>;
 
 /// Returns all contenders with their pairs, and their rows, which have no speeds yet.
-fn fill_all(plan: &Plan) -> Result<(Vec<Boxed>, Vec<Row>), String> {
+fn fill_all(plan: &Plan, seconds: f64, progress: &Progress) -> Result<(Vec<Boxed>, Vec<Row>), String> {
     let mut contenders = Vec::new();
     let mut rows = Vec::new();
     for kind in &KINDS {
         let (resident, huge) = (resident_size(), huge_page_size());
         let mut contender = (kind.new)(plan.pairs)?;
-        let seconds = fill(&mut *contender, plan.pairs);
+        progress.begin(format!("filling {}", kind.name), seconds);
+        let seconds = fill(&mut *contender, plan.pairs, |share| progress.advance(share));
         let grown = resident_size().saturating_sub(resident).max(1) as f64;
         let memory = contender.memory().map_or(grown, |memory| memory as f64);
         rows.push(Row {
@@ -191,65 +213,42 @@ fn fill_all(plan: &Plan) -> Result<(Vec<Boxed>, Vec<Row>), String> {
     Ok((contenders, rows))
 }
 
-/// The rates of all rounds.
-struct Rates {
-    /// For each contender and case, on the thread of the program.
-    alone: Vec<Vec<Vec<f64>>>,
-    /// For each shared case and contender, on one thread that has a core, and on two.
-    on_threads: Vec<Vec<[Vec<f64>; 2]>>,
+/// Returns the rounds: a row for each case with a side for each contender, and a row for each shared case with two sides
+/// for each contender, those of one thread that has a core and of two.
+fn rounds(effort: Effort, cases: &[Case], shared: &[usize]) -> Rounds {
+    let alone = cases.iter().map(|case| Measurement::new(case.name, KINDS.len()));
+    let on_threads = shared.iter().map(|index| {
+        let name = format!("{}, one thread and two", cases[*index].name);
+        Measurement::new(name, 2 * KINDS.len())
+    });
+    Rounds::new(effort, alone.chain(on_threads).collect())
 }
 
-impl Rates {
-    /// Measures all contenders by turns.
-    fn measure(
-        contenders: &mut [Boxed],
-        draw: &Draw,
-        cases: &[Case],
-        shared: &[usize],
-        plan: &Plan,
-        cores: &[usize],
-    ) -> Result<Self, String> {
-        let mut alone = vec![vec![Vec::new(); cases.len()]; contenders.len()];
-        let mut on_threads = vec![vec![[Vec::new(), Vec::new()]; contenders.len()]; shared.len()];
-        let times = Times::for_slice(plan.slice);
-        let mut progress = Progress::new(plan.rounds * contenders.len() * (cases.len() + 2 * shared.len()));
-        for round in 0..plan.rounds {
-            // All contenders draw the same operations; a faster one uses more of them. The keys that they insert are
-            // removed again.
-            let seed = round as u64 + 2;
-            let order = |turn| (turn + round) % KINDS.len();
-            for (index, case) in cases.iter().enumerate() {
-                for turn in (0..contenders.len()).map(order) {
-                    let mut draw = draw.restarted(seed);
-                    alone[turn][index].push(rate(&mut *contenders[turn], case, &mut draw, plan.batch, times, &[])?);
-                    progress.step();
-                }
-            }
-            for (index, rates) in shared.iter().zip(&mut on_threads) {
-                for turn in (0..contenders.len()).map(order) {
-                    for (threads, rates) in rates[turn].iter_mut().enumerate() {
-                        let mut draw = draw.restarted(seed);
-                        let cores = &cores[..=threads];
-                        let contender = &mut *contenders[turn];
-                        rates.push(rate(contender, &cases[*index], &mut draw, plan.batch, times, cores)?);
-                        progress.step();
-                    }
-                }
-            }
-        }
-        Ok(Rates { alone, on_threads })
-    }
+/// Measures all contenders by turns.
+fn measure(
+    contenders: &mut [Boxed],
+    draw: &Draw,
+    cases: &[Case],
+    shared: &[usize],
+    (plan, rounds, progress): (&Plan, &Rounds, &Progress),
+    cores: &[usize],
+) -> Result<Samples<f64>, String> {
+    rounds.run(progress, |turn| {
+        // All contenders draw the same operations; a faster one uses more of them. The keys that they insert are removed
+        // again.
+        let mut draw = draw.restarted(turn.round as u64 + 2);
+        let (case, contender, cores) = match turn.row.checked_sub(cases.len()) {
+            None => (turn.row, turn.side, &[][..]),
+            Some(row) => (shared[row], turn.side / 2, &cores[..=turn.side % 2]),
+        };
+        rate(&mut *contenders[contender], &cases[case], &mut draw, plan.batch, turn, cores)
+    })
+}
 
-    /// Returns the rates of each contender in a case.
-    fn of_case(&self, case: usize) -> Vec<&Vec<f64>> {
-        self.alone.iter().map(|rates| &rates[case]).collect()
-    }
-
-    /// Returns the index of the peer that was the fastest in all rounds of a case together.
-    fn fastest_peer(&self, case: usize) -> usize {
-        let speed = |peer: usize| self.alone[peer][case].iter().sum::<f64>();
-        (1..self.alone.len()).max_by(|&a, &b| speed(a).total_cmp(&speed(b))).expect("there are peers")
-    }
+/// Returns the index of the peer that was the fastest in all rounds of a case together.
+fn fastest_peer(rates: &[Vec<f64>]) -> usize {
+    let speed = |peer: usize| rates[peer].iter().sum::<f64>();
+    (1..rates.len()).max_by(|&a, &b| speed(a).total_cmp(&speed(b))).expect("there are peers")
 }
 
 /// Returns the rate of the first contender, divided in each round by that of the fastest other one.
@@ -299,9 +298,32 @@ fn agreed(sums: &[u64], case: &Case) -> Result<u64, String> {
     }
 }
 
-impl Report {
-    /// Returns the tables and a note on their settings.
-    pub fn tables(&self) -> Tables {
+impl Measured for Report {
+    fn kind(&self) -> String {
+        self.kind.clone()
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn heading(&self) -> (usize, String) {
+        (3, "The ordered store and Rust's ordered maps".to_owned())
+    }
+
+    fn plot(&self) -> Plot {
+        let rates =
+            |index: usize| self.rows.iter().map(move |row| (row.name.clone(), in_millions(&row.ops_per_s[index])));
+        let of_case = |(index, name): (usize, &String)| Group::new(format!("{name} (million/s)"), rates(index));
+        let mut groups: Vec<Group> = self.cases.iter().enumerate().map(of_case).collect();
+        let memory = self.rows.iter().map(|row| (row.name.clone(), exact(row.memory_per_raw_byte)));
+        groups.push(Group::new("memory (bytes for a byte of keys and values)", memory));
+        let pairs = in_millions_text(self.pairs as u64);
+        let title = format!("{pairs} million pairs of 16 + 16 B, one thread, batches of {}", self.batch);
+        Plot::new(title, &self.origin, groups)
+    }
+
+    fn tables(&self) -> Tables {
         let names: Vec<&str> = self.rows.iter().map(|row| row.name.as_str()).collect();
         let rates = self.cases.iter().enumerate().map(|(index, case)| {
             let of_row = |row: &Row| cell(&row.ops_per_s[index], millions);
@@ -346,16 +368,21 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn a_tiny_run_does_the_same_work() {
-        let plan =
-            Plan { pairs: 5_000, batch: 32, scan: 24, rounds: 1, operations: 500, slice: Duration::from_micros(200) };
-        let (one, other) = (run(&plan, "tests").unwrap(), run(&plan, "tests").unwrap());
+        let effort = Effort { rounds: 1, slice: Duration::from_micros(200) };
+        let plan = Plan { pairs: 5_000, batch: 32, scan: 24, effort, operations: 500, all: true };
+        let run = |plan| run(plan, &Progress::hidden()).unwrap();
+        let (one, other) = (run(&plan), run(&plan));
         assert_eq!(one.work, other.work);
         assert_eq!(one.rows.len(), KINDS.len());
+        assert_eq!(one.cases.len(), 20);
         assert!(one.rows.iter().all(|row| row.ops_per_s.len() == one.cases.len()));
         assert!(one.tables().text().contains("masstree"));
+        assert_eq!(run(&Plan { all: false, ..plan }).cases.len(), 10);
     }
 }

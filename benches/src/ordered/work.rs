@@ -193,14 +193,16 @@ pub fn execute<const N: usize>(contender: &mut dyn Contender<N>, case: &Case, ba
     sum
 }
 
-/// Inserts the first `pairs` records. Returns the seconds that the puts took, without drawing the pairs.
-pub fn fill<const N: usize>(contender: &mut dyn Contender<N>, pairs: usize) -> f64 {
+/// Inserts the first `count` records, and calls `filled` with the share that is inserted. Returns the seconds that the
+/// puts took, without drawing the pairs.
+pub fn fill<const N: usize>(contender: &mut dyn Contender<N>, count: usize, filled: impl Fn(f64)) -> f64 {
     let mut seconds = 0.0;
-    for first in (0..pairs).step_by(FILL_STEP) {
-        let pairs: Vec<Pair<N>> = (first..pairs.min(first + FILL_STEP)).map(pair).collect();
+    for first in (0..count).step_by(FILL_STEP) {
+        let pairs: Vec<Pair<N>> = (first..count.min(first + FILL_STEP)).map(pair).collect();
         let begin = std::time::Instant::now();
         contender.put(&pairs);
         seconds += begin.elapsed().as_secs_f64();
+        filled((first + pairs.len()) as f64 / count as f64);
     }
     seconds
 }

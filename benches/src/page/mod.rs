@@ -16,9 +16,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::plot::Plot;
-use crate::results::Origin;
-use crate::tables::Tables;
+use crate::program::Measured;
+use crate::results::folder;
 use crate::{durability, engine, honeycomb, maps, ordered, servers, shards};
 use summary::Summary;
 
@@ -36,8 +35,10 @@ const HEAD: &str = "\
 
 Every figure was measured and saved by a command of this repository. `just plots` writes the pages
 from the saved results. A figure is a median of several rounds with its spread, ± half of (upper
-quartile − lower quartile) / median. With a spread above ±12.5% it counts as not measured. All sides
-of a comparison were measured in turn, each after a warm-up; ratios are calculated round by round.
+quartile − lower quartile) / median. With a spread above ±12.5% it is noisy: it is marked, and no
+goal is judged by it. `noisy` without a number is from an older result, which has no median of a row
+if one of its figures was noisy. All sides of a comparison were measured in turn, each after a
+warm-up; ratios are calculated round by round.
 ";
 
 const BUILD: &str = "\
@@ -63,63 +64,40 @@ enum Saved {
 }
 
 impl Saved {
-    /// Returns the position of its kind on the page, and its heading.
-    fn heading(&self) -> (usize, String) {
-        match self {
-            Saved::Engine(report) => {
-                let (position, store) =
-                    if report.engine.engine == "ordered" { (2, "ordered store") } else { (0, "store") };
-                (position, format!("The {store} against the memory's limit: pairs of {} B", report.engine.kv_size))
-            }
-            Saved::Maps(_) => (1, "The store and Rust's maps".to_owned()),
-            Saved::Ordered(_) => (3, "The ordered store and Rust's ordered maps".to_owned()),
-            Saved::Honeycomb(report) => {
-                (4, format!("Honeycomb's Figure {}: {}", report.figure.trim_start_matches("fig"), report.title))
-            }
-            Saved::Servers(_) => (5, "The server and other servers".to_owned()),
-            Saved::Memcached(_) => (6, "memcached's protocol".to_owned()),
-            Saved::Shards(_) => (7, "Several shards".to_owned()),
-            Saved::Durability(_) => (8, "Durability".to_owned()),
+    /// Reads a result. Computes its figures again where it has their rounds.
+    fn read(json: &str) -> Result<Saved, serde_json::Error> {
+        let mut saved = serde_json::from_str(json)?;
+        match &mut saved {
+            Saved::Servers(report) => report.compute(),
+            Saved::Memcached(report) => report.compute(),
+            Saved::Durability(report) => report.compute(),
+            _ => {}
         }
+        Ok(saved)
     }
 
-    fn origin(&self) -> &Origin {
+    /// Returns the parts that all results have.
+    fn measured(&self) -> &dyn Measured {
         match self {
-            Saved::Engine(report) => &report.origin,
-            Saved::Maps(report) => &report.origin,
-            Saved::Ordered(report) => &report.origin,
-            Saved::Honeycomb(report) => &report.origin,
-            Saved::Servers(report) => &report.origin,
-            Saved::Memcached(report) => &report.origin,
-            Saved::Shards(report) => &report.origin,
-            Saved::Durability(report) => &report.origin,
+            Saved::Engine(report) => report,
+            Saved::Maps(report) => report,
+            Saved::Ordered(report) => report,
+            Saved::Honeycomb(report) => report,
+            Saved::Servers(report) => report,
+            Saved::Memcached(report) => report,
+            Saved::Shards(report) => report,
+            Saved::Durability(report) => report,
         }
     }
+}
 
-    fn tables(&self) -> Tables {
-        match self {
-            Saved::Engine(report) => report.tables(),
-            Saved::Maps(report) => report.tables(),
-            Saved::Ordered(report) => report.tables(),
-            Saved::Honeycomb(report) => report.tables(),
-            Saved::Servers(report) => report.tables(),
-            Saved::Memcached(report) => report.tables(),
-            Saved::Shards(report) => report.tables(),
-            Saved::Durability(report) => report.tables(),
-        }
-    }
-
-    fn write_picture(&self, path: &Path) -> Result<(), String> {
-        match self {
-            Saved::Engine(report) => Plot::of_engine(report).write(path),
-            Saved::Maps(report) => Plot::of_maps(report).write(path),
-            Saved::Ordered(report) => Plot::of_ordered(report).write(path),
-            Saved::Honeycomb(report) => report.write_picture(path),
-            Saved::Servers(report) => Plot::of_servers(report).write(path),
-            Saved::Memcached(report) => Plot::of_memcached(report).write(path),
-            Saved::Shards(report) => Plot::of_shards(report).write(path),
-            Saved::Durability(report) => Plot::of_durability(report).write(path),
-        }
+/// Writes all pages from the saved results of this repository, and prints the written paths.
+pub fn write_all() -> Result<(), String> {
+    let written = write(&folder(), &Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs"))?;
+    written.iter().for_each(|path| println!("{}", path.display()));
+    match written.is_empty() {
+        true => Err(format!("no results in {}: the other commands write them with --save", folder().display())),
+        false => Ok(()),
     }
 }
 
@@ -139,8 +117,8 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
     let mut all = Vec::new();
     for path in paths {
         let text = fs::read_to_string(&path).map_err(|error| failed(&path)(&error))?;
-        let saved: Saved = serde_json::from_str(&text).map_err(|error| failed(&path)(&error))?;
-        all.push((saved.heading(), path, saved));
+        let saved = Saved::read(&text).map_err(|error| failed(&path)(&error))?;
+        all.push((saved.measured().heading(), path, saved));
     }
     if all.is_empty() {
         return Ok(Vec::new());
@@ -153,9 +131,9 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
     let mut written = Vec::new();
     // Figures of durability are on the page of their machine: the summary compares stores and servers.
     let compared = all.iter().map(|(.., saved)| saved).filter(|saved| !matches!(saved, Saved::Durability(_)));
-    let latest = compared.map(Saved::origin).max_by(|one, other| one.date.cmp(&other.date));
+    let latest = compared.map(|saved| saved.measured().origin()).max_by(|one, other| one.date.cmp(&other.date));
     let machine = latest.map(|origin| origin.machine.clone()).unwrap_or_default();
-    let of_machine = all.iter().map(|(.., saved)| saved).filter(|saved| saved.origin().machine == machine);
+    let of_machine = all.iter().map(|(.., saved)| saved).filter(|saved| saved.measured().origin().machine == machine);
     let summary = Summary::of(of_machine);
     let picture = plots.join(SUMMARY_PICTURE);
     let mut page = HEAD.to_owned();
@@ -172,14 +150,15 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
     for ((_, heading), path, saved) in &all {
         let picture = path.with_extension("svg");
         let picture = picture.file_name().unwrap_or_default();
-        saved.write_picture(&plots.join(picture))?;
+        let saved = saved.measured();
+        saved.plot().write(&plots.join(picture))?;
         written.push(plots.join(picture));
         let origin = saved.origin();
         let about = origin.to_string().replacen("; ", ";\n", 1);
         let (_, text) = pages.entry(origin.machine_name()).or_insert_with(|| (origin.machine.clone(), String::new()));
         *text += &format!(
             "\n## {heading}\n\n{about}.\n\n```sh\n{}\n```\n\n{}\n\n![{heading}](../{PLOTS}/{})\n",
-            origin.command,
+            origin.command(),
             saved.tables().markdown(),
             picture.display(),
         );
@@ -202,11 +181,12 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
 mod tests {
     use std::time::Duration;
 
-    use skep_measure::{EngineCase, EngineReport, Figure, LimitWithWork, SPREAD_MAX, StationCost};
+    use skep_measure::{Effort, EngineCase, EngineReport, Figure, LimitWithWork, Progress, SPREAD_MAX, StationCost};
 
     use super::*;
+    use crate::results::Origin;
 
-    const SLICE: Duration = Duration::from_micros(200);
+    const EFFORT: Effort = Effort { rounds: 1, slice: Duration::from_micros(200) };
 
     /// Returns an invented report on an engine.
     fn invented() -> engine::Report {
@@ -265,17 +245,17 @@ mod tests {
         fs::create_dir_all(&results).unwrap();
         assert_eq!(write(&results, &documents), Ok(Vec::new()), "there are no results");
         let report = invented();
-        let plan = maps::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, utilization: 0.3, slice: SLICE };
-        let maps = maps::run(&plan, "the test's").unwrap();
+        let (effort, progress) = (EFFORT, Progress::hidden());
+        let plan = maps::Plan { pairs: 500, batch: 32, effort, operations: 100, utilization: 0.3 };
+        let maps = maps::run(&plan, &progress).unwrap();
         let save = |name: &str, json: String| fs::write(results.join(name), json).unwrap();
         save("1-engine-62.json", serde_json::to_string_pretty(&report).unwrap());
         save("0-maps.json", serde_json::to_string_pretty(&maps).unwrap());
-        let plan = ordered::Plan { pairs: 500, batch: 32, scan: 24, rounds: 1, operations: 100, slice: SLICE };
-        let ordered = ordered::run(&plan, "the test's").unwrap();
+        let plan = ordered::Plan { pairs: 500, batch: 32, scan: 24, effort, operations: 100, all: true };
+        let ordered = ordered::run(&plan, &progress).unwrap();
         save("0-ordered.json", serde_json::to_string_pretty(&ordered).unwrap());
-        let plan = honeycomb::Plan { pairs: 500, batch: 32, rounds: 1, operations: 100, slice: SLICE };
-        let figure = honeycomb::FIGURES.iter().find(|figure| figure.name == "fig17").unwrap();
-        let figure = honeycomb::measure(figure, &plan).unwrap();
+        let plan = honeycomb::Plan { figure: "fig17".to_owned(), pairs: 500, batch: 32, effort, operations: 100 };
+        let figure = honeycomb::run(&plan, &progress).unwrap();
         save("0-honeycomb-fig17.json", serde_json::to_string_pretty(&figure).unwrap());
 
         let written = write(&results, &documents).unwrap();
@@ -290,11 +270,11 @@ mod tests {
         for part in [
             "## The store against the memory's limit: pairs of 62 B",
             "abacus, 2 cores; 2001-02-03; version 0.0.0, commit 0123abc.",
-            "\n```sh\ntarget/release/engine --save -- --kv-size 62\n```\n",
+            "\n```sh\ntarget/release/skep-benches engine --save -- --kv-size 62\n```\n",
             "| get_uniform | 12.34 |",
             "| 13 ns ",
             "30.00 M/s read,",
-            "not measured read and written",
+            "20.00 M/s noisy read and written",
             "16.03 ",
             "(../plots/1-engine-62.svg)",
             "## The store and Rust's maps",

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use skep_measure::{Figure, SPREAD_MAX};
+use skep_measure::{Figure, NOISY, SPREAD_MAX};
 
 use super::Saved;
 use crate::figures::{cell, millions, ratio_cell};
@@ -120,7 +120,7 @@ impl<'a> Summary<'a> {
         let mut summary = Summary::default();
         for saved in results {
             match saved {
-                Saved::Engine(report) if report.engine.engine == "ordered" => summary.ordered_limit = Some(report),
+                Saved::Engine(report) if report.is_ordered() => summary.ordered_limit = Some(report),
                 Saved::Engine(report) if report.engine.kv_size == 10 => summary.hash = Some(report),
                 Saved::Maps(report) => summary.maps = Some(report),
                 Saved::Ordered(report) => summary.ordered = Some(report),
@@ -172,7 +172,7 @@ impl<'a> Summary<'a> {
                 let depth = servers.depth;
                 let ratio = |peer: &str| servers.ratio(&format!("{verb:?}: {server} / {peer}, depth {depth}"));
                 let Some(skep) = servers.rate(&format!("skep, {server}"), verb) else { continue };
-                // A ratio that was not measured may be the lowest: it counts as that, and the line is not measured.
+                // A noisy ratio may be the lowest: it counts as that, and the line is noisy.
                 let least = |(_, over): &(&str, Figure)| over.median().unwrap_or(0.0);
                 let others = ["redis", "memcached"].into_iter().filter_map(|peer| Some((peer, ratio(peer)?)));
                 let other = others.min_by(|a, b| least(a).total_cmp(&least(b)));
@@ -183,7 +183,7 @@ impl<'a> Summary<'a> {
         lines
     }
 
-    /// The table, with the goals that were not reached, and nothing if there are no results of these kinds.
+    /// Returns the table and that of the goals, and nothing if there are no results of these kinds.
     pub(super) fn markdown(&self, picture: &str) -> String {
         let lines = self.lines();
         if lines.is_empty() {
@@ -206,7 +206,7 @@ impl<'a> Summary<'a> {
             let verdict = match figure.median() {
                 Some(median) if median >= goal.at_least => "reached",
                 Some(_) => "not reached",
-                None => "not measured",
+                None => NOISY,
             };
             Some(vec![goal.what.to_owned(), format!("{:.2}", goal.at_least), ratio_cell(&figure), verdict.to_owned()])
         });
@@ -225,10 +225,10 @@ impl<'a> Summary<'a> {
     pub(super) fn write_picture(&self, path: &Path) -> Result<(), String> {
         let bars = self.lines().into_iter().filter_map(|line| {
             let (_, over) = line.other?;
-            Some((format!("skep, {}", line.what), over.median()))
+            Some((format!("skep, {}", line.what), over))
         });
-        let groups = vec![Group { name: "times as fast as the best other".to_owned(), bars: bars.collect() }];
-        let note = format!("a spread above ±{}% is not measured", 50.0 * SPREAD_MAX);
+        let groups = vec![Group::new("times as fast as the best other", bars)];
+        let note = format!("noisy: a spread above ±{}%", 50.0 * SPREAD_MAX);
         Plot { title: "Skep and the fastest alternative".to_owned(), note, groups }.write(path)
     }
 }

@@ -1,18 +1,25 @@
 //! Starts the servers on their cores and stops each one when its value is dropped.
 //!
 //! ```text
-//! skep           one shard, memory for the pairs at half to full use, both front ends
-//! redis-server   no snapshots, no append-only file; otherwise as Debian's package runs it: one thread
-//! memcached      one thread, so much memory that it evicts nothing
-//! echo           this program with --echo
+//!                                                                                         its port is
+//! skep           one shard, memory for the pairs at half to full use, both front ends     on its first screen
+//! redis-server   no snapshots, no append-only file; otherwise as Debian's package         tried until one is free
+//!                runs it: one thread
+//! memcached      one thread, so much memory that it evicts nothing                        in a file that it writes
+//! echo           this program with `echo`                                                 on its first line
 //! ```
+//!
+//! A port that is found free may be in use a moment later. So the servers choose their ports where they can. Redis cannot,
+//! and is started again with another port if it ends at its start.
 //!
 //! All servers have the huge pages that a user gets: Skep requests them itself; Redis and memcached do not.
 
 use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +30,12 @@ use crate::process::{cores, pin_to_some, processor_seconds_of, resident_size_of}
 
 /// The longest time that a server may take to start.
 const START_MAX: Duration = Duration::from_secs(60);
+/// Ports that are tried for a server that cannot choose one.
+const PORTS_TRIED: usize = 5;
+/// The pause between two checks of a server that starts.
+const START_PAUSE: Duration = Duration::from_millis(20);
+/// The address of a server that chooses its port.
+const ANY: &str = "127.0.0.1:0";
 /// The longest time that a server may work after its load, and the time in which it is then idle.
 const IDLE_MAX: Duration = Duration::from_secs(120);
 const IDLE_TIME: Duration = Duration::from_millis(500);
@@ -53,6 +66,8 @@ pub(crate) struct Setting {
 pub(crate) struct Server {
     pub(crate) name: &'static str,
     child: Child,
+    /// Keeps the pipe open, so that the server never writes to a closed one.
+    stdout: Option<BufReader<ChildStdout>>,
     /// Protocols and addresses of its front ends, the fastest protocol first.
     pub(crate) front_ends: Vec<(Protocol, SocketAddr)>,
 }
@@ -89,128 +104,150 @@ impl Setting {
 
     /// Starts Skep.
     pub(crate) fn skep(&self, form: PairForm) -> Result<Server, String> {
-        let (native, resp) = (free_address()?, free_address()?);
         let expiry = if form == PairForm::Counter { EXPIRY_SIZE } else { 0 };
         let kv_size = form.key_size() + form.value_size() + expiry;
         let utilization = SKEP_UTILIZATION[form as usize];
         let memory = (self.keys as f64 * kv_size as f64 / utilization) as u64;
-        let mut command = Command::new(&self.skep);
-        command
-            .args(["serve", "--shards", "1", "--listen"])
-            .arg(native.to_string())
-            .arg("--resp")
-            .arg(resp.to_string());
-        command.arg("--memory").arg(format!("{}MiB", (memory >> 20).max(MEMORY_MIN)));
-        command.arg("--kv-size").arg(kv_size.to_string());
-        self.start("skep", command, vec![(Protocol::Native, native), (Protocol::Resp, resp)])
+        let memory = format!("{}MiB", (memory >> 20).max(MEMORY_MIN));
+        self.skep_with(&["--resp", ANY, "--shards", "1", "--memory", &memory, "--kv-size", &kv_size.to_string()])
     }
 
     /// Starts Skep with a cache of this many bytes for pairs of 8 + 8 bytes, for clients of memcached. With `--prefault`
     /// all of its memory is resident from the start, as that of a cache that was full once.
     pub(crate) fn skep_cache(&self, memory: u64, prefault: bool) -> Result<Server, String> {
-        let (native, memcached) = (free_address()?, free_address()?);
-        let mut command = Command::new(&self.skep);
-        command.args(["serve", "--shards", "1", "--resp", "off", "--listen", &native.to_string()]);
-        command.args(["--memory", "64MiB", "--ordered-memory", "off", "--kv-size", "16"]);
-        command.args([
-            "--cache-memory",
-            &format!("{}MiB", (memory >> 20).max(MEMORY_MIN)),
-            "--memcached",
-            &memcached.to_string(),
-        ]);
-        command.args(prefault.then_some("--prefault"));
-        self.start("skep", command, vec![(Protocol::Memcached, memcached)])
+        let memory = format!("{}MiB", (memory >> 20).max(MEMORY_MIN));
+        let mut arguments = vec!["--shards", "1", "--resp", "off", "--memory", "64MiB", "--ordered-memory", "off"];
+        arguments.extend(["--kv-size", "16", "--cache-memory", &memory, "--memcached", ANY]);
+        arguments.extend(prefault.then_some("--prefault"));
+        let mut server = self.skep_with(&arguments)?;
+        // Its clients speak no other protocol.
+        server.front_ends.retain(|front_end| front_end.0 == Protocol::Memcached);
+        Ok(server)
     }
 
     /// Starts Skep as a user does who sets nothing but the ports, and perhaps the number of shards.
     pub(crate) fn skep_by_default(&self, shards: Option<usize>) -> Result<Server, String> {
-        let (native, resp) = (free_address()?, free_address()?);
-        let mut command = Command::new(&self.skep);
-        command.args(["serve", "--listen", &native.to_string(), "--resp", &resp.to_string()]);
-        if let Some(shards) = shards {
-            command.args(["--shards", &shards.to_string()]);
+        match shards {
+            Some(shards) => self.skep_with(&["--resp", ANY, "--shards", &shards.to_string()]),
+            None => self.skep_with(&["--resp", ANY]),
         }
-        self.start("skep", command, vec![(Protocol::Native, native), (Protocol::Resp, resp)])
     }
 
-    /// Starts redis-server.
+    /// Starts Skep with these arguments, on ports that it chooses. Returns when it is ready.
+    pub(crate) fn skep_with(&self, arguments: &[&str]) -> Result<Server, String> {
+        let mut command = Command::new(&self.skep);
+        command.args(["serve", "--listen", ANY]).args(arguments).env_remove("NOTIFY_SOCKET");
+        let mut server = self.spawn("skep", command, Stdio::piped())?;
+        server.front_ends = server.first_lines(skep_addresses)?;
+        Ok(server)
+    }
+
+    /// Starts redis-server without snapshots, with these arguments. Returns when it listens, with the time at which it was
+    /// started.
+    pub(crate) fn redis_begun(&self, arguments: &[&str]) -> Result<(Server, Instant), String> {
+        let mut failure = String::new();
+        for _ in 0..PORTS_TRIED {
+            let address = free_address()?;
+            let mut command = Command::new(find_program("redis-server").unwrap_or_default());
+            command.args(["--bind", "127.0.0.1", "--save", "", "--port", &address.port().to_string()]).args(arguments);
+            let begun = Instant::now();
+            let mut server = self.spawn("redis", command, Stdio::null())?;
+            server.front_ends = vec![(Protocol::Resp, address)];
+            match server.wait_until_it_listens() {
+                Ok(()) => return Ok((server, begun)),
+                Err(reason) => failure = reason,
+            }
+        }
+        Err(format!("{failure}; tried {PORTS_TRIED} ports"))
+    }
+
+    /// Starts redis-server without a log.
     pub(crate) fn redis(&self) -> Result<Server, String> {
-        let address = free_address()?;
-        let mut command = Command::new(find_program("redis-server").unwrap_or_default());
-        command.args([
-            "--port",
-            &address.port().to_string(),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        ]);
-        command.arg("--dir").arg(env::temp_dir());
-        self.start("redis", command, vec![(Protocol::Resp, address)])
+        self.redis_begun(&["--appendonly", "no", "--dir", &env::temp_dir().to_string_lossy()]).map(|started| started.0)
     }
 
-    /// Starts memcached.
+    /// Starts memcached. It chooses its port if it is given -1, and writes it to a file.
     pub(crate) fn memcached(&self) -> Result<Server, String> {
-        let address = free_address()?;
+        let ports = env::temp_dir().join(format!("skep-memcached-{}", std::process::id()));
         let memory = ((self.keys * MEMCACHED_PAIR_SIZE) >> 20).max(MEMORY_MIN);
         let mut command = Command::new(find_program("memcached").unwrap_or_default());
-        command.args(["-l", "127.0.0.1", "-p", &address.port().to_string(), "-U", "0", "-t", "1"]);
         // memcached runs as root only with this option.
-        command.args(["-u", "root", "-m", &memory.to_string()]);
-        self.start("memcached", command, vec![(Protocol::Memcached, address)])
+        command.args(["-l", "127.0.0.1", "-p", "-1", "-U", "0", "-t", "1", "-u", "root", "-m", &memory.to_string()]);
+        command.env("MEMCACHED_PORT_FILENAME", &ports);
+        let mut server = self.spawn("memcached", command, Stdio::null())?;
+        let begun = Instant::now();
+        let port = loop {
+            let text = fs::read_to_string(&ports).unwrap_or_default();
+            let port = text.lines().find_map(|line| line.strip_prefix("TCP INET: ")?.trim().parse::<u16>().ok());
+            match port {
+                Some(port) => break port,
+                None => server.pause_at_start(begun)?,
+            }
+        };
+        _ = fs::remove_file(&ports);
+        server.front_ends = vec![(Protocol::Memcached, SocketAddr::from(([127, 0, 0, 1], port)))];
+        Ok(server)
     }
 
     /// Starts the echo.
     pub(crate) fn echo(&self) -> Result<Server, String> {
-        let address = free_address()?;
         let program = env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let mut command = Command::new(program);
-        command.arg("--echo").arg(address.to_string());
-        self.start("echo", command, vec![(Protocol::Echo, address)])
+        command.arg("echo");
+        let mut server = self.spawn("echo", command, Stdio::piped())?;
+        let address = server.first_lines(|line| line.trim().parse().ok())?;
+        server.front_ends = vec![(Protocol::Echo, address)];
+        Ok(server)
     }
 
     /// Starts a program on the servers' cores.
-    pub(crate) fn spawn(
-        &self,
-        name: &'static str,
-        mut command: Command,
-        front_ends: Vec<(Protocol, SocketAddr)>,
-    ) -> Result<Server, String> {
+    fn spawn(&self, name: &'static str, mut command: Command, stdout: Stdio) -> Result<Server, String> {
         // A child process inherits the core of the thread that starts it.
         pin_to_some(&self.server_cores)?;
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let child = command.stdin(Stdio::null()).stdout(stdout).spawn();
         pin_to_some(&self.client_cores)?;
-        let child = child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
-        Ok(Server { name, child, front_ends })
-    }
-
-    /// Starts a program on the servers' cores and waits until it listens.
-    fn start(
-        &self,
-        name: &'static str,
-        command: Command,
-        front_ends: Vec<(Protocol, SocketAddr)>,
-    ) -> Result<Server, String> {
-        let mut server = self.spawn(name, command, front_ends)?;
-        let begun = Instant::now();
-        for (_, address) in &server.front_ends {
-            while TcpStream::connect(address).is_err() {
-                if let Ok(Some(status)) = server.child.try_wait() {
-                    return Err(format!("{name} ended at its start: {status}"));
-                }
-                if begun.elapsed() > START_MAX {
-                    return Err(format!("{name} does not listen on {address}"));
-                }
-                thread::sleep(Duration::from_millis(20));
-            }
-        }
-        Ok(server)
+        let mut child = child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
+        let stdout = child.stdout.take().map(BufReader::new);
+        Ok(Server { name, child, stdout, front_ends: Vec::new() })
     }
 }
 
 impl Server {
+    /// Reads lines until `parse` understands all of them together.
+    fn first_lines<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> Result<T, String> {
+        let stdout = self.stdout.as_mut().ok_or("the output is not read")?;
+        let mut text = String::new();
+        loop {
+            if let Some(found) = parse(&text) {
+                return Ok(found);
+            }
+            match stdout.read_line(&mut text) {
+                Ok(0) | Err(_) => return Err(format!("{} ended at its start, after printing {text:?}", self.name)),
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Waits until it accepts connections. Fails if it ends before.
+    fn wait_until_it_listens(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
+        while TcpStream::connect(self.front_ends[0].1).is_err() {
+            self.pause_at_start(begun)?;
+        }
+        // Another program may have taken the port. Then this one ends soon.
+        self.pause_at_start(begun)
+    }
+
+    /// Waits a moment for a server that starts. Fails if it has ended, or has started for too long.
+    fn pause_at_start(&mut self, begun: Instant) -> Result<(), String> {
+        thread::sleep(START_PAUSE);
+        match self.child.try_wait() {
+            Ok(Some(status)) => Err(format!("{} ended at its start: {status}", self.name)),
+            _ if begun.elapsed() > START_MAX => Err(format!("{} does not start", self.name)),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the seconds of processor time that it has used.
     pub(crate) fn processor_seconds(&self) -> f64 {
         processor_seconds_of(&self.child.id().to_string())
@@ -263,8 +300,36 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|folder| folder.join(name)).find(|program| Path::is_file(program))
 }
 
-/// Returns an address that is free.
-pub(crate) fn free_address() -> Result<SocketAddr, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no free port: {error}"))?;
+/// Returns the protocols and addresses on the first screen of Skep, the fastest protocol first, when it is complete.
+pub(crate) fn skep_addresses(screen: &str) -> Option<Vec<(Protocol, SocketAddr)>> {
+    if !screen.ends_with("Ctrl-C stops it.\n") {
+        return None;
+    }
+    let address = |(name, protocol)| {
+        let line = screen.lines().find_map(|line| line.trim_start().strip_prefix(name));
+        Some((protocol, line?.trim().parse().ok()?))
+    };
+    let names = [("native ", Protocol::Native), ("RESP ", Protocol::Resp), ("memcached ", Protocol::Memcached)];
+    Some(names.into_iter().filter_map(address).collect())
+}
+
+/// Returns an address that is free now.
+fn free_address() -> Result<SocketAddr, String> {
+    let listener = TcpListener::bind(ANY).map_err(|error| format!("no free port: {error}"))?;
     listener.local_addr().map_err(|error| format!("no free port: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_screen_has_the_addresses() {
+        let screen =
+            "skep is ready\n\n  native      127.0.0.1:7379\n  RESP        off\n  memcached   127.0.0.1:11211\n";
+        assert_eq!(skep_addresses(screen), None, "more may follow");
+        let of = |protocol, port| (protocol, SocketAddr::from(([127, 0, 0, 1], port)));
+        let addresses = skep_addresses(&format!("{screen}\nCtrl-C stops it.\n"));
+        assert_eq!(addresses, Some(vec![of(Protocol::Native, 7379), of(Protocol::Memcached, 11211)]));
+    }
 }

@@ -411,7 +411,7 @@ mod tests {
     fn the_echo_replies() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        std::thread::spawn(move || crate::servers::serve_echo(&listener));
+        std::thread::spawn(move || crate::servers::echo::serve_on(&listener));
         for (verb, depth) in [(Verb::Get, 1), (Verb::Set, 64), (Verb::Get, 1024)] {
             let tally = run(address, Protocol::Echo, verb, depth, drawn()).unwrap();
             assert!(tally.operations > 0 && tally.waiting < 1.0);

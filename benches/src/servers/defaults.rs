@@ -1,9 +1,11 @@
 //! What a user sees who starts both servers without any setting, and redis-benchmark beside them on the same cores.
 
-use super::child::Setting;
+use skep_measure::{Progress, Rounds, Row};
+
+use super::child::{Server, Setting};
 use super::measure::load;
-use super::plan::{Plan, ROUNDS};
-use super::redis_benchmark::{self, Measured};
+use super::plan::Plan;
+use super::redis_benchmark;
 use super::template::Protocol;
 use crate::keys::PairForm;
 
@@ -52,47 +54,58 @@ pub struct DefaultRow {
     pub p99_ms: Vec<f64>,
 }
 
-/// Runs all cases, Skep and Redis in turn.
+/// Returns the rounds of a case. A side takes about as long as a slice.
+fn rounds(plan: &Plan, case: &Case) -> Rounds {
+    let name = format!("redis-benchmark, default settings: {}, depth {}", case.test, case.depth);
+    Rounds::new(plan.effort(), vec![Row::new(name, 2)]).with_seconds(plan.seconds)
+}
+
+/// Returns about how many seconds all cases take.
+pub(super) fn expected_seconds(plan: &Plan) -> f64 {
+    let plan = &Plan { keys: KEYS, ..plan.clone() };
+    let of_case = |case| rounds(plan, case).expected_seconds() + 2.0 * plan.load_seconds();
+    CASES.iter().map(of_case).sum()
+}
+
+/// Runs all cases, Skep and Redis in turn. Adds the rows of each case.
 pub(super) fn run(
     setting: &Setting,
     cores: Vec<usize>,
     plan: &Plan,
-    progress: &impl Fn(&str),
-) -> Result<Vec<DefaultRow>, String> {
+    progress: &Progress,
+    rows: &mut Vec<DefaultRow>,
+) -> Result<(), String> {
     let setting = Setting { server_cores: cores.clone(), client_cores: cores, ..setting.clone() };
-    let mut rows = Vec::new();
-    for Case { test, depth, shards, requests } in CASES {
-        progress(&format!("redis-benchmark, default settings: {test}, depth {depth}"));
-        let servers = [setting.skep_by_default(shards)?, setting.redis()?];
+    let plan = &Plan { keys: KEYS, ..plan.clone() };
+    for case in &CASES {
+        let servers = [setting.skep_by_default(case.shards)?, setting.redis()?];
         for server in &servers {
             // Keys that redis-benchmark asks for exist.
-            load(server, &Plan { keys: KEYS, ..plan.clone() }, PairForm::RedisBenchmark)?;
+            load(server, plan, PairForm::RedisBenchmark, progress)?;
         }
         let settings = redis_benchmark::Settings {
             keys: KEYS,
             connections: CONNECTIONS,
-            depth,
-            requests: (requests as f64 * plan.seconds) as u64,
+            depth: case.depth,
+            requests: (case.requests as f64 * plan.seconds) as u64,
         };
-        let mut rounds: [Vec<Measured>; 2] = Default::default();
-        // The first round warms up.
-        for round in 0..=ROUNDS {
-            for (server, rounds) in servers.iter().zip(&mut rounds) {
-                let address = server.address(Protocol::Resp).ok_or("there is no RESP port")?;
-                let measured = redis_benchmark::measure(server, address, test, settings)?;
-                if round > 0 {
-                    rounds.push(measured);
-                }
-            }
+        let measure = |server: &Server| {
+            let address = server.address(Protocol::Resp).ok_or("there is no RESP port")?;
+            redis_benchmark::measure(server, address, case.test, settings)
+        };
+        for server in &servers {
+            progress.begin(format!("redis-benchmark: warming {} up", server.name), plan.seconds);
+            measure(server)?;
         }
-        rows.extend(servers.iter().zip(rounds).map(|(server, rounds)| DefaultRow {
+        let samples = rounds(plan, case).run(progress, |turn| measure(&servers[turn.side]))?;
+        rows.extend(servers.iter().zip(&samples[0]).map(|(server, samples)| DefaultRow {
             server: server.name.to_owned(),
-            test: test.to_owned(),
-            depth,
-            shards,
-            rates: rounds.iter().map(|measured| measured.ops_per_s).collect(),
-            p99_ms: rounds.iter().map(|measured| measured.p99_ms).collect(),
+            test: case.test.to_owned(),
+            depth: case.depth,
+            shards: case.shards,
+            rates: samples.iter().map(|measured| measured.ops_per_s).collect(),
+            p99_ms: samples.iter().map(|measured| measured.p99_ms).collect(),
         }));
     }
-    Ok(rows)
+    Ok(())
 }

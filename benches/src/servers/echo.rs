@@ -36,8 +36,18 @@ struct Connection {
     unsent: usize,
 }
 
+/// Prints a free address and serves there, until the listener fails.
+pub fn serve() -> Result<(), String> {
+    let listen = || {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        println!("{}", listener.local_addr()?);
+        serve_on(&listener)
+    };
+    listen().map_err(|error| error.to_string())
+}
+
 /// Serves until the listener fails.
-pub fn serve(listener: &TcpListener) -> io::Result<()> {
+pub(super) fn serve_on(listener: &TcpListener) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;

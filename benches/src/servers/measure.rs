@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_measure::{Figure, Times, Work, median};
+use skep_measure::{Figure, Progress, Turn, Work, median};
 
 use super::child::Server;
 use super::client::{Client, Source, Tally};
-use super::plan::{Plan, ROUNDS};
+use super::plan::Plan;
 use super::rows::DepthFigures;
 use super::template::{Protocol, Template, Verb};
 use crate::keys::{Draw, PairForm};
@@ -22,8 +22,16 @@ pub(crate) struct Sample {
     server_cpu: f64,
 }
 
+impl skep_measure::Sample for Sample {
+    fn number(&self) -> f64 {
+        self.tally.rate()
+    }
+}
+
 /// Puts all pairs, and waits until the server is idle: memcached goes on to enlarge its table in a thread of its own.
-pub(crate) fn load(server: &Server, plan: &Plan, form: PairForm) -> Result<(), String> {
+pub(crate) fn load(server: &Server, plan: &Plan, form: PairForm, progress: &Progress) -> Result<(), String> {
+    let step = format!("loading {} pairs of {} B into {}", plan.keys, form.key_size() + form.value_size(), server.name);
+    progress.begin(step, plan.load_seconds());
     let (protocol, address) = server.front_ends[0];
     let template = Template::new(protocol, Verb::Set, form, LOAD_DEPTH);
     let mut client = Client::connect(address, template, plan.connections)?;
@@ -47,18 +55,18 @@ pub(super) fn figures(samples: &[Sample], depth: usize) -> DepthFigures {
 
 /// Measures one round of a case against one target: the form of its pairs, the verb and the depth.
 pub(crate) fn measure(
+    turn: Turn,
     server: &Server,
     protocol: Protocol,
     (form, verb, depth): (PairForm, Verb, usize),
     plan: &Plan,
-    seed: u64,
 ) -> Result<Sample, String> {
     let address = server.address(protocol).ok_or("the server has no port for this protocol")?;
     let template = Template::new(protocol, verb, form, depth);
     let mut client = Client::connect(address, template, plan.connections)?;
-    let mut source = Source::Drawn(Draw::uniform(Xoshiro256PlusPlus::seed_from_u64(seed), plan.keys));
+    let mut source = Source::Drawn(Draw::uniform(Xoshiro256PlusPlus::seed_from_u64(seed(turn)), plan.keys));
     let mut slice = None;
-    Times::for_slice(Duration::from_secs_f64(plan.seconds / ROUNDS as f64)).measure(|at_least| {
+    turn.work(|at_least| {
         let begun = server.processor_seconds();
         let tally = client.run(&mut source, Some(at_least))?;
         slice = Some(Sample { tally, server_cpu: (server.processor_seconds() - begun) / tally.seconds });
@@ -66,4 +74,9 @@ pub(crate) fn measure(
         Ok::<_, String>(Work { spent, operations: tally.operations as usize })
     })?;
     Ok(slice.expect("the slice ends a measurement"))
+}
+
+/// Returns the seed of the requests: the same for all sides of a row in a round.
+fn seed(turn: Turn) -> u64 {
+    (turn.round as u64) << 32 | turn.row as u64
 }

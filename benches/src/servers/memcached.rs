@@ -9,16 +9,18 @@
 //! memory during the load, divided by the pairs that a client can read after it. One shard is also Skep's default on two
 //! cores.
 
-use skep_measure::Figure;
+use skep_measure::{Figure, Progress, Rounds, Row as Measurement};
 
 use super::child::{Server, Setting};
 use super::client::{Client, Source};
-use super::measure::{LOAD_DEPTH, figures, load, measure};
+use super::measure::{LOAD_DEPTH, Sample, figures, load, measure};
 use super::plan::{Plan, ROUNDS};
 use super::rows::{Ratio, Row};
 use super::template::{Protocol, Template, Verb};
 use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::keys::PairForm;
+use crate::plot::{Group, Plot, exact, in_millions, in_millions_text};
+use crate::program::Measured;
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
@@ -55,40 +57,37 @@ pub struct MemcachedReport {
     pub ratios: Vec<Ratio>,
 }
 
-/// Measures both servers in turn. `progress` gets a line of text for each step.
-pub fn compare_memcached(plan: &Plan, progress: impl Fn(&str)) -> Result<MemcachedReport, String> {
+const VERBS: [Verb; 3] = [Verb::Get, Verb::GetEach, Verb::Set];
+
+/// Measures both servers in turn.
+pub fn compare_memcached(plan: &Plan, progress: &Progress) -> Result<MemcachedReport, String> {
     let setting = Setting::new(plan, &["memcached"])?;
-    progress("filling a cache");
-    let (_, skep_size) = loaded(setting.skep_cache(plan.keys * NO_ROOM, false)?, plan)?;
-    progress("loading the servers");
-    let (skep, _) = loaded(setting.skep_cache(plan.keys * ROOM, true)?, plan)?;
-    let (memcached, memcached_size) = loaded(setting.memcached()?, plan)?;
+    let rows = VERBS.map(|verb| Measurement::new(format!("{verb:?}"), 2));
+    let rounds = Rounds::new(plan.effort(), rows.to_vec());
+    progress.expect(3.0 * plan.load_seconds() + rounds.expected_seconds());
+    let (_, skep_size) = loaded(setting.skep_cache(plan.keys * NO_ROOM, false)?, plan, progress)?;
+    let (skep, _) = loaded(setting.skep_cache(plan.keys * ROOM, true)?, plan, progress)?;
+    let (memcached, memcached_size) = loaded(setting.memcached()?, plan, progress)?;
     let servers = [(skep, skep_size), (memcached, memcached_size)];
-    let (mut rows, mut ratios) = (Vec::new(), Vec::new());
-    for verb in [Verb::Get, Verb::GetEach, Verb::Set] {
-        let mut samples = [const { Vec::new() }; 2];
-        for round in 0..ROUNDS {
-            progress(&format!("round {} of {ROUNDS}: {verb:?}", round + 1));
-            for ((server, _), samples) in servers.iter().zip(&mut samples) {
-                let case = (PairForm::Item, verb, plan.depth);
-                let sample = measure(server, Protocol::Memcached, case, plan, round as u64)?;
-                if sample.tally.misses * GETS_PER_MISS > sample.tally.operations {
-                    return Err(format!("{} has lost pairs: {} misses", server.name, sample.tally.misses));
-                }
-                samples.push(sample);
-            }
+    let samples = rounds.run(progress, |turn| {
+        let (server, case) = (&servers[turn.side].0, (PairForm::Item, VERBS[turn.row], plan.depth));
+        let sample = measure(turn, server, Protocol::Memcached, case, plan)?;
+        match sample.tally.misses * GETS_PER_MISS > sample.tally.operations {
+            true => Err(format!("{} has lost pairs: {} misses", server.name, sample.tally.misses)),
+            false => Ok(sample),
         }
-        let of_verb = servers.iter().zip(samples).map(|((server, bytes_per_pair), samples)| Row {
+    })?;
+    let of_verb = |(verb, of_servers): (Verb, &Vec<Vec<Sample>>)| {
+        let row = |((server, bytes_per_pair), samples): (&(Server, f64), &Vec<Sample>)| Row {
             server: server.name.to_owned(),
             verb,
             bytes_per_pair: *bytes_per_pair,
-            depths: vec![figures(&samples, plan.depth)],
-        });
-        let of_verb: Vec<Row> = of_verb.collect();
-        let ratio = Figure::of_ratio(&of_verb[0].depths[0].rates, &of_verb[1].depths[0].rates);
-        ratios.push(Ratio { name: format!("{verb:?}: skep / memcached"), ratio });
-        rows.extend(of_verb);
-    }
+            depths: vec![figures(samples, plan.depth)],
+        };
+        servers.iter().zip(of_servers).map(row).collect::<Vec<_>>()
+    };
+    let rows: Vec<Row> = VERBS.into_iter().zip(&samples).flat_map(of_verb).collect();
+    let mut ratios = ratios(&rows);
     let ratio = Figure::with_spread(memcached_size / skep_size, 0.0);
     ratios.push(Ratio { name: "bytes for each pair: memcached / skep".to_owned(), ratio });
     Ok(MemcachedReport {
@@ -105,14 +104,59 @@ pub fn compare_memcached(plan: &Plan, progress: impl Fn(&str)) -> Result<Memcach
     })
 }
 
+/// Returns the ratios of the rates of Skep and memcached, whose rows follow each other.
+fn ratios(rows: &[Row]) -> Vec<Ratio> {
+    let ratio = |pair: &[Row]| Ratio {
+        name: format!("{:?}: skep / memcached", pair[0].verb),
+        ratio: Figure::of_ratio(&pair[0].depths[0].rates, &pair[1].depths[0].rates),
+    };
+    rows.chunks_exact(2).map(ratio).collect()
+}
+
 impl MemcachedReport {
+    /// Computes all figures from the rates of the rounds. Older results have no medians of noisy figures.
+    pub(crate) fn compute(&mut self) {
+        self.memcached_rows.iter_mut().for_each(Row::compute);
+        let computed = ratios(&self.memcached_rows);
+        self.ratios.splice(..computed.len(), computed);
+    }
+
     /// Returns the ratio of this name.
     pub fn ratio(&self, name: &str) -> Option<Figure> {
         self.ratios.iter().find(|ratio| ratio.name == name).map(|ratio| ratio.ratio)
     }
+}
 
-    /// Returns the tables and a note on their settings.
-    pub fn tables(&self) -> Tables {
+impl Measured for MemcachedReport {
+    fn kind(&self) -> String {
+        self.kind.clone()
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn heading(&self) -> (usize, String) {
+        (6, "memcached's protocol".to_owned())
+    }
+
+    fn plot(&self) -> Plot {
+        let group = |pair: &[Row]| {
+            let bars = pair.iter().map(|row| (row.server.clone(), in_millions(&row.depths[0].ops_per_s)));
+            Group::new(format!("{:?} (million/s)", pair[0].verb), bars)
+        };
+        let mut groups: Vec<Group> = self.memcached_rows.chunks_exact(2).map(group).collect();
+        let bars = self.memcached_rows.iter().take(2).map(|row| (row.server.clone(), exact(row.bytes_per_pair)));
+        groups.push(Group::new("memory (bytes for each pair)", bars));
+        let title = format!(
+            "{} million pairs of 8 + 8 B over memcached's protocol, one core a server, {} connections",
+            in_millions_text(self.keys),
+            self.connections
+        );
+        Plot::new(title, &self.origin, groups)
+    }
+
+    fn tables(&self) -> Tables {
         let rows = self.memcached_rows.iter().map(|row| {
             let figures = &row.depths[0];
             let shares = [figures.server_cpu, figures.client_cpu, figures.client_waiting].map(percent);
@@ -142,9 +186,9 @@ impl MemcachedReport {
 }
 
 /// Puts all pairs. Returns the server, and the growth of its memory for each pair that it still has.
-fn loaded(server: Server, plan: &Plan) -> Result<(Server, f64), String> {
+fn loaded(server: Server, plan: &Plan, progress: &Progress) -> Result<(Server, f64), String> {
     let empty = server.resident_size();
-    load(&server, plan, PairForm::Item)?;
+    load(&server, plan, PairForm::Item, progress)?;
     let grown = server.resident_size().saturating_sub(empty) as f64;
     let template = Template::new(Protocol::Memcached, Verb::Get, PairForm::Item, LOAD_DEPTH);
     let mut client = Client::connect(server.front_ends[0].1, template, plan.connections)?;

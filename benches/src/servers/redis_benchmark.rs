@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Instant;
 
+use skep_measure::Sample;
+
 use super::child::{Server, find_program};
 use super::template::Verb;
 use crate::process::processor_seconds_of_children;
@@ -47,6 +49,18 @@ pub(super) fn is_installed() -> bool {
 pub(super) struct Measured {
     pub(super) ops_per_s: f64,
     pub(super) p99_ms: f64,
+}
+
+impl Sample for Measured {
+    fn number(&self) -> f64 {
+        self.ops_per_s
+    }
+}
+
+impl Sample for BenchmarkRow {
+    fn number(&self) -> f64 {
+        self.rates[0]
+    }
 }
 
 /// Runs one test of redis-benchmark.

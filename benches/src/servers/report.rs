@@ -1,12 +1,14 @@
 //! The result of a comparison of servers, as tables and as JSON.
 
+use skep_measure::Figure;
+
 use super::defaults::DefaultRow;
 use super::redis_benchmark::BenchmarkRow;
 use super::rows::{DepthFigures, Ratio, Row};
 use super::template::Verb;
-use skep_measure::Figure;
-
 use crate::figures::{cell, millions, percent, ratio_cell};
+use crate::plot::{Group, Plot, in_millions, in_millions_text};
+use crate::program::Measured;
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
@@ -45,8 +47,14 @@ pub struct Report {
 }
 
 impl Report {
+    /// Computes all figures from the rates of the rounds. Older results have no medians of noisy figures.
+    pub(crate) fn compute(&mut self) {
+        self.rows.iter_mut().chain(&mut self.commands).for_each(Row::compute);
+        self.ratios = Report::ratios(&self.rows, &self.commands, (&self.redis_benchmark, &self.default), self.depth);
+    }
+
     /// Returns the ratios that the page shows.
-    pub(super) fn ratios(
+    fn ratios(
         rows: &[Row],
         commands: &[Row],
         (benchmark, default): (&[BenchmarkRow], &[DefaultRow]),
@@ -105,9 +113,41 @@ impl Report {
         let row = self.rows.iter().find(|row| row.server == server && row.verb == verb)?;
         row.depths.iter().find(|figures| figures.depth == self.depth).map(|figures| figures.ops_per_s)
     }
+}
 
-    /// Returns the tables and a note on their settings.
-    pub fn tables(&self) -> Tables {
+impl Measured for Report {
+    fn kind(&self) -> String {
+        self.kind.clone()
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn heading(&self) -> (usize, String) {
+        (5, "The server and other servers".to_owned())
+    }
+
+    fn plot(&self) -> Plot {
+        let mut groups = Vec::new();
+        for verb in [Verb::Get, Verb::Set] {
+            for depth in [1, self.depth] {
+                let bars = self.rows.iter().filter(|row| row.verb == verb).filter_map(|row| {
+                    let figures = row.depths.iter().find(|figures| figures.depth == depth)?;
+                    Some((row.server.clone(), in_millions(&figures.ops_per_s)))
+                });
+                groups.push(Group::new(format!("{verb:?}, depth {depth} (million/s)"), bars));
+            }
+        }
+        let title = format!(
+            "{} million pairs of 8 + 2 B over loopback, one core a server, {} connections",
+            in_millions_text(self.keys),
+            self.connections
+        );
+        Plot::new(title, &self.origin, groups)
+    }
+
+    fn tables(&self) -> Tables {
         let bytes =
             |row: &Row| if row.bytes_per_pair > 0.0 { format!("{:.0}", row.bytes_per_pair) } else { "-".into() };
         let depths = self.rows.first().map_or(&[][..], |row| &row.depths);
@@ -154,7 +194,7 @@ impl Report {
              each after a warm-up until the rate was steady; ratios were calculated round by round. Servers on core {}, client on core {}. memcached: one get of many keys; the echo sends as many bytes as Skep.",
             self.keys, self.connections, self.rounds, self.seconds, self.cores[0], self.cores[1],
         );
-        let tables = vec![
+        let mut tables = vec![
             table(&header(&["M/s", "", "B/pair"]), 2, speeds),
             table(&header(&["CPU: server / client, client waiting", ""]), 2, loads),
             table(&["redis-benchmark", "", "depth", "M/s", "server", "client"], 2, benchmark),
@@ -162,6 +202,8 @@ impl Report {
             table(&["default settings, all cores", "", "shards", "depth", "M/s", "p99, ms"], 3, default),
             table(&["ratio", "×"], 1, ratios),
         ];
+        // An incomplete result has only some of them.
+        tables.retain(|table| !table.is_empty());
         Tables { tables, note }
     }
 }

@@ -47,6 +47,11 @@ pub struct Ratio {
 }
 
 impl Row {
+    /// Computes the figures from the rates of the rounds.
+    pub(super) fn compute(&mut self) {
+        self.depths.iter_mut().for_each(|figures| figures.ops_per_s = Figure::of(&figures.rates));
+    }
+
     /// Returns the rates of the rounds at this depth.
     pub(super) fn at(&self, depth: usize) -> Option<&[f64]> {
         self.depths.iter().find(|figures| figures.depth == depth).map(|figures| &figures.rates[..])

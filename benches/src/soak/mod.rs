@@ -40,6 +40,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use skep_measure::Progress;
+
 use self::attack::ATTACKS;
 use self::turn::{Stage, Tally};
 use self::witness::{Protocol, Signals};
@@ -50,18 +52,26 @@ const HANG: Duration = Duration::from_secs(30);
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The server program and the duration of a soak.
-#[derive(Clone, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Plan {
-    /// The program `skep`.
+    /// Duration of the soak, without the start and the end.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// The program skep.
+    #[arg(long, default_value = "target/release/skep")]
     pub skep: PathBuf,
-    /// Duration without the start and the end.
-    pub time: Duration,
-    /// Set to true to end the soak early.
+    /// Fail also if a witness waits too long (p99 of 20 ms), memory grows, or the server takes 3 s to end.
+    #[arg(long)]
+    pub judge: bool,
+    /// Set to true to end the soak early, so that the server is stopped before this program ends.
+    #[arg(skip)]
     pub interrupted: Arc<AtomicBool>,
 }
 
 /// Runs the soak. An error says why it could not begin.
-pub fn run(plan: &Plan) -> Result<Report, String> {
+pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
+    progress.begin("attacking a server", plan.seconds as f64);
+    let time = Duration::from_secs(plan.seconds);
     let mut server = Server::start(&plan.skep)?;
     let stage =
         Stage { native: server.native, resp: server.resp, memcached: server.memcached, stop: AtomicBool::new(false) };
@@ -86,7 +96,7 @@ pub fn run(plan: &Plan) -> Result<Report, String> {
             })
             .collect();
         attack::start(scope, &stage, &tallies);
-        cut = watch(&mut server, &signals, plan, &mut resident, || begun.elapsed() >= plan.time);
+        cut = watch(&mut server, &signals, plan, &mut resident, || begun.elapsed() >= time);
         for signals in &signals {
             signals.stop.store(true, Ordering::Relaxed);
         }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::resident_size_of;
+use crate::servers::skep_addresses;
 
 /// Memory of the hash space, in MiB.
 pub(super) const HASH_MEMORY: u64 = 256;
@@ -98,15 +99,15 @@ impl Drop for Server {
 /// Reads the start screen of the server to its end. Returns the addresses for native clients, RESP and memcached.
 fn addresses(stdout: &mut impl BufRead) -> Result<[SocketAddr; 3], String> {
     let mut screen = String::new();
-    while !screen.ends_with("Ctrl-C stops it.\n") {
+    loop {
+        match skep_addresses(&screen).as_deref() {
+            Some([native, resp, memcached]) => return Ok([native.1, resp.1, memcached.1]),
+            Some(_) => return Err(format!("an address is missing in {screen:?}")),
+            None => {}
+        }
         match stdout.read_line(&mut screen) {
             Ok(0) | Err(_) => return Err(format!("the server ended after printing {screen:?}")),
             Ok(_) => {}
         }
     }
-    let address = |name: &str| {
-        let line = screen.lines().find_map(|line| line.trim_start().strip_prefix(name));
-        line.and_then(|address| address.trim().parse().ok()).ok_or(format!("no {name} address in {screen:?}"))
-    };
-    Ok([address("native ")?, address("RESP ")?, address("memcached ")?])
 }

@@ -31,7 +31,7 @@ pub struct EngineReport {
     pub batch: u64,
     /// Rounds for each case.
     pub rounds: u64,
-    /// The largest spread of a figure. Medians with a larger one are null.
+    /// The largest spread of a figure that is not noisy. In older results, medians with a larger one are null.
     pub spread_max: f64,
     /// Random lines per second that the bare loop reads.
     pub limit_read: Figure,

@@ -1,17 +1,18 @@
-//! A figure: the median of several rounds, withheld if the rounds differ too much.
+//! A figure: the median of several rounds and their spread. It is noisy if the rounds differ too much.
 
 use crate::steady::median;
 
-/// The largest spread of a figure. If rounds differ by more, other load has disturbed the measurement. The median of
-/// such rounds is not printed, saved, drawn or divided by.
+/// The largest spread of a figure that is not noisy. If rounds differ by more, other load has disturbed the
+/// measurement. A noisy figure is printed, saved and drawn with its spread and the word [`NOISY`], but nothing is
+/// concluded from it.
 pub const SPREAD_MAX: f64 = 0.25;
-/// The text of a withheld figure in a table.
-pub const NOT_MEASURED: &str = "not measured";
+/// The word after a noisy figure in a table. Older results have no median of a noisy figure; then the word is alone.
+pub const NOISY: &str = "noisy";
 
 /// The median of the rounds and their spread.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Figure {
-    /// `None` if the figure is withheld.
+    /// `None` in older results, which have no median of a noisy figure, and if the spread is no number.
     median: Option<f64>,
     spread: f64,
 }
@@ -40,13 +41,28 @@ impl Figure {
 
     /// Returns the figure of this median and this spread.
     pub fn with_spread(median: f64, spread: f64) -> Self {
-        // A NaN spread is not within the bound either.
-        Figure { median: (spread <= SPREAD_MAX).then_some(median), spread }
+        Figure { median: spread.is_finite().then_some(median), spread }
     }
 
-    /// Returns the median, or `None` if the spread is above [`SPREAD_MAX`].
+    /// Returns the figure in another unit, which is this many times as large.
+    pub fn divided_by(self, unit: f64) -> Figure {
+        Figure { median: self.median.map(|median| median / unit), ..self }
+    }
+
+    /// Returns true if the spread is above [`SPREAD_MAX`], or if there is no median.
+    pub fn is_noisy(&self) -> bool {
+        // A NaN spread has no median.
+        self.median.is_none() || self.spread > SPREAD_MAX
+    }
+
+    /// Returns the median unless the figure is noisy: a number from which something can be concluded.
     pub fn median(&self) -> Option<f64> {
-        self.median.filter(|_| self.spread <= SPREAD_MAX)
+        self.median.filter(|_| !self.is_noisy())
+    }
+
+    /// Returns the median, also that of a noisy figure: a number to show.
+    pub fn noisy_median(&self) -> Option<f64> {
+        self.median
     }
 
     /// Returns (upper quartile − lower quartile) / median.
@@ -54,16 +70,13 @@ impl Figure {
         self.spread
     }
 
-    /// Returns the median as text, or [`NOT_MEASURED`] if it is withheld.
+    /// Returns the median as text. That of a noisy figure is followed by [`NOISY`].
     pub fn text(&self, number: impl FnOnce(f64) -> String) -> String {
-        self.median().map_or_else(|| NOT_MEASURED.to_owned(), number)
-    }
-
-    /// Returns the figures of one row. Withholds all medians if one of them is withheld, because a row is measured
-    /// together.
-    pub fn row<const N: usize>(figures: [Figure; N]) -> [Figure; N] {
-        let is_measured = figures.iter().all(|figure| figure.median().is_some());
-        figures.map(|figure| Figure { median: figure.median().filter(|_| is_measured), ..figure })
+        match self.median {
+            None => NOISY.to_owned(),
+            Some(median) if self.is_noisy() => format!("{} {NOISY}", number(median)),
+            Some(median) => number(median),
+        }
     }
 }
 
@@ -90,20 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_is_withheld_beyond_the_bound_of_the_spread() {
-        let (within, beyond) = (Figure::of(&[100.0, 112.0, 125.0 - 1e-9]), Figure::of(&[100.0, 100.0, 125.1]));
-        assert_eq!(within.median(), Some(112.0));
-        assert_eq!((beyond.median(), beyond.text(|number| number.to_string())), (None, NOT_MEASURED.to_owned()));
-        assert!(beyond.spread() > SPREAD_MAX);
-        assert_eq!(Figure::of(&[0.0, 0.0]).median(), None, "a spread that is no number");
-    }
-
-    #[test]
-    fn a_row_is_withheld_as_a_whole() {
-        let (good, bad) = (Figure::with_spread(2.0, 0.1), Figure::with_spread(3.0, 0.9));
-        assert_eq!(Figure::row([good, good]), [good, good]);
-        let row = Figure::row([good, bad]);
-        assert_eq!(row.map(|figure| figure.median()), [None, None]);
-        assert_eq!(row.map(|figure| figure.spread()), [0.1, 0.9]);
+    fn a_figure_is_noisy_beyond_the_bound_of_the_spread() {
+        let (within, beyond) = (Figure::of(&[100.0, 112.0, 125.0 - 1e-9]), Figure::of(&[100.0, 101.0, 126.3]));
+        assert_eq!((within.median(), within.text(|number| number.to_string())), (Some(112.0), "112".to_owned()));
+        assert_eq!((beyond.median(), beyond.noisy_median()), (None, Some(101.0)));
+        assert_eq!(beyond.text(|number| number.to_string()), "101 noisy");
+        assert!(beyond.spread() > SPREAD_MAX && beyond.is_noisy() && !within.is_noisy());
+        assert_eq!(Figure::of(&[0.0, 0.0]).noisy_median(), None, "a spread that is no number");
     }
 }

@@ -11,7 +11,8 @@
 //! 3. the other side does the same; then the next round begins
 //! ```
 //!
-//! A [`Figure`] is the median of the rounds. It is withheld if the rounds differ by more than [`SPREAD_MAX`].
+//! [`Rounds`] takes the sides of all rows through these steps, shows the [`Progress`], and measures noisy rows longer. A
+//! [`Figure`] is the median of the rounds. It is noisy if they differ by more than [`SPREAD_MAX`].
 //!
 //! The crate depends on no other crate of Skep, and no crate that serves users depends on it.
 
@@ -21,12 +22,14 @@ mod figure;
 mod machine;
 pub mod mix;
 mod progress;
+mod rounds;
 mod slice;
 mod steady;
 
 pub use engine::{EngineCase, EngineReport, LimitWithWork, StationCost, TreeStatistics};
-pub use figure::{Figure, NOT_MEASURED, SPREAD_MAX};
+pub use figure::{Figure, NOISY, SPREAD_MAX};
 pub use machine::machine;
 pub use progress::Progress;
+pub use rounds::{Effort, Rounds, Row, Sample, Samples, Step, Turn};
 pub use slice::{SLICE, Times, Work};
 pub use steady::{is_steady, median};

@@ -73,6 +73,11 @@ impl Times {
         Times { piece, warm_up_max: WARM_UP_PIECES * piece, slice }
     }
 
+    /// Returns about how many seconds one side takes: a warm-up, a slice, and as much again for what is not measured.
+    pub fn expected_seconds(&self) -> f64 {
+        2.0 * self.slice.as_secs_f64()
+    }
+
     /// Warms up one side: runs pieces until their rates are steady, but not longer than the longest warm-up.
     pub fn warm_up<E>(&self, run: &mut impl FnMut(Duration) -> Result<Work, E>) -> Result<(), E> {
         let mut rates = Vec::new();

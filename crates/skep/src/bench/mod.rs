@@ -24,11 +24,11 @@ mod workload;
 
 use std::io::{self, Write};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use skep::limits::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 use skep::{OpenError, Page, RegionError, StoreSettings};
 
@@ -42,8 +42,8 @@ use offer::Offerer;
 use report::{Report, microseconds_at};
 use server_delays::{ServerDelays, Snapshot};
 use skep_measure::distribution::{Distribution, Generator};
-use skep_measure::machine;
 use skep_measure::mix::{Mix, Read};
+use skep_measure::{Progress, machine};
 use target::{BATCH_BYTES_MAX, Target};
 use workload::{Keys, RECORD_BITS, Workload, draw};
 
@@ -144,6 +144,9 @@ const CLOUD_READS_IN_100: u32 = 80;
 /// Size of the smallest keys of inserted records: there are 2⁴⁰ of them.
 const INSERTED_KEY_SIZE_MIN: usize = 8;
 
+/// About how many records are loaded or deleted in a second. Progress says how many they are on this machine.
+const TRANSFERS_PER_S: f64 = 1e6;
+
 /// The most operations that a client draws before the clock runs; after the last one it repeats them.
 const DRAW_COUNT_MAX: u64 = 1 << 22;
 
@@ -170,7 +173,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         })
         .collect();
 
-    let loading = load_all(arguments, &plan, &mut targets, &shares);
+    let progress = Progress::shown();
+    let transfer_seconds = arguments.records as f64 / TRANSFERS_PER_S;
+    let measured_seconds =
+        arguments.operations.map_or(arguments.seconds as f64, |operations| operations as f64 / TRANSFERS_PER_S);
+    progress.expect(2.0 * transfer_seconds + measured_seconds);
+    progress.begin(format!("loading {} records", arguments.records), transfer_seconds);
+    let loading = load_all(arguments, &plan, &mut targets, &shares, &progress);
     let loaded: Vec<_> = loading
         .iter()
         .zip(&shares)
@@ -181,11 +190,33 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::Runtime(format!("loading {} records: {error}{left}", arguments.records)));
     }
 
+    progress.begin("measuring", measured_seconds);
     let measured = measure_with_delays(arguments, &login, plan, &mut targets, &shares, &mut inserts);
+    progress.begin("deleting the records", transfer_seconds);
     let cleaned_up = clean_up(arguments, &login, plan, &mut targets, &loaded, &inserts);
+    drop(progress);
     let (findings, seconds, server) =
         measured.map_err(|error| Failure::Runtime(error + cleaned_up.as_ref().err().map_or("", String::as_str)))?;
-    let report = Report {
+    let report = report(arguments, (space, &plan), client_count, &findings, (seconds, server));
+    let text = if arguments.json { report.json() } else { report.table() };
+    writeln!(io::stdout(), "{text}")?;
+    let left = cleaned_up.err().unwrap_or_default();
+    match findings.first_error {
+        None if left.is_empty() => Ok(()),
+        None => Err(Failure::Runtime(format!("the figures are valid{left}"))),
+        Some(error) => Err(Failure::Runtime(format!("{} errors, the first: {error}{left}", findings.errors))),
+    }
+}
+
+/// Returns the report of a run.
+fn report(
+    arguments: &Arguments,
+    (space, plan): (Space, &Plan),
+    clients: usize,
+    findings: &Findings,
+    (seconds, server): (f64, Option<ServerDelays>),
+) -> Report {
+    Report {
         skep: env!("CARGO_PKG_VERSION"),
         workload: arguments.workload,
         distribution: distribution(arguments),
@@ -198,7 +229,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         key_size: arguments.key_size,
         value_size: arguments.value_size,
         batch: arguments.batch,
-        clients: client_count,
+        clients,
         seed: arguments.seed,
         machine: machine(),
         ops_per_s: findings.operations as f64 / seconds,
@@ -211,14 +242,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         unsent: findings.unsent,
         server,
         errors: findings.errors,
-    };
-    let text = if arguments.json { report.json() } else { report.table() };
-    writeln!(io::stdout(), "{text}")?;
-    let left = cleaned_up.err().unwrap_or_default();
-    match findings.first_error {
-        None if left.is_empty() => Ok(()),
-        None => Err(Failure::Runtime(format!("the figures are valid{left}"))),
-        Some(error) => Err(Failure::Runtime(format!("{} errors, the first: {error}{left}", findings.errors))),
     }
 }
 
@@ -228,23 +251,25 @@ fn load_all(
     plan: &Plan,
     targets: &mut [Target],
     shares: &[Range<u64>],
+    progress: &Progress,
 ) -> Vec<Result<(), (String, Range<u64>)>> {
-    let progress = progress(arguments.records);
-    let loading = thread::scope(|scope| {
+    let loaded_count = AtomicU64::new(0);
+    let loaded = |count| {
+        let count = count + loaded_count.fetch_add(count, Ordering::Relaxed);
+        progress.advance(count as f64 / arguments.records as f64);
+    };
+    thread::scope(|scope| {
         let loaders: Vec<_> = targets
             .iter_mut()
             .zip(shares)
             .map(|(target, share)| {
-                let progress = &progress;
                 // An embedded store holds its own records, numbered from 0. A server holds the records of all clients.
                 let records = if arguments.embedded { 0..share.end - share.start } else { share.clone() };
-                scope.spawn(move || load(target, plan, records, |count| progress.inc(count)))
+                scope.spawn(move || load(target, plan, records, loaded))
             })
             .collect();
-        loaders.into_iter().map(|loader| loader.join().expect("a loading thread does not panic")).collect::<Vec<_>>()
-    });
-    progress.finish_and_clear();
-    loading
+        loaders.into_iter().map(|loader| loader.join().expect("a loading thread does not panic")).collect()
+    })
 }
 
 /// Deletes the records that the clients have loaded into a server and inserted. If an old connection has failed, it
@@ -402,12 +427,6 @@ fn not_opened(error: &OpenError) -> String {
         ),
         error => error.to_string(),
     }
-}
-
-/// Returns a progress bar on standard error; nothing is shown if that is not a terminal.
-fn progress(record_count: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("loading {wide_bar} {human_pos}/{human_len} records {eta}");
-    ProgressBar::new(record_count).with_style(style.expect("the template is valid"))
 }
 
 /// Measures. If `--resp` is set, reads the server's delays before and after.

@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 use skep_measure::Work;
 use skep_store::memory::{LINE_SIZE, LocalMemory, Memory, Pointer, UNIT_SIZE};
 
-use super::effort::Effort;
-
 /// The lines that an ideal store touches for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ideal {
@@ -53,15 +51,8 @@ impl BareLoop {
         BareLoop { memory, line_count }
     }
 
-    /// Warms the loop up and measures a slice. Returns operations per second.
-    pub(super) fn rate(&self, ideal: Ideal, effort: Effort, random: &mut impl FnMut() -> u64) -> f64 {
-        let run = |at_least| Ok::<_, std::convert::Infallible>(self.run(ideal, effort.batch, at_least, random));
-        let Ok(work) = effort.times.measure(run);
-        work.rate()
-    }
-
     /// Runs batches over random lines, for at least this time.
-    fn run(&self, ideal: Ideal, batch: usize, at_least: Duration, random: &mut impl FnMut() -> u64) -> Work {
+    pub(super) fn run(&self, ideal: Ideal, batch: usize, at_least: Duration, random: &mut impl FnMut() -> u64) -> Work {
         let mut work = Work::default();
         let mut checksum = 0;
         let mut first = vec![Pointer::new(0); batch];

@@ -8,15 +8,18 @@
 //! The two sides have different working sets, so each is warmed up again after the other; `skep_measure` decides how
 //! long. The bare loop evicts popular keys from the caches, and the warm-up brings them back.
 
-use skep_measure::{Figure, Progress, Work};
+use skep_measure::{Figure, Rounds, Row, Work};
 
-use super::effort::Effort;
+use super::Setup;
 use super::limit::{BareLoop, Ideal};
 
 /// A store, and the cases in which it is measured.
 pub(super) trait Subject {
     /// A case.
     type Case;
+
+    /// Returns the name of a case.
+    fn name(case: &Self::Case) -> &'static str;
 
     /// Returns the lines that an ideal store touches in a case.
     fn ideal(&self, case: &Self::Case) -> Ideal;
@@ -36,7 +39,7 @@ pub(super) struct Measured {
     pub(super) cases: Vec<Speed>,
 }
 
-/// The speed of a case. If one of the spreads is too large, all medians are withheld.
+/// The speed of a case.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speed {
     pub(super) ops_per_s: Figure,
@@ -48,53 +51,51 @@ pub(super) struct Speed {
     pub(super) limit_lines: u64,
 }
 
-/// Operations per second of store and bare loop, round by round.
-#[derive(Clone, Debug, Default)]
-struct Rates {
-    ours: Vec<f64>,
-    bare: Vec<f64>,
+/// The bare loops that only read, and that also write.
+const LIMITS: [(&str, Ideal); 2] = [
+    ("bare loop, reads", Ideal { dependent_lines: 0, writes_in_256: 0 }),
+    ("bare loop, writes", Ideal { dependent_lines: 0, writes_in_256: 256 }),
+];
+
+/// Returns the number of sides that a measurement of this many cases has in a round.
+pub(super) fn side_count(cases: usize) -> usize {
+    LIMITS.len() + 2 * cases
 }
 
 /// Runs all cases in rounds, each by turns with its bare loop.
 pub(super) fn measure<S: Subject>(
     subject: &mut S,
     cases: &[S::Case],
-    effort: Effort,
+    setup: Setup<'_>,
     bare_loop: &BareLoop,
     random: &mut impl FnMut() -> u64,
 ) -> Result<Measured, String> {
-    let times = effort.times;
     // Each case runs once before the rounds, so that a host that has paged memory out brings it back.
-    let mut progress = Progress::new(cases.len() * (1 + effort.rounds as usize));
     for case in cases {
-        times.warm_up(&mut |at_least| subject.run(case, at_least))?;
-        progress.step();
+        setup.progress.begin(format!("{}, warming up", S::name(case)), setup.warm_up_seconds());
+        setup.effort.times().warm_up(&mut |at_least| subject.run(case, at_least))?;
     }
-    let limits = [Ideal { dependent_lines: 0, writes_in_256: 0 }, Ideal { dependent_lines: 0, writes_in_256: 256 }];
-    let mut limit_rates = [Vec::new(), Vec::new()];
-    let mut rates = vec![Rates::default(); cases.len()];
-    for _ in 0..effort.rounds {
-        for (ideal, rates) in limits.into_iter().zip(&mut limit_rates) {
-            rates.push(bare_loop.rate(ideal, effort, random));
+    let limits = LIMITS.iter().map(|(name, _)| Row::new(*name, 1));
+    let rows = limits.chain(cases.iter().map(|case| Row::new(S::name(case), 2))).collect();
+    let samples = Rounds::new(setup.effort, rows).run(setup.progress, |turn| {
+        let case = turn.row.checked_sub(LIMITS.len()).map(|case| &cases[case]);
+        let ideal = case.map_or_else(|| LIMITS[turn.row].1, |case| subject.ideal(case));
+        match case {
+            Some(case) if turn.side == 0 => turn.rate(|at_least| subject.run(case, at_least)),
+            _ => turn.rate(|at_least| Ok(bare_loop.run(ideal, setup.batch, at_least, random))),
         }
-        for (case, rates) in cases.iter().zip(&mut rates) {
-            rates.ours.push(times.measure(|at_least| subject.run(case, at_least))?.rate());
-            rates.bare.push(bare_loop.rate(subject.ideal(case), effort, random));
-            progress.step();
-        }
-    }
-    let cases = cases.iter().zip(&rates).map(|(case, rates)| speed(subject.ideal(case), rates)).collect();
-    let [reads, writes] = limit_rates.map(|rates| Figure::of(&rates));
-    Ok(Measured { reads, writes, cases })
+    })?;
+    let (limits, of_cases) = samples.split_at(LIMITS.len());
+    let speeds = cases.iter().zip(of_cases).map(|(case, rates)| speed(subject.ideal(case), &rates[0], &rates[1]));
+    Ok(Measured { reads: Figure::of(&limits[0][0]), writes: Figure::of(&limits[1][0]), cases: speeds.collect() })
 }
 
-/// Returns the speed of a case with this ideal.
-fn speed(ideal: Ideal, rates: &Rates) -> Speed {
+/// Returns the speed of a case with this ideal, from the operations per second of store and bare loop, round by round.
+fn speed(ideal: Ideal, ours: &[f64], bare: &[f64]) -> Speed {
     let limit_lines = ideal.lines();
-    let lines_per_s: Vec<f64> = rates.bare.iter().map(|rate| rate * limit_lines as f64).collect();
-    let [ops_per_s, limit_lines_per_s, of_limit] =
-        Figure::row([Figure::of(&rates.ours), Figure::of(&lines_per_s), Figure::of_ratio(&rates.ours, &rates.bare)]);
-    Speed { ops_per_s, limit_lines_per_s, of_limit, limit_lines }
+    let lines_per_s: Vec<f64> = bare.iter().map(|rate| rate * limit_lines as f64).collect();
+    let (ops_per_s, limit_lines_per_s) = (Figure::of(ours), Figure::of(&lines_per_s));
+    Speed { ops_per_s, limit_lines_per_s, of_limit: Figure::of_ratio(ours, bare), limit_lines }
 }
 
 #[cfg(test)]
@@ -103,8 +104,8 @@ mod tests {
 
     #[test]
     fn a_share_is_computed_from_the_limit_that_is_printed() {
-        let rates = Rates { ours: vec![18.0e6, 19.0e6, 18.5e6], bare: vec![45.0e6, 50.0e6, 46.0e6] };
-        let speed = speed(Ideal { dependent_lines: 3, writes_in_256: 0 }, &rates);
+        let (ours, bare) = ([18.0e6, 19.0e6, 18.5e6], [45.0e6, 50.0e6, 46.0e6]);
+        let speed = speed(Ideal { dependent_lines: 3, writes_in_256: 0 }, &ours, &bare);
         let [ours, lines, share] =
             [speed.ops_per_s, speed.limit_lines_per_s, speed.of_limit].map(|figure| figure.median().unwrap());
         assert_eq!((ours, lines, speed.limit_lines), (18.5e6, 4.0 * 46.0e6, 4));
@@ -112,12 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn a_row_whose_limit_spreads_is_not_measured() {
-        let rates = Rates { ours: vec![18.0, 18.1], bare: vec![30.0, 50.0] };
-        let speed = speed(Ideal { dependent_lines: 0, writes_in_256: 0 }, &rates);
-        for figure in [speed.ops_per_s, speed.limit_lines_per_s, speed.of_limit] {
-            assert_eq!(figure.median(), None);
-        }
-        assert!(speed.ops_per_s.spread() < 0.01 && speed.limit_lines_per_s.spread() > 0.4);
+    fn a_noisy_limit_does_not_hide_the_rate_beside_it() {
+        let speed = speed(Ideal { dependent_lines: 0, writes_in_256: 0 }, &[18.0, 18.1], &[30.0, 50.0]);
+        assert_eq!(speed.ops_per_s.median(), Some(18.05));
+        assert!(speed.limit_lines_per_s.is_noisy() && speed.of_limit.is_noisy());
+        assert_eq!(speed.limit_lines_per_s.noisy_median(), Some(40.0));
     }
 }

@@ -12,9 +12,9 @@
 
 use std::convert::Infallible;
 
-use skep_measure::{Figure, LimitWithWork};
+use skep_measure::{Figure, LimitWithWork, Rounds, Row};
 
-use super::effort::Effort;
+use super::Setup;
 use super::limit::BareLoop;
 
 /// Steps of work for each line.
@@ -22,28 +22,31 @@ const STEPS: [u32; 5] = [4, 8, 16, 32, 64];
 /// Number of lines that stay in the first-level cache.
 const CACHED_LINE_COUNT: u64 = 256;
 
+/// The sides of an amount of work: without it, with it, and with it in the cache.
+const SIDE_COUNT: usize = 3;
+
+/// Returns the number of sides that are measured in a round.
+pub(super) const fn side_count() -> usize {
+    SIDE_COUNT * STEPS.len()
+}
+
 /// Measures all amounts of work in all rounds.
 pub(super) fn measure_limit_with_work(
     bare_loop: &BareLoop,
-    effort: Effort,
+    setup: Setup<'_>,
     random: &mut impl FnMut() -> u64,
 ) -> Vec<LimitWithWork> {
     let all = bare_loop.line_count();
-    let mut rate = |steps, line_count| {
-        let run =
-            |at_least| Ok::<_, Infallible>(bare_loop.run_with_work(steps, line_count, effort.batch, at_least, random));
-        let Ok(work) = effort.times.measure(run);
-        work.rate()
+    let rows = STEPS.map(|steps| Row::new(format!("bare loop, {steps} steps of work"), SIDE_COUNT));
+    let Ok(samples) = Rounds::new(setup.effort, rows.to_vec()).run(setup.progress, |turn| {
+        let (steps, line_count) = [(0, all), (STEPS[turn.row], all), (STEPS[turn.row], CACHED_LINE_COUNT)][turn.side];
+        turn.rate(|at_least| {
+            Ok::<_, Infallible>(bare_loop.run_with_work(steps, line_count, setup.batch, at_least, random))
+        })
+    });
+    let of_steps = |rates: &Vec<Vec<f64>>| {
+        let cached: Vec<f64> = rates[2].iter().map(|rate| 1e9 / rate).collect();
+        LimitWithWork { nanoseconds: Figure::of(&cached), of_limit: Figure::of_ratio(&rates[1], &rates[0]) }
     };
-    let mut of_steps = |steps: u32| {
-        let (mut without, mut with, mut cached) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..effort.rounds {
-            without.push(rate(0, all));
-            with.push(rate(steps, all));
-            cached.push(1e9 / rate(steps, CACHED_LINE_COUNT));
-        }
-        let [nanoseconds, of_limit] = Figure::row([Figure::of(&cached), Figure::of_ratio(&with, &without)]);
-        LimitWithWork { nanoseconds, of_limit }
-    };
-    STEPS.into_iter().map(&mut of_steps).collect()
+    samples.iter().map(of_steps).collect()
 }

@@ -16,7 +16,7 @@ use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep::{Client, Operation, PutCondition, Reply, Request, Responses};
 use skep_measure::distribution::{Distribution, Generator};
-use skep_measure::{Times, Work};
+use skep_measure::{Effort, Progress, Rounds, Row, Work};
 use skep_server::EchoSettings;
 
 use self::report::Report;
@@ -35,12 +35,8 @@ pub(crate) struct Arguments {
     /// Operations in a batch; several numbers are separated by commas [default: 16,256,4096].
     #[arg(long, value_name = "N,N…", value_delimiter = ',', default_values_t = [16, 256, 4096], hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     depths: Vec<u32>,
-    /// Rounds.
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..=101))]
-    rounds: u64,
-    /// Milliseconds of each measured slice; below 200 the rate of a machine is not steady.
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    milliseconds: u64,
+    #[command(flatten)]
+    effort: Effort,
     /// Print one line of JSON instead of tables.
     #[arg(long)]
     json: bool,
@@ -118,12 +114,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         value_size: arguments.value_size,
         verbs: &VERBS,
         depths: &arguments.depths,
-        rounds: arguments.rounds,
-        slice: Duration::from_millis(arguments.milliseconds),
+        rounds: arguments.effort.rounds as u64,
+        slice: arguments.effort.slice,
         timed_count: TIMED_COUNT,
     };
     let cores = Cores::divide(1)?;
-    let measured = measure(&plan, &cores, &mut |_| ())?;
+    let progress = Progress::shown();
+    progress.begin("measuring the transports", 0.0);
+    let measured = measure(&plan, &cores, &mut |share| progress.advance(share))?;
+    drop(progress);
     Report::new(arguments, cores.are_apart(), &measured).print(arguments.json)
 }
 
@@ -143,24 +142,25 @@ pub(crate) fn measure(plan: &Plan<'_>, cores: &Cores, progress: &mut dyn FnMut(f
     let values: Vec<&[u8]> = keys.as_flattened().windows(value_size).step_by(size_of::<u64>()).collect();
     load(&mut transports[0].store, plan.records, values[0])?;
     let mut requests = Requests::new(&keys, &values);
-    let times = Times::for_slice(plan.slice);
     let mut measured: Vec<Measured> =
         transports.iter().map(|transport| Measured::new(transport.name, plan.depths.len())).collect();
-    for round in 0..plan.rounds {
-        progress(round as f64 / plan.rounds as f64);
-        for (transport, measured) in transports.iter_mut().zip(&mut measured) {
-            for (depth, rates) in plan.depths.iter().zip(&mut measured.rates) {
-                for verb in plan.verbs {
-                    let work =
-                        times.measure(|at_least| transport.run(*verb, *depth as usize, &mut requests, at_least))?;
-                    rates[*verb as usize].push(work.rate());
-                }
-            }
-            for verb in plan.verbs {
-                let latencies = &mut measured.latencies[*verb as usize];
-                transport.time(*verb, plan.timed_count, &mut requests, latencies)?;
-            }
+    let row = |transport: &Transport, depth: &u32| Row::new(format!("{}, {depth}", transport.name), plan.verbs.len());
+    let rows = transports.iter().flat_map(|transport| plan.depths.iter().map(|depth| row(transport, depth))).collect();
+    let effort = Effort { rounds: plan.rounds as usize, slice: plan.slice };
+    let (samples, outcome) = Rounds::new(effort, rows).run_watched(&mut |step| progress(step.share), |turn| {
+        let (index, depth) = (turn.row / plan.depths.len(), turn.row % plan.depths.len());
+        let (transport, verb) = (&mut transports[index], plan.verbs[turn.side]);
+        let size = plan.depths[depth] as usize;
+        let rate = turn.rate(|at_least| transport.run(verb, size, &mut requests, at_least))?;
+        if depth + 1 == plan.depths.len() {
+            transport.time(verb, plan.timed_count, &mut requests, &mut measured[index].latencies[verb as usize])?;
         }
+        Ok::<_, Failure>(rate)
+    });
+    outcome?;
+    for (row, of_verbs) in samples.into_iter().enumerate() {
+        let rates = &mut measured[row / plan.depths.len()].rates[row % plan.depths.len()];
+        plan.verbs.iter().zip(of_verbs).for_each(|(verb, of_verb)| rates[*verb as usize] = of_verb);
     }
     Ok(measured)
 }

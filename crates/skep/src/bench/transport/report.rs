@@ -76,7 +76,7 @@ impl TransportReport {
     fn new(depths: &[u32], measured: &Measured) -> TransportReport {
         let depths: Vec<_> =
             depths.iter().zip(&measured.rates).map(|(depth, rates)| DepthReport::new(*depth, rates)).collect();
-        let rate = |report: &&DepthReport| report.get_per_s.median().unwrap_or(0.0);
+        let rate = |report: &&DepthReport| report.get_per_s.noisy_median().unwrap_or(0.0);
         let best = depths.iter().max_by(|one, other| rate(one).total_cmp(&rate(other))).expect("there is a depth");
         let DepthReport { echo_per_s, get_per_s, put_per_s, get_of_echo, put_of_echo, .. } = *best;
         let at = |histogram: &Histogram<u64>, quantile| microseconds_at(histogram, quantile);
@@ -107,7 +107,7 @@ impl Report {
             records: arguments.records,
             key_size: size_of::<u64>(),
             value_size: arguments.value_size,
-            rounds: arguments.rounds,
+            rounds: arguments.effort.rounds as u64,
             are_apart,
             transports: measured.iter().map(report).collect(),
         }

@@ -190,8 +190,7 @@ impl Rates {
             on.iter().zip(off).map(|(on, off)| on / off).collect()
         };
         let (two, eight) = (gains(2), gains(8));
-        // A gain that is withheld has no gap to the other one.
-        let [_, _, gap] = Figure::row([Figure::of(&two), Figure::of(&eight), Figure::of_ratio(&eight, &two)]);
+        let gap = Figure::of_ratio(&eight, &two);
         let statement = |text: &str, ratio| {
             let shards = self.shards;
             let shards = if shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };

@@ -76,7 +76,7 @@ pub(in crate::paper) fn csv(item: &Item, found: &Found) -> String {
         let (series, x) = (quoted(&row.series), quoted(&row.x));
         text += &format!("published,{series},{x},{},,,,{},{}\n", row.number(), verdict.words(), quoted(reason));
     }
-    let median = |figure: &Figure| figure.text(|median| median.to_string());
+    let median = |figure: &Figure| figure.noisy_median().map_or_else(String::new, |median| median.to_string());
     for Curve { name, points } in &found.curves {
         for (x, figure) in points {
             text += &format!("measured,{},{x},,{},{},,,\n", quoted(name), median(figure), figure.spread());

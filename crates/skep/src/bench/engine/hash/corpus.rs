@@ -50,8 +50,13 @@ pub(super) struct Corpus<M> {
 }
 
 impl<M: Memory> Corpus<M> {
-    /// Opens a store and puts all pairs.
-    pub(super) fn new(memory: M, settings: &Settings, shape: Shape) -> Result<Self, String> {
+    /// Opens a store and puts all pairs. Calls `loaded` with the share that is put.
+    pub(super) fn new(
+        memory: M,
+        settings: &Settings,
+        shape: Shape,
+        mut loaded: impl FnMut(f64),
+    ) -> Result<Self, String> {
         let processor = Processor::with_memory(memory, settings).map_err(|error| error.to_string())?;
         let mut corpus = Corpus { processor, replies: Replies::with_budget(usize::MAX), shape };
         let value = vec![b'v'; shape.value_size];
@@ -73,6 +78,7 @@ impl<M: Memory> Corpus<M> {
                 ));
             }
             number += keys.len() as u64;
+            loaded(number as f64 / shape.pair_count as f64);
         }
         Ok(corpus)
     }

@@ -9,12 +9,12 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use skep_measure::{Figure, StationCost, Work};
+use skep_measure::{Figure, Rounds, Row, StationCost, Work};
 use skep_store::memory::LocalMemory;
 
 use super::case::{CASES, Case, Draw, execute};
 use super::corpus::Corpus;
-use crate::bench::engine::effort::Effort;
+use crate::bench::engine::Setup;
 
 /// How the requests of a case are drawn, and the alternative to the station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,25 +35,25 @@ const COMPARISONS: [(&str, Comparison); 5] = [
     ("fetch_add_one_key", Comparison::Stalling),
 ];
 
+/// Returns the number of sides that are measured in a round.
+pub(super) const fn side_count() -> usize {
+    2 * COMPARISONS.len()
+}
+
 /// Compares the time with and without the station in each case.
-pub(super) fn costs(corpus: &mut Corpus<LocalMemory>, draw: &mut Draw, effort: Effort) -> Vec<StationCost> {
+pub(super) fn costs(corpus: &mut Corpus<LocalMemory>, draw: &mut Draw, setup: Setup<'_>) -> Vec<StationCost> {
     let case_named = |name| CASES.into_iter().find(|case| case.name == name).expect("a case of this name");
-    let cost = |(name, comparison): (&'static str, Comparison)| {
-        let case = case_named(name);
-        let mut rates = [Vec::new(), Vec::new()];
-        for _ in 0..effort.rounds {
-            for (rates, station) in rates.iter_mut().zip([true, false]) {
-                let run = |at_least| {
-                    Ok::<_, Infallible>(run(corpus, draw, &case, comparison, effort.batch, station, at_least))
-                };
-                let Ok(work) = effort.times.measure(run);
-                rates.push(work.rate());
-            }
-        }
-        let [with, without] = &rates;
-        StationCost { case: name.to_owned(), time_over_without: Figure::of_ratio(without, with) }
+    let rows = COMPARISONS.map(|(name, _)| Row::new(format!("{name}, with and without station"), 2));
+    let Ok(samples) = Rounds::new(setup.effort, rows.to_vec()).run(setup.progress, |turn| {
+        let (name, comparison) = COMPARISONS[turn.row];
+        let (case, station) = (case_named(name), turn.side == 0);
+        turn.rate(|at_least| Ok::<_, Infallible>(run(corpus, draw, &case, comparison, setup.batch, station, at_least)))
+    });
+    let cost = |((name, _), rates): (&(&str, Comparison), &Vec<Vec<f64>>)| StationCost {
+        case: (*name).to_owned(),
+        time_over_without: Figure::of_ratio(&rates[1], &rates[0]),
     };
-    COMPARISONS.into_iter().map(cost).collect()
+    COMPARISONS.iter().zip(&samples).map(cost).collect()
 }
 
 /// Runs a case with the station or without it, for at least this time.

@@ -53,8 +53,8 @@ pub(super) struct Corpus<S> {
 }
 
 impl<S: Access> Corpus<S> {
-    /// Puts all pairs. Calls `between` after each step.
-    pub(super) fn new(session: S, shape: Shape, mut between: impl FnMut()) -> Result<Self, String> {
+    /// Puts all pairs. Calls `loaded` after each step with the share that is put.
+    pub(super) fn new(session: S, shape: Shape, mut loaded: impl FnMut(f64)) -> Result<Self, String> {
         let value = vec![b'v'; shape.value_size];
         let replies = Replies::with_budget(REPLY_BUDGET);
         let mut corpus = Corpus { session, shape, value, keys: Vec::new(), replies };
@@ -64,7 +64,7 @@ impl<S: Access> Corpus<S> {
             corpus.execute(&operations, false).map_err(|reason| {
                 format!("{reason} after {first} of {} pairs: choose a smaller --utilization", shape.pair_count)
             })?;
-            between();
+            loaded((first + LOAD_STEP) as f64 / shape.pair_count as f64);
         }
         corpus.session.collect();
         Ok(corpus)
