@@ -61,9 +61,13 @@ bench *arguments:
 micro *arguments:
     cargo bench -p skep-benches --bench micro -- {{arguments}}
 
-# Count the instructions of one operation of the hash store with callgrind (apt-get install valgrind).
-instructions: build-benches
-    target/release/skep-benches instructions
+# Count the instructions of one operation of the stores and servers with callgrind (apt-get install valgrind).
+instructions *arguments: build-benches
+    target/release/skep-benches instructions {{arguments}}
+
+# Record these counts, which a test compares with those of a change.
+record-instructions: build-benches
+    target/release/skep-benches instructions --csv >benches/instructions.csv
 
 # Build the programs that measure.
 build-benches:

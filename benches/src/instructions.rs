@@ -60,14 +60,22 @@ pub struct Plan {
     /// Batches to execute.
     #[arg(long)]
     batches: Option<usize>,
+    /// Print a line for each case: operation, bytes of a value, instructions.
+    #[arg(long)]
+    csv: bool,
 }
 
 /// Counts all cases, or runs one. Returns the text to print.
 pub fn run(plan: &Plan, progress: &Progress) -> Result<String, String> {
-    let Plan { case: Some(operation), value_size: Some(value_size), batches: Some(batches) } = plan else {
+    let Plan { case: Some(operation), value_size: Some(value_size), batches: Some(batches), .. } = plan else {
         let program =
             std::env::current_exe().map_err(|error| format!("this program does not know its path: {error}"))?;
-        return Ok(tables(&count(&program, progress)?).text());
+        let counts = count(&program, progress)?;
+        let line = |(case, count): &(Case, f64)| format!("{},{},{count:.1}", case.operation, case.value_size);
+        return Ok(match plan.csv {
+            true => counts.iter().map(line).collect::<Vec<_>>().join("\n"),
+            false => tables(&counts).text(),
+        });
     };
     // Only what the case does is counted.
     progress.hide();
