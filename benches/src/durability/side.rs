@@ -99,9 +99,7 @@ pub(super) fn start_redis(setting: &Setting, folder: &Path, fsync: Option<&str>)
     let mut arguments = vec!["--auto-aof-rewrite-percentage", "0", "--dir", &folder];
     arguments.extend(["--appendonly", if fsync.is_some() { "yes" } else { "no" }]);
     arguments.extend(fsync.map(|fsync| ["--appendfsync", fsync]).iter().flatten());
-    let (mut server, begun) = setting.redis_begun(&arguments)?;
-    let seconds = wait_for_pong(&mut server, begun)?;
-    Ok((server, seconds))
+    setting.redis_with(&arguments, wait_for_pong)
 }
 
 /// Waits until a server executes commands. Returns the seconds since `begun`.
@@ -110,7 +108,9 @@ fn wait_for_pong(server: &mut Server, begun: Instant) -> Result<f64, String> {
     while begun.elapsed() < PATIENCE {
         // A server that loads its data may accept connections and refuse commands.
         if Asker::new(address).and_then(|mut asker| asker.ask("PING")).is_ok_and(|reply| reply == "PONG") {
-            return Ok(begun.elapsed().as_secs_f64());
+            let seconds = begun.elapsed().as_secs_f64();
+            // Another program may have taken the port.
+            return if server.is_running() { Ok(seconds) } else { Err(format!("{} ended at its start", server.name)) };
         }
         if !server.is_running() {
             return Err(format!("{} ended at its start", server.name));

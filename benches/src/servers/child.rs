@@ -142,9 +142,13 @@ impl Setting {
         Ok(server)
     }
 
-    /// Starts redis-server without snapshots, with these arguments. Returns when it listens, with the time at which it was
-    /// started.
-    pub(crate) fn redis_begun(&self, arguments: &[&str]) -> Result<(Server, Instant), String> {
+    /// Starts redis-server without snapshots, with these arguments, and calls `wait` with it and the time of its start.
+    /// If it has ended then, it is started again on another port. Returns it with what `wait` returned.
+    pub(crate) fn redis_with<T>(
+        &self,
+        arguments: &[&str],
+        wait: impl Fn(&mut Server, Instant) -> Result<T, String>,
+    ) -> Result<(Server, T), String> {
         let mut failure = String::new();
         for _ in 0..PORTS_TRIED {
             let address = free_address()?;
@@ -153,17 +157,20 @@ impl Setting {
             let begun = Instant::now();
             let mut server = self.spawn("redis", command, Stdio::null())?;
             server.front_ends = vec![(Protocol::Resp, address)];
-            match server.wait_until_it_listens() {
-                Ok(()) => return Ok((server, begun)),
+            match wait(&mut server, begun) {
+                Ok(waited) => return Ok((server, waited)),
+                Err(reason) if server.is_running() => return Err(reason),
                 Err(reason) => failure = reason,
             }
         }
         Err(format!("{failure}; tried {PORTS_TRIED} ports"))
     }
 
-    /// Starts redis-server without a log.
+    /// Starts redis-server without a log. Returns when it listens.
     pub(crate) fn redis(&self) -> Result<Server, String> {
-        self.redis_begun(&["--appendonly", "no", "--dir", &env::temp_dir().to_string_lossy()]).map(|started| started.0)
+        let folder = env::temp_dir();
+        let arguments = ["--appendonly", "no", "--dir", &folder.to_string_lossy()];
+        self.redis_with(&arguments, Server::wait_until_it_listens).map(|started| started.0)
     }
 
     /// Starts memcached. It chooses its port if it is given -1, and writes it to a file.
@@ -229,8 +236,7 @@ impl Server {
     }
 
     /// Waits until it accepts connections. Fails if it ends before.
-    fn wait_until_it_listens(&mut self) -> Result<(), String> {
-        let begun = Instant::now();
+    fn wait_until_it_listens(&mut self, begun: Instant) -> Result<(), String> {
         while TcpStream::connect(self.front_ends[0].1).is_err() {
             self.pause_at_start(begun)?;
         }
