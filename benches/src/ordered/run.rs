@@ -16,7 +16,7 @@ use crate::tables::{Tables, table};
 #[command(mut_arg("rounds", |argument| argument.default_value("3")))]
 pub struct Plan {
     /// Pairs of 16 + 16 bytes in every contender.
-    #[arg(long, default_value_t = 4_000_000, value_parser = number(1..=200_000_000))]
+    #[arg(long, default_value_t = 2_000_000, value_parser = number(1..=200_000_000))]
     pub pairs: usize,
     /// Operations in a batch.
     #[arg(long, default_value_t = 32, value_parser = number(2..=65_536))]
@@ -28,7 +28,7 @@ pub struct Plan {
     #[command(flatten)]
     pub effort: Effort,
     /// Operations of each case whose replies are compared before the rounds.
-    #[arg(long, default_value_t = 50_000, value_parser = number(1..=100_000_000))]
+    #[arg(long, default_value_t = 20_000, value_parser = number(1..=100_000_000))]
     pub operations: usize,
     /// Measure also all other mixes of YCSB and of cloud storage, which takes three times as long.
     #[arg(long)]
@@ -75,8 +75,10 @@ fn other_cases() -> [Case; 10] {
     ]
 }
 
-/// Names of the cases that also run on two threads. The last two are among all cases only.
+/// Names of the cases that also run on two threads. The last two are measured with all cases only.
 const ON_TWO_THREADS: [&str; 4] = ["GET in batches (YCSB C, uniform)", "PUT", "scans in batches", "YCSB B, uniform"];
+/// The number of them that is measured by default.
+const ON_TWO_THREADS_BY_DEFAULT: usize = 2;
 
 /// The result of a comparison.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -143,7 +145,11 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
     let cases = cases(plan);
     let cores = cores()?;
     let index_of = |name: &&str| cases.iter().position(|case| case.name == *name);
-    let on_two: &[&str] = if cores.len() < 2 { &[] } else { &ON_TWO_THREADS };
+    let on_two: &[&str] = match cores.len() {
+        1 => &[],
+        _ if plan.all => &ON_TWO_THREADS,
+        _ => &ON_TWO_THREADS[..ON_TWO_THREADS_BY_DEFAULT],
+    };
     let shared: Vec<usize> = on_two.iter().filter_map(index_of).collect();
     let rounds = rounds(plan.effort, &cases, &shared);
     let fill_seconds = plan.pairs as f64 * OPERATION_SECONDS;

@@ -21,7 +21,7 @@ use crate::{Figure, Progress, Times, Work};
 /// How many times as many rounds as planned a noisy row has, at most.
 const ROUNDS_FACTOR: usize = 3;
 /// The time of all further rounds, as a share of the time of the planned ones.
-const FURTHER_SHARE: f64 = 0.33;
+const FURTHER_SHARE: f64 = 0.25;
 
 /// The rounds of a measurement and the slice of a side in each of them, as programs take them.
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]

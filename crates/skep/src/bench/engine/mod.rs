@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     /// The store: hash or ordered.
     #[arg(long, value_name = "NAME", default_value = "hash", hide_possible_values = true)]
     engine: Engine,
-    /// Memory of the store; the bare loop takes the same amount again [default: 4GiB, or 1GiB of an ordered store].
+    /// Memory of the store; the bare loop takes the same amount again [default: 4GiB, or 512MiB of an ordered store].
     #[arg(long, value_name = "SIZE")]
     memory: Option<MemorySize>,
     /// Bytes of a pair, key and value [default: 10, or 32 of an ordered store, half of them the key].
@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
 
 /// Default memories. An ordered store takes longer to load, and is loaded twice.
 const HASH_MEMORY: MemorySize = MemorySize(4 << 30);
-const ORDERED_MEMORY: MemorySize = MemorySize(1 << 30);
+const ORDERED_MEMORY: MemorySize = MemorySize(512 << 20);
 
 /// A store that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
