@@ -25,8 +25,8 @@ pub(super) fn run(run: &Run<'_>) -> Result<Vec<Row>, String> {
     let rows = DEPTHS.map(|depth| Measurement::new(format!("always, depth {depth}"), SIDES.len()));
     let rates = run.rounds_of(rows.to_vec(), usize::MAX).run(run.progress, |turn| {
         let server = [&skep, &skep, &redis][turn.side];
-        let case = (form, keys, DEPTHS[turn.row]);
-        Ok::<_, String>(run.puts(turn, server, SIDES[turn.side], case)?.tally.rate())
+        let sample = run.puts(turn, server, SIDES[turn.side], form, DEPTHS[turn.row])?;
+        Ok::<_, String>(sample.tally.rate())
     })?;
     let best = [0, 1, 2].map(|side| {
         let rate = |depth: &usize| median(&rates[*depth][side]);

@@ -39,7 +39,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Vec<Row>, String> {
                 1 => &second,
                 _ => return bare(run.folder.path(), GROUP, run.plan.seconds),
             };
-            Ok::<_, String>(run.puts(turn, server, Protocol::Native, (form, keys, DEPTH))?.tally.rate())
+            Ok::<_, String>(run.puts(turn, server, Protocol::Native, form, DEPTH)?.tally.rate())
         })?;
         let [rates @ .., disk] = &samples[0][..] else { return Err("a side is missing".to_owned()) };
         let logged: Vec<f64> = rates[1].iter().map(|rate| rate * put_size / 1e6).collect();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use skep_measure::Turn;
 
 use crate::keys::PairForm;
-use crate::servers::{Protocol, Sample, Server, Setting, Verb, load, measure};
+use crate::servers::{Load, Protocol, Sample, Server, Setting, Verb, load, measure};
 
 use super::{Plan, Run, servers_plan};
 
@@ -38,16 +38,17 @@ impl Run<'_> {
         load(server, &servers_plan(self.plan, keys, 1), form, self.progress)
     }
 
-    /// Measures a round of puts, after a warm-up.
+    /// Measures a round of puts to all pairs of this form, after a warm-up.
     pub(super) fn puts(
         &self,
         turn: Turn,
         server: &Server,
         protocol: Protocol,
-        (form, keys, depth): (PairForm, u64, usize),
+        form: PairForm,
+        depth: usize,
     ) -> Result<Sample, String> {
-        let plan = servers_plan(self.plan, keys, depth);
-        measure(turn, server, protocol, (form, Verb::Set, depth), &plan)
+        let plan = servers_plan(self.plan, self.keys(form), depth);
+        measure(turn, server, protocol, Load { form, verb: Verb::Set, depth }, &plan)
             .map_err(|error| format!("{}: {error}", server.name))
     }
 

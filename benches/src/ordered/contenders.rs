@@ -91,15 +91,15 @@ impl<const N: usize> Contender<N> for Skep {
     fn scan(&mut self, scans: &[([u8; N], usize)], is_batched: bool) -> u64 {
         let mut sum = 0_u64;
         if is_batched {
-            let ranges: Vec<Range<'_>> = scans.iter().map(range).collect();
+            let ranges: Vec<Range<'_>> = scans.iter().map(|(key, pair_count)| range(key, *pair_count)).collect();
             self.session.scan_batch(&ranges, |_, key, value| {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
                 true
             });
             return sum;
         }
-        for scan in scans {
-            self.session.scan(range(scan), |key, value| {
+        for (key, pair_count) in scans {
+            self.session.scan(range(key, *pair_count), |key, value| {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
                 true
             });
@@ -127,8 +127,8 @@ impl<const N: usize> Contender<N> for Skep {
 }
 
 /// Returns the range of the first `pair_count` pairs at or above a key.
-fn range<const N: usize>((key, pair_count): &([u8; N], usize)) -> Range<'_> {
-    Range::new(Start::AtOrAbove(key), End::Last).limit(*pair_count)
+fn range<const N: usize>(key: &[u8; N], pair_count: usize) -> Range<'_> {
+    Range::new(Start::AtOrAbove(key), End::Last).limit(pair_count)
 }
 
 /// Returns the atomic update that stores this value and returns the old one.

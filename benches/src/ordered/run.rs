@@ -1,7 +1,7 @@
 //! Fills the contenders, measures them in rounds, and reports the result.
 
 use skep_measure::mix::Mix;
-use skep_measure::{Effort, Figure, Progress, Rounds, Row as Measurement, Samples};
+use skep_measure::{Effort, Figure, Progress, Rounds, Row as Measurement};
 
 use super::{Case, Contender, Draw, KINDS, Keys, Read, execute, execute_on, fill, rate};
 use crate::figures::{cell, millions, percent, ratio_cell};
@@ -160,7 +160,16 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
     let mut draw = Draw::new(plan.pairs);
     progress.begin("comparing replies", compare_seconds);
     let work = compare_replies(&mut contenders, &mut draw, &cases, &shared, plan, &cores)?;
-    let rates = measure(&mut contenders, &draw, &cases, &shared, (plan, &rounds, progress), &cores)?;
+    let rates = rounds.run(progress, |turn| {
+        // All contenders draw the same operations; a faster one uses more of them. The keys that they insert are removed
+        // again.
+        let mut draw = draw.restarted(turn.round as u64 + 2);
+        let (case, contender, cores) = match turn.row.checked_sub(cases.len()) {
+            None => (turn.row, turn.side, &[][..]),
+            Some(row) => (shared[row], turn.side / 2, &cores[..=turn.side % 2]),
+        };
+        rate(&mut *contenders[contender], &cases[case], &mut draw, plan.batch, turn, cores)
+    })?;
     let (alone, on_threads) = rates.split_at(cases.len());
     let threads = |(index, rates): (&usize, &Vec<Vec<f64>>)| Threads {
         case: cases[*index].name.to_owned(),
@@ -228,27 +237,6 @@ fn rounds(effort: Effort, cases: &[Case], shared: &[usize]) -> Rounds {
         Measurement::new(name, 2 * KINDS.len())
     });
     Rounds::new(effort, alone.chain(on_threads).collect())
-}
-
-/// Measures all contenders by turns.
-fn measure(
-    contenders: &mut [Boxed],
-    draw: &Draw,
-    cases: &[Case],
-    shared: &[usize],
-    (plan, rounds, progress): (&Plan, &Rounds, &Progress),
-    cores: &[usize],
-) -> Result<Samples<f64>, String> {
-    rounds.run(progress, |turn| {
-        // All contenders draw the same operations; a faster one uses more of them. The keys that they insert are removed
-        // again.
-        let mut draw = draw.restarted(turn.round as u64 + 2);
-        let (case, contender, cores) = match turn.row.checked_sub(cases.len()) {
-            None => (turn.row, turn.side, &[][..]),
-            Some(row) => (shared[row], turn.side / 2, &cores[..=turn.side % 2]),
-        };
-        rate(&mut *contenders[contender], &cases[case], &mut draw, plan.batch, turn, cores)
-    })
 }
 
 /// Returns the index of the peer that was the fastest in all rounds of a case together.

@@ -3,7 +3,7 @@
 use skep_measure::{Progress, Rounds, Row as Measurement};
 
 use super::child::Setting;
-use super::measure::{figures, load, measure};
+use super::measure::{Load, figures, load, measure};
 use super::plan::Plan;
 use super::rows::Row;
 use super::template::{INCREMENTS, Protocol, Verb};
@@ -37,7 +37,8 @@ pub(super) fn run(setting: &Setting, plan: &Plan, progress: &Progress, rows: &mu
     }
     for (verb, depths) in cases(plan) {
         let samples = rounds(plan, verb, &depths).run(progress, |turn| {
-            measure(turn, &servers[turn.side], Protocol::Resp, (PairForm::Counter, verb, depths[turn.row]), plan)
+            let load = Load { form: PairForm::Counter, verb, depth: depths[turn.row] };
+            measure(turn, &servers[turn.side], Protocol::Resp, load, plan)
         })?;
         rows.extend(servers.iter().enumerate().map(|(side, server)| Row {
             server: server.name.to_owned(),

@@ -53,14 +53,25 @@ pub(super) fn figures(samples: &[Sample], depth: usize) -> DepthFigures {
     }
 }
 
-/// Measures one round of a case against one target: the form of its pairs, the verb and the depth.
+/// The load of a case.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// The form of its pairs.
+    pub(crate) form: PairForm,
+    pub(crate) verb: Verb,
+    /// Requests in a batch.
+    pub(crate) depth: usize,
+}
+
+/// Measures one round of a case against one target.
 pub(crate) fn measure(
     turn: Turn,
     server: &Server,
     protocol: Protocol,
-    (form, verb, depth): (PairForm, Verb, usize),
+    load: Load,
     plan: &Plan,
 ) -> Result<Sample, String> {
+    let Load { form, verb, depth } = load;
     let address = server.address(protocol).ok_or("the server has no port for this protocol")?;
     let template = Template::new(protocol, verb, form, depth);
     let mut client = Client::connect(address, template, plan.connections)?;

@@ -13,7 +13,7 @@ use skep_measure::{Figure, Progress, Rounds, Row as Measurement};
 
 use super::child::{Server, Setting};
 use super::client::{Client, Source};
-use super::measure::{LOAD_DEPTH, Sample, figures, load, measure};
+use super::measure::{LOAD_DEPTH, Load, Sample, figures, load, measure};
 use super::plan::{Plan, ROUNDS};
 use super::rows::{Ratio, Row};
 use super::template::{Protocol, Template, Verb};
@@ -70,8 +70,9 @@ pub fn compare_memcached(plan: &Plan, progress: &Progress) -> Result<MemcachedRe
     let (memcached, memcached_size) = loaded(setting.memcached()?, plan, progress)?;
     let servers = [(skep, skep_size), (memcached, memcached_size)];
     let samples = rounds.run(progress, |turn| {
-        let (server, case) = (&servers[turn.side].0, (PairForm::Item, VERBS[turn.row], plan.depth));
-        let sample = measure(turn, server, Protocol::Memcached, case, plan)?;
+        let server = &servers[turn.side].0;
+        let load = Load { form: PairForm::Item, verb: VERBS[turn.row], depth: plan.depth };
+        let sample = measure(turn, server, Protocol::Memcached, load, plan)?;
         match sample.tally.misses * GETS_PER_MISS > sample.tally.operations {
             true => Err(format!("{} has lost pairs: {} misses", server.name, sample.tally.misses)),
             false => Ok(sample),

@@ -34,7 +34,7 @@ pub(crate) use child::{Server, Setting, skep_addresses};
 pub(crate) use client::{Client, Source};
 pub use defaults::DefaultRow;
 pub use echo::serve as serve_echo;
-pub(crate) use measure::{Sample, load, measure};
+pub(crate) use measure::{Load, Sample, load, measure};
 pub use memcached::{MemcachedReport, compare_memcached};
 pub use plan::Plan;
 pub(crate) use plan::ROUNDS;

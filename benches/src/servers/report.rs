@@ -50,14 +50,16 @@ impl Report {
     /// Computes all figures from the rates of the rounds. Older results have no medians of noisy figures.
     pub(crate) fn compute(&mut self) {
         self.rows.iter_mut().chain(&mut self.commands).for_each(Row::compute);
-        self.ratios = Report::ratios(&self.rows, &self.commands, (&self.redis_benchmark, &self.default), self.depth);
+        let Report { rows, commands, redis_benchmark, default, .. } = &*self;
+        self.ratios = Report::ratios(rows, commands, redis_benchmark, default, self.depth);
     }
 
     /// Returns the ratios that the page shows.
     fn ratios(
         rows: &[Row],
         commands: &[Row],
-        (benchmark, default): (&[BenchmarkRow], &[DefaultRow]),
+        benchmark: &[BenchmarkRow],
+        default: &[DefaultRow],
         depth: usize,
     ) -> Vec<Ratio> {
         let row = |server: &str, verb| rows.iter().find(|row| row.server == server && row.verb == verb);
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn ratios_are_at_the_depth_and_at_the_best_ones() {
         let rows = [row("skep, native", [1.0, 8.0, 10.0]), row("redis", [1.0, 2.0, 1.0]), row("skep, RESP", [3.0; 3])];
-        let ratios = Report::ratios(&rows, &[], (&[], &[]), 64);
+        let ratios = Report::ratios(&rows, &[], &[], &[], 64);
         let ratio = |name: &str| ratios.iter().find(|ratio| ratio.name == name).unwrap().ratio.median().unwrap();
         assert_eq!(ratio("Get: native / redis, depth 64"), 4.0);
         assert_eq!(ratio("Get: native / redis, best depths"), 5.0);
@@ -242,7 +244,7 @@ mod tests {
         let mut rows = [row("skep, native", [1.0, 8.0, 10.0]), row("redis", [1.0, 2.0, 1.0])];
         (rows[0].depths[1].rates, rows[1].depths[1].rates) = (vec![8.0, 2.0], vec![2.0, 0.5]);
         let ratio = |rows: &[Row], name: &str| {
-            Report::ratios(rows, &[], (&[], &[]), 64).into_iter().find(|ratio| ratio.name == name).unwrap().ratio
+            Report::ratios(rows, &[], &[], &[], 64).into_iter().find(|ratio| ratio.name == name).unwrap().ratio
         };
         assert_eq!(ratio(&rows, "Get: native / redis, depth 64"), Figure::with_spread(4.0, 0.0));
         rows[1].depths[1].rates = vec![2.0, 1.0];

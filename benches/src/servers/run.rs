@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use skep_measure::{Progress, Rounds, Row as Measurement};
 
 use super::child::Setting;
-use super::measure::{figures, load, measure};
+use super::measure::{Load, figures, load, measure};
 use super::plan::{Plan, ROUNDS};
 use super::redis_benchmark::{self, BenchmarkRow, Settings};
 use super::report::Report;
@@ -77,7 +77,7 @@ fn measure_all(setting: &Setting, plan: &Plan, progress: &Progress, report: &mut
         progress.expect(benchmark_rounds(plan).expected_seconds() + 2.0 * plan.load_seconds());
         progress.expect(defaults::expected_seconds(plan));
     }
-    measure_servers(setting, plan, (&cases, &rounds), progress, &mut report.rows)?;
+    measure_servers(setting, plan, &cases, &rounds, progress, &mut report.rows)?;
     commands::run(setting, plan, progress, &mut report.commands)?;
     if has_benchmark {
         run_redis_benchmark(setting, plan, progress, &mut report.redis_benchmark)?;
@@ -102,7 +102,8 @@ fn rounds(plan: &Plan, cases: &[(Verb, usize)]) -> Rounds {
 fn measure_servers(
     setting: &Setting,
     plan: &Plan,
-    (cases, rounds): (&[(Verb, usize)], &Rounds),
+    cases: &[(Verb, usize)],
+    rounds: &Rounds,
     progress: &Progress,
     rows: &mut Vec<Row>,
 ) -> Result<(), String> {
@@ -117,7 +118,8 @@ fn measure_servers(
     }
     let (samples, outcome) = rounds.run_partly(progress, |turn| {
         let (target, (verb, depth)) = (&TARGETS[turn.side], cases[turn.row]);
-        measure(turn, &servers[target.server], target.protocol, (PairForm::Random, verb, depth), plan)
+        let load = Load { form: PairForm::Random, verb, depth };
+        measure(turn, &servers[target.server], target.protocol, load, plan)
             .map_err(|error| format!("{}: {error}", target.name))
     });
     for verb in [Verb::Get, Verb::Set] {

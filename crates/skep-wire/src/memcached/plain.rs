@@ -79,7 +79,7 @@ fn take_key(input: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut size = 0;
     for word in words {
         let word = u64::from_le_bytes(*word);
-        let is_above = ((word & !HIGH_BITS) + ABOVE_BLANK | word) & HIGH_BITS;
+        let is_above = (((word & !HIGH_BITS) + ABOVE_BLANK) | word) & HIGH_BITS;
         if is_above != HIGH_BITS {
             size += (is_above ^ HIGH_BITS).trailing_zeros() as usize / 8;
             return split_key(input, size);
@@ -192,13 +192,15 @@ mod tests {
     /// Usual requests with some pieces replaced, cut anywhere.
     #[test]
     fn what_is_parsed_is_what_the_parser_returns() {
-        use proptest::prelude::*;
+        use proptest::arbitrary::any;
+        use proptest::prop_assert_eq;
+        use proptest::test_runner::{Config, TestRunner};
         const USUAL: [&str; 9] = ["set ", "key", " ", "0", " ", "0", " ", "1", "\r\nx\r\n"];
         const PIECES: &[&str] =
             &["get ", "set ", "k", "12345678", " ", "7", "99", "\r\n", "\n", "\r", "\0", "\u{ff}\t", "-", " noreply"];
         let replaced = proptest::collection::vec((0..USUAL.len(), proptest::sample::select(PIECES)), 0..4);
         let parsed = std::cell::Cell::new(0);
-        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(20_000));
+        let mut runner = TestRunner::new(Config::with_cases(20_000));
         let result = runner.run(&(replaced, 0..16_usize, any::<bool>()), |(replaced, cut, is_get)| {
             let mut request = USUAL;
             replaced.iter().for_each(|(index, piece)| request[*index] = piece);

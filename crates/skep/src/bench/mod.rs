@@ -197,7 +197,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     drop(progress);
     let (findings, seconds, server) =
         measured.map_err(|error| Failure::Runtime(error + cleaned_up.as_ref().err().map_or("", String::as_str)))?;
-    let report = report(arguments, (space, &plan), client_count, &findings, (seconds, server));
+    let report = report(arguments, space, &plan, client_count, &findings, seconds, server);
     let text = if arguments.json { report.json() } else { report.table() };
     writeln!(io::stdout(), "{text}")?;
     let left = cleaned_up.err().unwrap_or_default();
@@ -211,10 +211,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Returns the report of a run.
 fn report(
     arguments: &Arguments,
-    (space, plan): (Space, &Plan),
+    space: Space,
+    plan: &Plan,
     clients: usize,
     findings: &Findings,
-    (seconds, server): (f64, Option<ServerDelays>),
+    seconds: f64,
+    server: Option<ServerDelays>,
 ) -> Report {
     Report {
         skep: env!("CARGO_PKG_VERSION"),

@@ -19,6 +19,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use skep::{Reply, Request, Response, WireError};
@@ -102,7 +103,7 @@ impl Offerer {
                 let due = begun + schedule.due(*next);
                 if !is_over && *next < batch_count && now >= due && connection.output.len() < OUTPUT_SIZE_MAX {
                     let count = if *next + 1 == batch_count { last_size as usize } else { plan.batch };
-                    connection.encode(plan, draws, (next_draw, count), inserts, &mut values, due);
+                    connection.encode(plan, draws, next_draw..next_draw + count, inserts, &mut values, due);
                     next_draw = (next_draw + count) % draws.len();
                     *next += connection_count;
                     unsent -= 1;
@@ -187,18 +188,19 @@ struct Connection {
 }
 
 impl Connection {
-    /// Appends a batch of `count` operations to the output, beginning with a draw.
+    /// Appends a batch of operations to the output. The first has the draw at the begin of the range, and the others follow
+    /// it, after the last draw again the first.
     fn encode(
         &mut self,
         plan: &Plan,
         draws: &[Draw],
-        (mut draw, count): (usize, usize),
+        operations: Range<usize>,
         inserts: &mut Inserts,
         values: &mut Values,
         due: Instant,
     ) {
         let mut key = Vec::new();
-        let mut left = count;
+        let (mut draw, mut left) = (operations.start, operations.len());
         // Record of the operation that did not fit into the last frame.
         let mut deferred = None;
         while left > 0 {

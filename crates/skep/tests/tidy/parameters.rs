@@ -7,9 +7,6 @@
 use crate::code::{code_of, has_word};
 use crate::{Finding, Tree, finding, sources};
 
-/// Folders that the rule leaves out: measurements, which no server runs.
-const MEASUREMENTS: &[&str] = &["benches/", "crates/skep/src/bench/"];
-
 /// Files with a tuple as a parameter.
 pub(crate) const TUPLE_PARAMETERS: &[(&str, &str)] = &[
     ("src/a.rs", "fn f((a, b): (u8, u8)) {}"),
@@ -23,7 +20,6 @@ pub(crate) const TUPLE_PARAMETERS: &[(&str, &str)] = &[
 /// Files that have tuples elsewhere.
 pub(crate) const NO_TUPLE_PARAMETERS: &[(&str, &str)] = &[
     ("src/a.rs", "fn f(a: Vec<(u8, u8)>, b: &[(u8, u8)], c: (), d: impl Fn((u8, u8)) -> u8) -> (u8, u8) { (1, 2) }"),
-    ("benches/src/a.rs", "fn f((a, b): (u8, u8)) {}"),
     ("src/a.rs", "fn f(list: &[u8]) { list.iter().map(|(a, b): (u8, u8)| a) } // fn f(a: (u8, u8))"),
     ("src/a.rs", "impl From<(&str, u16)> for A {\n    fn from((host, port): (&str, u16)) -> A { A }\n}"),
     ("src/a.rs", "fn f(Pair { a, b }: Pair, [c, d]: [u8; 2], e: a::b<fn(u8, u8)>) {}\nstruct Pair { a: u8, b: u8 }"),
@@ -32,7 +28,7 @@ pub(crate) const NO_TUPLE_PARAMETERS: &[(&str, &str)] = &[
 
 pub(crate) fn check_tuple_parameters(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (path, text) in sources(tree).filter(|(path, _)| !MEASUREMENTS.iter().any(|folder| path.starts_with(folder))) {
+    for (path, text) in sources(tree) {
         let code = code_of(text);
         let aliases: Vec<&str> = code.lines().filter_map(alias_of_tuple).collect();
         let impls: Vec<(&str, &str)> = words(&code, "impl").filter_map(implementation).collect();

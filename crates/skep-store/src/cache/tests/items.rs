@@ -119,11 +119,11 @@ fn a_read_does_what_a_plain_get_does() {
     let (mut hits, mut misses) = (0, 0);
     for (step, state) in states.into_iter().enumerate() {
         assert_eq!(run(&mut of_reads, state), run(&mut of_gets, state));
-        for now in [0, 0, 1000].into_iter().take(if step == 7 { 3 } else { 2 }) {
-            of_reads.cache.set_now(now);
-            of_gets.cache.set_now(now);
+        for time in [0, 0, 1000].into_iter().take(if step == 7 { 3 } else { 2 }) {
+            of_reads.cache.set_now(time);
+            of_gets.cache.set_now(time);
             let read = run(&mut of_reads, ItemCommand::Read);
-            assert_eq!(read, run(&mut of_gets, ItemCommand::Get(ItemGet::PLAIN)), "step {step} at {now}");
+            assert_eq!(read, run(&mut of_gets, ItemCommand::Get(ItemGet::PLAIN)), "step {step} at {time}");
             (hits, misses) = (hits + u32::from(read.1.is_some()), misses + u32::from(read.1.is_none()));
         }
         assert_eq!(of_reads.cache.statistics(), of_gets.cache.statistics());
