@@ -333,11 +333,16 @@ impl<'a> Iterator for MemcachedOperations<'a> {
             let command = self.parsed.commands.get(self.command)?;
             let index = self.index;
             if index < command.operation_count {
-                self.index += 1;
                 let items = &self.parsed.items;
                 let part =
                     Part { index, count: command.operation_count, may_be_refused: command.may_be_refused(items) };
                 let word = self.words.next();
+                self.index += 1;
+                if self.index == command.operation_count {
+                    // The command after it may be a plain one.
+                    self.command += 1;
+                    self.begin_command();
+                }
                 return Some((part, command.operation(index, word, items, self.input, self.parsed.time)));
             }
             self.command += 1;
@@ -367,6 +372,28 @@ impl<'a> MemcachedOperations<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Also after commands without operations, and after a part of the operations was skipped.
+    #[test]
+    fn plain_commands_are_recognised_after_all_others() {
+        let mut parsed = MemcachedBatch::boxed(&ServerSettings::default(), Arc::default());
+        let mut input = b"mn\r\nget a b\r\nget c\r\nset d 0 0 1 noreply\r\nx\r\nset e 0 0 1\r\nx\r\nget f\r\n".to_vec();
+        parsed.decode(&mut input, usize::MAX, UnixTime::default(), false);
+        let mut operations = parsed.operations(&input);
+        let mut keys = Vec::new();
+        for plain_before in [0, 0, 1, 2] {
+            let plain: Vec<_> = std::iter::from_fn(|| operations.next_plain()).collect();
+            assert_eq!(plain.len(), plain_before, "after {keys:?}");
+            if plain_before > 0 {
+                operations.begin_command();
+            }
+            keys.extend(plain.iter().map(|item| item.key));
+            if let Some((_, Operation::Item(item))) = operations.next() {
+                keys.push(item.key);
+            }
+        }
+        assert_eq!(keys, [b"a", b"b", b"c", b"d", b"e", b"f"]);
+    }
 
     /// A client that wants no reply would not learn that its command was refused.
     #[test]
