@@ -396,7 +396,8 @@ fn compare_with_a_map(seed: u64) {
                 ];
                 let mode = modes[random.within(0..=modes.len() - 1)];
                 match random.within(0..=7) {
-                    0..3 => GET,
+                    0..2 => GET,
+                    2 => ItemCommand::Get(ItemGet::PLAIN),
                     3 => ItemCommand::Delete,
                     4 => add(random.within(0..=999) as u64),
                     _ => ItemCommand::Put(ItemPut {
@@ -443,7 +444,7 @@ fn apply(model: &mut HashMap<Vec<u8>, Modelled>, request: &ItemRequest<'_>) -> R
     let found = model.get(request.key).cloned();
     let missing = || Err("NotFound".to_owned());
     match request.command {
-        ItemCommand::Read => found.map_or_else(missing, Ok),
+        ItemCommand::Read | ItemCommand::Get(_) => found.map_or_else(missing, Ok),
         ItemCommand::Delete => model.remove(request.key).map_or_else(missing, |_| Err("Done".to_owned())),
         ItemCommand::Put(ItemPut { value, mode, flags, .. }) => {
             let new = match (mode, found) {
