@@ -12,8 +12,8 @@ use std::process::Command;
 const RECORDED: &str = include_str!("../instructions.csv");
 /// By how much a count may differ from the recorded one.
 const ROOM: f64 = 0.03;
-/// The same for whole servers: the kernel decides how many requests a turn receives.
-const ROOM_OF_SERVERS: f64 = 0.05;
+/// The same for whole servers: the kernel decides how many requests a turn receives. Two runs have differed by 0.07.
+const ROOM_OF_SERVERS: f64 = 0.15;
 
 #[test]
 fn operations_take_the_recorded_instructions() {
@@ -66,15 +66,15 @@ fn room(case: &str) -> f64 {
 #[test]
 fn counts_that_differ_are_noticed() {
     let counts = counts_of("get,8,100.0\nput,8,200.0\nresp-get,8,1000.0\n");
-    assert_eq!(differences(&counts, &counts_of("get,8,102.9\nput,8,194.1\nresp-get,8,1049")), [""; 0]);
-    let found = differences(&counts, &counts_of("get,8,103.1\nresp-get,8,949\nnew,8,1"));
+    assert_eq!(differences(&counts, &counts_of("get,8,102.9\nput,8,194.1\nresp-get,8,1149")), [""; 0]);
+    let found = differences(&counts, &counts_of("get,8,103.1\nresp-get,8,849\nnew,8,1"));
     assert_eq!(
         found,
         [
             "put,8: recorded, and not counted",
             "get,8: 100 recorded, now 103.1",
             "new,8: 1 is not recorded",
-            "resp-get,8: 1000 recorded, now 949"
+            "resp-get,8: 1000 recorded, now 849"
         ]
     );
 }
