@@ -5,7 +5,7 @@
 //! valgrind ─▶ this program, more batches  ─▶ instructions b ┴─▶ (b − a) / operations between them
 //! ```
 //!
-//! 1. [`count`] starts the program under valgrind twice for each case. Both runs prepare the same store and the same
+//! 1. `count` starts the program under valgrind twice for each case. Both runs prepare the same store and the same
 //!    batches, and execute different numbers of them.
 //! 2. The difference is what `Processor::execute` or `Cache::execute` takes, or the puts of a session of the ordered store,
 //!    and nothing else. Of a server, only the turns of its shard are counted.

@@ -79,7 +79,7 @@ pub struct Report {
     pub pairs: usize,
     /// See [`Plan::batch`].
     pub batch: usize,
-    /// See [`Plan::rounds`].
+    /// Rounds for each case.
     pub rounds: usize,
     /// Share of the stores' memory that holds the pairs.
     pub utilization: f64,

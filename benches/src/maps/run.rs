@@ -88,7 +88,7 @@ pub struct Report {
     pub pairs: usize,
     /// See [`Plan::batch`].
     pub batch: usize,
-    /// See [`Plan::rounds`].
+    /// Rounds for each case.
     pub rounds: usize,
     /// The allocator of the maps and its settings for huge pages.
     pub allocator: String,

@@ -94,7 +94,7 @@ pub struct Report {
     pub batch: usize,
     /// See [`Plan::scan`].
     pub scan: usize,
-    /// See [`Plan::rounds`].
+    /// Rounds for each case.
     pub rounds: usize,
     /// The allocator of the maps and its settings for huge pages.
     pub allocator: String,
