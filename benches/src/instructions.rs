@@ -1,4 +1,5 @@
-//! Instructions of one operation of a store or a whole server, counted by callgrind: the number does not depend on the load of the machine.
+//! Instructions of one operation of a store or a whole server, counted by callgrind. The load of the machine does not
+//! change the count of a store. That of a server differs by some per cent, with the number of requests in a turn.
 //!
 //! ```text
 //! valgrind ─▶ this program, few batches   ─▶ instructions a ┐

@@ -16,7 +16,7 @@
 //! | `skep-benches expiry` | the memory of ten million expired keys: the time until it is free |
 //! | `skep-benches durability` | puts with a log, snapshots and starts: against the level `memory`, a bare loop of writes and redis-server |
 //! | `skep-benches durable` | what a log costs a store inside a program |
-//! | `skep-benches instructions` | instructions of one operation of the hash store, counted by callgrind |
+//! | `skep-benches instructions` | instructions of one operation of each store and of whole servers, counted by callgrind |
 //! | `skep-benches engine` | `skep bench engine`, and saves its report |
 //! | `skep-benches plots` | nothing: it draws the saved results and writes `docs/performance.md` |
 //!

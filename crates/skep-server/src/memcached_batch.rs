@@ -3,7 +3,8 @@
 //!
 //! Keys, values and flags stay in the input, where the parser has found them. A command has their positions
 //! (`command.rs`). A retrieval has one operation for each of its keys. `flush_all` has one for each shard, and is alone in
-//! its parsed batch, so that no operation of the connection overtakes it.
+//! its parsed batch, so that no operation of the connection overtakes it. Plain commands, a `get` of one key and a `set`,
+//! are the most frequent ones: they are parsed, dispatched and replied to in loops of their own.
 
 mod command;
 mod reply;
@@ -254,7 +255,7 @@ impl MemcachedBatch {
     ) {
         let begin = output.len();
         while let Some(command) = self.commands.get(self.command) {
-            if command.is_plain {
+            if command.is_plain() {
                 if output.len() - begin > room {
                     return;
                 }
@@ -262,7 +263,7 @@ impl MemcachedBatch {
                 let count = queue.take(usize::MAX, replies, |response| {
                     commands[*next].reply_plain(response, input, output, context);
                     *next += 1;
-                    output.len() - begin <= room && commands.get(*next).is_some_and(|command| command.is_plain)
+                    output.len() - begin <= room && commands.get(*next).is_some_and(Command::is_plain)
                 });
                 self.operations_left -= count;
                 if count == 0 {
@@ -356,7 +357,7 @@ impl<'a> MemcachedOperations<'a> {
     /// [`MemcachedOperations::begin_command`] is to be called if it has returned an operation before.
     #[inline]
     pub(crate) fn next_plain(&mut self) -> Option<ItemRequest<'a>> {
-        let command = self.parsed.commands.get(self.command).filter(|command| command.is_plain && self.index == 0)?;
+        let command = self.parsed.commands.get(self.command).filter(|command| command.is_plain() && self.index == 0)?;
         self.command += 1;
         Some(command.plain_operation(self.input, self.parsed.time))
     }

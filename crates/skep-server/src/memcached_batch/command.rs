@@ -15,10 +15,8 @@ use crate::vocabulary::KeyspaceOperation;
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) action: Action,
-    /// It is a `get` of one key, which is its words, or a `set`. Its only operation is a plain one.
-    pub(super) is_plain: bool,
     pub(super) operation_count: usize,
-    /// The keys of a retrieval.
+    /// The keys of a retrieval, unless it is a `get` of one.
     pub(super) words: Span,
     /// The key of another command.
     pub(super) key: Span,
@@ -43,6 +41,8 @@ pub(super) enum Action {
         expiry: ExpiryChange,
         with_cas: bool,
     },
+    /// Returns the pair of one key.
+    Get,
     /// Stores a pair.
     Set {
         flags: u32,
@@ -317,7 +317,7 @@ impl Command {
     /// Returns a command without operations.
     pub(super) fn new(action: Action) -> Command {
         let none = Span::default();
-        Command { action, is_plain: false, operation_count: 0, words: none, key: none, value: none, flags: none }
+        Command { action, operation_count: 0, words: none, key: none, value: none, flags: none }
     }
 
     /// Decodes a request of a client that must send the password first: as memcached's, by a `set` with any key.
@@ -337,17 +337,15 @@ impl Command {
         let none = Span::default();
         match plain {
             Plain::Get { key } => Command {
-                action: Action::Retrieve { expiry: ExpiryChange::KEEP, with_cas: false },
-                is_plain: true,
+                action: Action::Get,
                 operation_count: 1,
-                words: Span::new(key, base),
-                key: none,
+                words: none,
+                key: Span::new(key, base),
                 value: none,
                 flags: none,
             },
             Plain::Set { key, flags, exptime, value } => Command {
                 action: Action::Set { flags, expiry: exptime.change(0) },
-                is_plain: true,
                 operation_count: 1,
                 words: none,
                 key: Span::new(key, base),
@@ -355,6 +353,12 @@ impl Command {
                 flags: none,
             },
         }
+    }
+
+    /// Returns true if the command has one operation whose reply is written at once: a `get` of one key or a `set`.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.action, Action::Get | Action::Set { .. })
     }
 
     /// Returns true if the command is alone in its parsed batch: no operation may be executed before it, or be decoded
@@ -406,7 +410,7 @@ impl Command {
                 let put = ItemPut { value: self.value.of(input), flags, expiry, ..ItemPut::PLAIN };
                 ItemRequest { key: self.key.of(input), cas: None, command: ItemCommand::Put(put) }
             }
-            _ => ItemRequest { key: self.words.of(input), cas: None, command: ItemCommand::Read },
+            _ => ItemRequest { key: self.key.of(input), cas: None, command: ItemCommand::Read },
         }
     }
 
@@ -428,7 +432,7 @@ impl Command {
                 };
                 ItemRequest { key, cas: None, command }
             }
-            Action::Set { .. } => return Operation::Item(self.plain_operation(input, now)),
+            Action::Get | Action::Set { .. } => return Operation::Item(self.plain_operation(input, now)),
             Action::Item(item) => items[*item as usize].item.with_bytes(self.key.of(input), self.value.of(input)),
             Action::Flush { time, .. } => {
                 return Operation::Flush(index as u16, KeyspaceOperation::FlushAt { time: *time });

@@ -41,7 +41,7 @@ impl Command {
                 let mut writer = ReplyWriter::new(output);
                 let found = if let Reply::Value(bytes) = reply { Some(ItemFields::decode(bytes)) } else { None };
                 if let Some((fields, value)) = &found {
-                    writer.value(self.words.of(input), fields.flags, value, None);
+                    writer.value(self.key.of(input), fields.flags, value, None);
                 }
                 context.count_retrieval(false, found.is_some());
                 writer.status(Status::End);
@@ -75,7 +75,6 @@ impl Command {
                     Err(_) => {}
                 }
             }
-            Action::Set { .. } => self.reply_plain(response, input, output, context),
             Action::Item(item) => {
                 let form = &items[*item as usize].form;
                 let response = match response {
@@ -131,7 +130,7 @@ impl Command {
         match &self.action {
             Action::Retrieve { .. } if is_refused => write_unserved(WireError::Busy, output),
             Action::Retrieve { .. } => status(Status::End, false),
-            Action::Set { .. } | Action::Item(_) => {}
+            Action::Get | Action::Set { .. } | Action::Item(_) => {}
             Action::Flush { is_quiet, .. } => {
                 context.count(Count::Flushes);
                 status(Status::Ok, *is_quiet);

@@ -112,14 +112,9 @@ impl<'o> ReplyWriter<'o> {
         self.out.reserve(key.len() + value.len() + MORE);
         self.out.extend_from_slice(b"VALUE ");
         self.out.extend_from_slice(key);
-        match flags {
-            0 => self.out.extend_from_slice(b" 0 "),
-            _ => {
-                self.out.push(b' ');
-                self.decimal(flags.into());
-                self.out.push(b' ');
-            }
-        }
+        self.out.push(b' ');
+        self.decimal(flags.into());
+        self.out.push(b' ');
         self.decimal(value.len() as u64);
         if let Some(cas) = cas {
             self.out.push(b' ');
