@@ -64,11 +64,26 @@ pub enum OperationError {
     /// The sum of `add_fraction` is infinite or not a number.
     #[error("increment would produce NaN or Infinity")]
     FractionOverflow,
+    /// No function has the number, or the name, of the call.
+    #[error("no such function: it was never loaded, or it was deleted")]
+    FunctionUnknown,
+    /// The function returns nothing of the kind that the call asks for.
+    #[error("the function has no such reply: only a filter returns positions, and only an update an old value")]
+    FunctionReply,
+    /// A call would take more instructions than a call may ([`CALL_WORK_MAX`](crate::function::CALL_WORK_MAX)).
+    #[error("the function would run too long on this value: split the value, or make the function shorter")]
+    FunctionWork,
+    /// A function divided an integer by zero.
+    #[error("the function divides by zero")]
+    DivisionByZero,
+    /// A function used an index that the array does not have.
+    #[error("the function uses an index that is not in the array")]
+    IndexOutOfRange,
 }
 
 impl OperationError {
     /// All errors.
-    pub const ALL: [OperationError; 18] = [
+    pub const ALL: [OperationError; 23] = [
         OperationError::KeyEmpty,
         OperationError::KeyTooLong,
         OperationError::ValueTooLong,
@@ -87,6 +102,11 @@ impl OperationError {
         OperationError::LeaseExpired,
         OperationError::NotAFloat,
         OperationError::FractionOverflow,
+        OperationError::FunctionUnknown,
+        OperationError::FunctionReply,
+        OperationError::FunctionWork,
+        OperationError::DivisionByZero,
+        OperationError::IndexOutOfRange,
     ];
 
     /// Returns true if the store has run out of memory. A store without a limit never returns such an error.

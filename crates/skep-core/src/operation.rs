@@ -8,11 +8,13 @@
 //! counters are decimal text. [`StringRead`] and [`StringWrite`] are what RESP's other commands on strings need, and the
 //! only operations that know the expiry of a key. [`Scan`] is for stores whose keys have an order.
 
+mod call;
 mod page;
 mod range;
 mod scan;
 mod string;
 
+pub use call::{Call, CallReply};
 pub use page::{
     PAGE_COUNT_MAX, PAGE_SIZE_GOAL, PAGE_SIZE_MAX, PAGE_SKIPPED_MAX, Page, PagePairs, PageWriter, ScanAnswer,
 };
@@ -64,6 +66,8 @@ pub enum Operation<'a> {
     Reduce(Reduce<'a>),
     /// Returns the elements for which a predicate holds.
     Filter(Filter<'a>),
+    /// Runs a user function on the elements.
+    Call(Call<'a>),
     /// Reads the value as a signed decimal number in text and adds to it. Stores the sum as text and returns it. A
     /// missing key counts as `0`.
     AddDecimal {
@@ -202,6 +206,7 @@ impl Operation<'_> {
             Operation::Update(update) => update.operand.len() + update.initial.map_or(0, <[u8]>::len),
             Operation::Reduce(reduce) => reduce.initial.len() + reduce.constants.len(),
             Operation::Filter(filter) => filter.operand.len(),
+            Operation::Call(call) => call.operands.len() + call.initial.map_or(0, <[u8]>::len),
             Operation::AddDecimal { .. } => size_of::<i64>(),
             Operation::StringRead(read) => read.split().1.len(),
             Operation::StringWrite(write) => {
@@ -215,14 +220,15 @@ impl Operation<'_> {
     /// Returns true if the operation reads the value of one key and changes nothing.
     #[inline]
     pub fn is_read(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Operation::Get
-                | Operation::Contains
-                | Operation::Reduce(_)
-                | Operation::Filter(_)
-                | Operation::StringRead(_)
-        )
+            | Operation::Contains
+            | Operation::Reduce(_)
+            | Operation::Filter(_)
+            | Operation::StringRead(_) => true,
+            Operation::Call(call) => call.is_read(),
+            _ => false,
+        }
     }
 
     /// Checks the operation without its key and value, for a store whose keys have no order.
@@ -233,6 +239,7 @@ impl Operation<'_> {
             Operation::Update(update) => update.validate(),
             Operation::Reduce(reduce) => reduce.validate(),
             Operation::Filter(filter) => filter.validate(),
+            Operation::Call(call) => call.validate(),
             Operation::StringRead(read) => read.validate(),
             Operation::StringWrite(write) => write.validate(),
             Operation::Scan(_) => Err(OperationError::NotOrdered),

@@ -29,6 +29,7 @@ mod number;
 mod reduce;
 mod text;
 mod update;
+mod user;
 mod work;
 
 pub use bits::{BitField, BitFields, BitRange, FieldPosition, Overflow, count_bits, field_replies, find_bit};
@@ -37,6 +38,10 @@ pub use filter::filter;
 pub use fraction::{add_fraction, check_fraction, fraction_work};
 pub use reduce::reduce;
 pub use text::{NumberText, ParseError};
+pub use user::{
+    CALL_WORK_MAX, FUNCTION_WORK_MAX, Field, FunctionHandle, FunctionKind, Layout, Operand, Parameter, RECORD_SIZE_MAX,
+    ReduceCode, Scalar, Signature, USER_OPERANDS_MAX, UpdateCode, UserCode, UserFunction,
+};
 pub use update::{Shape, operand_piece, update, update_short, update_short_vector};
 
 /// The type of a vector's elements.
