@@ -17,7 +17,7 @@ use skep_client::{
     Reply, Request, ResolvedAddress, Responses, ServerAddress, Shape, Update, UpdateFunction, WireError,
 };
 use skep_server::{Server, ServerSettings};
-use skep_store::naive::{EXPIRIES_END, Generator, GeneratorSettings, NaiveStore, OwnedRequest};
+use skep_store::naive::{EXPIRIES_END, Generator, GeneratorSettings, Mix, NaiveStore, OwnedRequest};
 use skep_store::ordered::LEASE_COUNT_MAX;
 use support::{Behaviour, as_response, start, start_stranger};
 
@@ -54,7 +54,8 @@ fn agrees_with_the_naive_store(client: &mut EitherClient, seed: u64) {
     let mut naive = NaiveStore::new();
     naive.set_now(EXPIRIES_END);
     let mut responses = Responses::new();
-    let settings = GeneratorSettings { seed, key_count: 300, invalid_per_mille: 50, ..Default::default() };
+    let settings =
+        GeneratorSettings { seed, key_count: 300, invalid_per_mille: 50, mix: Mix::built_in(), ..Default::default() };
     let mut generator = Generator::new(settings);
     let batch_sizes = [1, 2, 3, 700, 0, 1, 2500, 30];
     for (batch_number, batch_size) in batch_sizes.into_iter().cycle().take(3 * batch_sizes.len()).enumerate() {

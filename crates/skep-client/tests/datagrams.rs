@@ -18,7 +18,7 @@ use skep_client::{
     Shape, Update, UpdateFunction,
 };
 use skep_server::{Server, ServerSettings};
-use skep_store::naive::{EXPIRIES_END, Generator, GeneratorSettings, NaiveStore, OwnedRequest, seeds};
+use skep_store::naive::{EXPIRIES_END, Generator, GeneratorSettings, Mix, NaiveStore, OwnedRequest, seeds};
 use support::as_response;
 
 fn start(udp: SocketAddr, shards: u16) -> Server {
@@ -62,7 +62,8 @@ fn agrees_with_the_naive_store(client: &mut Client, seed: u64) {
     let mut naive = NaiveStore::new();
     naive.set_now(EXPIRIES_END);
     let mut responses = Responses::new();
-    let settings = GeneratorSettings { seed, key_count: 300, invalid_per_mille: 50, ..Default::default() };
+    let settings =
+        GeneratorSettings { seed, key_count: 300, invalid_per_mille: 50, mix: Mix::built_in(), ..Default::default() };
     let mut generator = Generator::new(settings);
     for batch_size in [1, 2, 3, 700, 0, 1, 2500, 30].into_iter().cycle().take(24) {
         let owned: Vec<OwnedRequest> = generator.by_ref().take(batch_size).collect();

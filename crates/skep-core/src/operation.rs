@@ -231,6 +231,16 @@ impl Operation<'_> {
         }
     }
 
+    /// Returns true if the operation may compute a value or a reply in memory of its own, or by a function of the user.
+    #[inline]
+    pub fn computes(&self) -> bool {
+        match self {
+            Operation::StringWrite(write) => write.computes_value(),
+            Operation::Call(_) => true,
+            _ => false,
+        }
+    }
+
     /// Checks the operation without its key and value, for a store whose keys have no order.
     #[inline]
     pub fn validate_unordered(&self) -> Result<(), OperationError> {

@@ -12,7 +12,7 @@
 //!
 //! The format is not that of the native protocol, because an operation that arrived by RESP may be larger than a frame.
 
-use skep_core::operation::{Filter, Operation, OperationError, Reduce, Reply, Request, Scan, Update};
+use skep_core::operation::{Call, Filter, Operation, OperationError, Reduce, Reply, Request, Scan, Update};
 use skep_store::cache::ItemRequest;
 use skep_wire::native::{Response, WireError};
 
@@ -82,6 +82,10 @@ impl RequestBatch {
             Operation::Filter(Filter { predicate, element, operand }) => {
                 (Operation::Filter(Filter { predicate, element, operand: NOTHING }), operand, NOTHING)
             }
+            Operation::Call(Call { function, vectors, operands, initial, reply }) => {
+                let without = Call { function, vectors, operands: NOTHING, initial: initial.map(|_| NOTHING), reply };
+                (Operation::Call(without), operands, initial.unwrap_or(NOTHING))
+            }
             Operation::StringRead(read) => {
                 let (without, bytes) = read.split();
                 (Operation::StringRead(without), bytes, NOTHING)
@@ -116,6 +120,9 @@ impl RequestBatch {
                 }
                 Operation::Reduce(reduce) => Operation::Reduce(Reduce { initial: first, constants: second, ..reduce }),
                 Operation::Filter(filter) => Operation::Filter(Filter { operand: first, ..filter }),
+                Operation::Call(call) => {
+                    Operation::Call(Call { operands: first, initial: call.initial.map(|_| second), ..call })
+                }
                 Operation::Scan(scan) => Operation::Scan(Scan { end: scan.end.with_bytes(first), ..scan }),
                 Operation::StringRead(read) => Operation::StringRead(read.with_bytes(first)),
                 Operation::StringWrite(write) => Operation::StringWrite(write.with_bytes(first, second)),

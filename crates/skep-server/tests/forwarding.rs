@@ -28,6 +28,7 @@ fn generator(seed: u64) -> Generator {
             add_decimal: 2,
             string_read: 4,
             string_write: 6,
+            call: 0,
             scan: 4,
         },
         invalid_per_mille: 20,

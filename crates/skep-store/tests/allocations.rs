@@ -9,7 +9,7 @@ use std::hint::black_box;
 use skep_core::operation::{Operation, PutCondition, Reply, Request, StringWrite};
 use skep_store::cache::{self, Cache};
 use skep_store::hash::Settings;
-use skep_store::naive::{Generator, GeneratorSettings, OwnedOperation, OwnedRequest, SizeWeights};
+use skep_store::naive::{Generator, GeneratorSettings, Mix, OwnedOperation, OwnedRequest, SizeWeights};
 use skep_store::processor::{Processor, Replies};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -66,6 +66,7 @@ fn operation_name(operation: &Operation<'_>) -> &'static str {
         Operation::Reduce(_) => "reduce",
         Operation::Filter(_) => "filter",
         Operation::AddDecimal { .. } => "add decimal",
+        Operation::Call(_) => "call",
         Operation::StringRead(_) => "string read",
         Operation::StringWrite(_) => "string write",
         Operation::Scan(_) => "scan",
@@ -110,7 +111,14 @@ fn is_small(request: &OwnedRequest) -> bool {
 fn batches() -> Vec<Vec<OwnedRequest>> {
     let generator = |seed, key_count| {
         let sizes = SizeWeights { empty: 2, inline: 60, slab: 38, large: 0 };
-        Generator::new(GeneratorSettings { seed, key_count, sizes, ..GeneratorSettings::default() }).filter(is_small)
+        Generator::new(GeneratorSettings {
+            seed,
+            key_count,
+            sizes,
+            mix: Mix::built_in(),
+            ..GeneratorSettings::default()
+        })
+        .filter(is_small)
     };
     let (mut all, mut popular) = (generator(SEED, 20_000), generator(SEED + 1, 20));
     let mut batch = || (0..BATCH / 2).flat_map(|_| [all.next(), popular.next()]).flatten().collect();

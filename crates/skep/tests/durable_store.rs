@@ -16,7 +16,7 @@ use skep::{
     Replies, Reply, Request, Server, ServerSettings, StoreSettings, StringWrite,
 };
 use skep_log::{BlockView, Directory, Files, Section};
-use skep_store::naive::{Generator, GeneratorSettings, Harness, NaiveStore, OwnedRequest};
+use skep_store::naive::{Generator, GeneratorSettings, Harness, Mix, NaiveStore, OwnedRequest};
 
 const BATCH: usize = 50;
 const BUDGET: usize = 64 << 20;
@@ -26,7 +26,7 @@ fn settings() -> StoreSettings {
 }
 
 fn generator(seed: u64) -> Generator {
-    Generator::new(GeneratorSettings { seed, key_count: 300, ..GeneratorSettings::default() })
+    Generator::new(GeneratorSettings { seed, key_count: 300, mix: Mix::built_in(), ..GeneratorSettings::default() })
 }
 
 fn batch(generator: &mut Generator) -> Vec<OwnedRequest> {

@@ -38,11 +38,11 @@ pub use filter::filter;
 pub use fraction::{add_fraction, check_fraction, fraction_work};
 pub use reduce::reduce;
 pub use text::{NumberText, ParseError};
+pub use update::{Shape, operand_piece, update, update_short, update_short_vector};
 pub use user::{
     CALL_WORK_MAX, FUNCTION_WORK_MAX, Field, FunctionHandle, FunctionKind, Layout, Operand, Parameter, RECORD_SIZE_MAX,
     ReduceCode, Scalar, Signature, USER_OPERANDS_MAX, UpdateCode, UserCode, UserFunction,
 };
-pub use update::{Shape, operand_piece, update, update_short, update_short_vector};
 
 /// The type of a vector's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

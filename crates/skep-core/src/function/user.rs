@@ -17,8 +17,8 @@ use std::fmt;
 
 use half::{bf16, f16};
 
-use super::text::ParseError;
 use super::Element;
+use super::text::ParseError;
 use crate::error::OperationError;
 
 /// Most operands of a user function.
@@ -229,26 +229,35 @@ impl Signature {
         sizes.sum()
     }
 
+    /// Returns the size of the results of an update for a value of this size.
+    pub fn results_size(&self, value_size: usize) -> usize {
+        self.result.as_ref().map_or(0, |result| result.size() * (value_size / self.element.size()))
+    }
+
     /// Returns the bytes that the operands have for each element.
     pub fn operands_size_of_element(&self, vectors: u8) -> usize {
         self.operands_size(vectors, 1) - self.operands_size(vectors, 0)
     }
 
-    /// Divides the operands of a call into those of the elements from `first` on, `count` of the `element_count` of the
-    /// value. The first of them are as many as the function takes.
+    /// Returns those of a call's operands that belong to the elements from `first` on, `count` of them. The first operands
+    /// are as many as the function takes.
     ///
     /// # Panics
-    /// If the operands are shorter than [`Signature::operands_size`].
-    pub fn divide<'a>(
+    /// If the operands are too short for these elements.
+    #[inline]
+    pub fn operands_of<'a>(
         &self,
         vectors: u8,
         mut operands: &'a [u8],
-        element_count: usize,
         first: usize,
         count: usize,
     ) -> [Operand<'a>; USER_OPERANDS_MAX] {
-        let mut divided = [Operand { bytes: &[], is_vector: false }; USER_OPERANDS_MAX];
-        for (index, (operand, part)) in self.operands.iter().zip(&mut divided).enumerate() {
+        let element_count = match self.operands_size_of_element(vectors) {
+            0 => 0,
+            size => (operands.len() - self.operands_size(vectors, 0)) / size,
+        };
+        let mut parts = [Operand { bytes: &[], is_vector: false }; USER_OPERANDS_MAX];
+        for (index, (operand, part)) in self.operands.iter().zip(&mut parts).enumerate() {
             let size = operand.layout.size();
             let is_vector = vectors >> index & 1 == 1;
             let (own, rest) = operands.split_at(if is_vector { size * element_count } else { size });
@@ -256,12 +265,12 @@ impl Signature {
             let bytes = if is_vector { &own[size * first..size * (first + count)] } else { own };
             *part = Operand { bytes, is_vector };
         }
-        divided
+        parts
     }
 }
 
-/// The code of a user function, by its kind. It is given whole elements of a value, the operands as
-/// [`Signature::divide`] returns them, and memory for its results.
+/// The code of a user function, by its kind. It is given whole elements of a value, the operands that
+/// [`Signature::operands_of`] returns for them, as many as the function takes, and memory for its results.
 ///
 /// Code that can fail is given all elements of the value at once. If it fails, its results and the elements are discarded.
 pub enum UserCode {

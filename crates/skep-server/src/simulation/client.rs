@@ -91,6 +91,7 @@ fn mix(protocol: Protocol) -> Mix {
         add_decimal: 3,
         string_read: 3,
         string_write: 4,
+        call: 0,
         scan: 0,
     };
     match protocol {

@@ -24,6 +24,7 @@
 //! [`Request::validate`]: skep_core::operation::Request::validate
 
 mod arena;
+mod call;
 mod read;
 mod string;
 
@@ -37,7 +38,8 @@ use skep_core::function::{
     BitFields, DecimalText, add_decimal, operand_piece, update, update_short, update_short_vector,
 };
 use skep_core::operation::{
-    Expiry, ExpiryChange, Operation, OperationError, PutCondition, Reply, Shape, Update, VALUE_SIZE_MAX,
+    Call, CallReply, Expiry, ExpiryChange, Operation, OperationError, PutCondition, Reply, Shape, Update,
+    VALUE_SIZE_MAX,
 };
 
 /// The value and the expiry of a key, as far as an engine knows them before the outcome.
@@ -89,7 +91,7 @@ pub(crate) enum Outcome<'a> {
     /// Nothing changes. The reply is computed from the value.
     Read(Read<'a>),
     /// Every element of the value is replaced in place. The reply is the old value, or [`Reply::Done`].
-    Update(&'a Update<'a>),
+    Update(InPlace<'a>),
     /// A part of a value in pieces is written. An engine that cannot do this takes [`Outcome::Whole`].
     Part(PartWrite<'a>),
     /// The pair is stored or removed.
@@ -98,6 +100,35 @@ pub(crate) enum Outcome<'a> {
     Expire(ExpiryChange),
     /// The outcome depends on the bytes of a value in pieces: apply the operation to a copy in one piece.
     Whole,
+}
+
+/// An update that is executed in place, piece by piece.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum InPlace<'a> {
+    /// By a built-in function.
+    BuiltIn(&'a Update<'a>),
+    /// By a function of the user that cannot fail and returns nothing of its own.
+    User(&'a Call<'a>),
+}
+
+impl InPlace<'_> {
+    /// Returns true if the reply is the old value.
+    #[inline]
+    pub(crate) fn returns_old(self) -> bool {
+        match self {
+            InPlace::BuiltIn(update) => update.return_old,
+            InPlace::User(call) => call.reply == CallReply::Old,
+        }
+    }
+
+    /// Updates the piece of a value that begins at `offset`.
+    #[inline]
+    pub(crate) fn update_piece(self, offset: usize, piece: &mut [u8]) {
+        match self {
+            InPlace::BuiltIn(update) => update_piece(update, offset, piece),
+            InPlace::User(call) => call::update_piece(call, offset, piece),
+        }
+    }
 }
 
 /// A write of a part of a value in pieces. If the value is shorter, it first grows by zeros. The expiry stays.
@@ -199,9 +230,10 @@ pub(crate) fn valid_update<'a>(operation: &'a Operation<'a>, size: usize) -> Opt
 fn apply_to_value<'a>(operation: &'a Operation<'a>, found: Found<'_>, arena: &'a Arena) -> Outcome<'a> {
     let size = found.value.size();
     let outcome = match operation {
-        Operation::Update(update) => update.validate_value(size).map(|()| Outcome::Update(update)),
+        Operation::Update(update) => update.validate_value(size).map(|()| Outcome::Update(InPlace::BuiltIn(update))),
         Operation::Reduce(reduce) => reduce.validate_value(size).map(|()| Outcome::Read(Read::Reduce(reduce))),
         Operation::Filter(filter) => filter.validate_value(size).map(|()| Outcome::Read(Read::Filter(filter))),
+        Operation::Call(call) => call::call(call, found.value, arena),
         Operation::StringRead(read) => Ok(string::read(read, &found)),
         Operation::StringWrite(write) => string::write(write, &found, arena),
         Operation::AddDecimal { delta } => match found.value {
@@ -227,6 +259,7 @@ pub(crate) fn apply_to_missing<'a>(operation: &'a Operation<'a>, arena: &'a Aren
         Operation::Update(update @ Update { initial: Some(initial), .. }) => store(NewValue::Initial(update, initial)),
         Operation::AddDecimal { delta } => store(NewValue::Sum(DecimalText::new(*delta))),
         Operation::StringWrite(write) => string::write_missing(write, arena),
+        Operation::Call(call) => call::call_missing(call, arena),
         Operation::Scan(_) => Outcome::Reply(Reply::Failed(OperationError::NotOrdered)),
         Operation::Get | Operation::Contains | Operation::Put { .. } | Operation::Delete => {
             Outcome::Reply(Reply::NotFound)
@@ -308,13 +341,14 @@ pub(crate) fn old_value_size_max(operation: &Operation<'_>) -> Option<usize> {
             Shape::VectorToVector => update.operand.len(),
         }),
         Operation::StringWrite(write) => write.returns_old_value().then_some(VALUE_SIZE_MAX),
+        Operation::Call(call) if call.reply != CallReply::Nothing => Some(VALUE_SIZE_MAX),
         _ => None,
     }
 }
 
 /// Updates the piece of a value that begins at `offset`.
 #[inline]
-pub(crate) fn update_piece(operation: &Update<'_>, offset: usize, piece: &mut [u8]) {
+fn update_piece(operation: &Update<'_>, offset: usize, piece: &mut [u8]) {
     let range = offset..offset + piece.len();
     let operand = operand_piece(operation.function, operation.shape, operation.operand, range);
     update(operation.function, operation.element, operation.shape, operand, piece);
@@ -375,7 +409,7 @@ impl Outcome<'_> {
     pub(crate) fn reply_size_max(&self, value_size: usize) -> usize {
         match self {
             Outcome::Read(read) => read.reply_size_max(value_size),
-            Outcome::Update(update) if update.return_old => value_size,
+            Outcome::Update(update) if update.returns_old() => value_size,
             Outcome::Edit(edit) => match edit.reply() {
                 Reply::Value(value) => value.len(),
                 _ => 0,
@@ -402,8 +436,8 @@ mod tests {
     use super::*;
     use crate::naive::{Generator, GeneratorSettings, NaiveStore, SizeWeights, test_seeds};
 
-    /// Bytes of a piece: a multiple of every element width.
-    const PIECE: usize = 24;
+    /// Bytes of a piece.
+    const PIECE: usize = 64;
 
     /// Applies an operation to a value, piece by piece. Returns the reply, and changes the value.
     fn execute(
@@ -432,9 +466,9 @@ mod tests {
             }
             Outcome::Update(update) => {
                 for (index, piece) in value.as_mut().unwrap().chunks_mut(PIECE).enumerate() {
-                    update_piece(update, index * PIECE, piece);
+                    update.update_piece(index * PIECE, piece);
                 }
-                (if update.return_old { Reply::Value(&[]) } else { Reply::Done }, old)
+                (if update.returns_old() { Reply::Value(&[]) } else { Reply::Done }, old)
             }
             Outcome::Part(_) | Outcome::Whole | Outcome::Expire(_) => unreachable!("the value is in one piece"),
             Outcome::Edit(edit) => {

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::call::CallReader;
 use skep_core::function::{BitFields, count_bits, filter, find_bit, reduce};
-use skep_core::operation::{Digester, Filter, Reduce, digest};
+use skep_core::operation::{Call, Digester, Filter, Reduce, digest};
 
 /// A computation of a reply from a value.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +15,10 @@ pub(crate) enum Read<'a> {
     Reduce(&'a Reduce<'a>),
     /// The elements that pass.
     Filter(&'a Filter<'a>),
+    /// A reduce or a filter by a function of the user that cannot fail.
+    Call(&'a Call<'a>),
+    /// A reply that was computed already.
+    Computed(&'a [u8]),
     /// A number of eight bytes, which is known.
     Number(i64),
     /// The bytes between two positions.
@@ -48,6 +53,8 @@ impl Read<'_> {
             Read::Value | Read::Filter(_) => value_size,
             Read::Slice(start, end) => end - start,
             Read::Fields(fields, ..) => fields.reply_size(),
+            Read::Call(call) => call.reply_size_max(value_size),
+            Read::Computed(reply) => reply.len(),
             Read::Reduce(_) | Read::Number(_) | Read::CountBits(..) | Read::FindBit(_) | Read::Digest(_) => 0,
         }
     }
@@ -64,8 +71,8 @@ impl Read<'_> {
     /// Returns the bytes that are read of a value of this size.
     pub(crate) fn range(self, value_size: usize) -> Range<usize> {
         match self {
-            Read::Value | Read::Filter(_) | Read::Reduce(_) | Read::Digest(_) => 0..value_size,
-            Read::Number(_) => 0..0,
+            Read::Value | Read::Filter(_) | Read::Reduce(_) | Read::Call(_) | Read::Digest(_) => 0..value_size,
+            Read::Number(_) | Read::Computed(_) => 0..0,
             Read::Slice(start, end) | Read::Fields(_, start, end) => start..end,
             Read::CountBits(start, end) | Read::FindBit(BitSearch { start, end, .. }) => start / 8..end.div_ceil(8),
         }
@@ -84,13 +91,17 @@ pub(crate) struct Reader<'a> {
     digester: Option<Box<Digester>>,
     /// The bytes with fields so far, of a value in several pieces.
     part: Vec<u8>,
+    /// What a function of the user has computed so far.
+    call: Option<Box<CallReader<'a>>>,
 }
 
 impl<'a> Reader<'a> {
     /// Returns a reader that has read no piece.
     pub(crate) fn new(read: Read<'a>) -> Self {
         let mut accumulator = [0; 8];
+        let mut call = None;
         match read {
+            Read::Call(function) => call = Some(Box::new(CallReader::new(function))),
             Read::Reduce(reduce) => accumulator[..reduce.initial.len()].copy_from_slice(reduce.initial),
             Read::Number(number) | Read::FindBit(BitSearch { otherwise: number, .. }) => {
                 accumulator = number.to_le_bytes();
@@ -99,7 +110,7 @@ impl<'a> Reader<'a> {
             Read::Digest(0) => accumulator = digest(&[]).to_le_bytes(),
             _ => {}
         }
-        Reader { read, accumulator, is_found: false, digester: None, part: Vec::new() }
+        Reader { read, accumulator, is_found: false, digester: None, part: Vec::new(), call }
     }
 
     /// Returns true if the reply does not depend on the pieces that follow.
@@ -145,7 +156,11 @@ impl<'a> Reader<'a> {
                 let within = |position: usize| position.clamp(offset, offset + piece.len()) - offset;
                 self.part.extend_from_slice(&piece[within(start)..within(end)]);
             }
-            Read::Number(_) => {}
+            Read::Call(_) => {
+                let result = self.call.as_mut().map(|call| call.read(offset, piece, reply));
+                debug_assert_eq!(result, Some(Ok(())), "the function cannot fail");
+            }
+            Read::Number(_) | Read::Computed(_) => {}
         }
     }
 
@@ -154,6 +169,12 @@ impl<'a> Reader<'a> {
         match self.read {
             Read::Reduce(fold) => reply.extend_from_slice(&self.accumulator[..fold.element.width()]),
             Read::Number(_) | Read::CountBits(..) | Read::FindBit(_) => reply.extend_from_slice(&self.accumulator),
+            Read::Computed(computed) => reply.extend_from_slice(computed),
+            Read::Call(_) => {
+                if let Some(call) = &self.call {
+                    call.finish(reply);
+                }
+            }
             Read::Digest(_) => match &self.digester {
                 Some(digester) => reply.extend_from_slice(&digester.finish().to_le_bytes()),
                 None => reply.extend_from_slice(&self.accumulator),

@@ -173,7 +173,7 @@ fn refused<'a>(return_old: bool) -> Outcome<'a> {
     if return_old { Outcome::Read(Read::Value) } else { Outcome::Reply(Reply::Exists) }
 }
 
-fn stored<'a>(written: Written<'a>, arena: &'a Arena) -> Outcome<'a> {
+pub(super) fn stored<'a>(written: Written<'a>, arena: &'a Arena) -> Outcome<'a> {
     Outcome::Edit(Edit::Store(NewValue::Written(arena.put(written))))
 }
 

@@ -20,13 +20,11 @@ use super::bucket::{Bucket, KeyHash};
 use super::counts::Counts;
 use super::item::{Attributes, CasNumber, Header};
 use super::log::{Log, StoredOffset, VirtualOffset};
-use crate::apply::{Arena, Edit, Found, NewValue, Outcome, apply, apply_to_missing, update_piece};
+use crate::apply::{Arena, Edit, Found, InPlace, NewValue, Outcome, apply, apply_to_missing};
 use crate::memory::{Effect, LINE_SIZE, Pointer, ResidentLines, UNIT_SIZE};
 use crate::processor::{Grant, Replies};
 use crate::short::{equal, overwrite};
-use skep_core::operation::{
-    Condition, Expiry, ExpiryChange, Operation, PutCondition, Reply, Request, StringWrite, Update,
-};
+use skep_core::operation::{Condition, Expiry, ExpiryChange, Operation, PutCondition, Reply, Request, StringWrite};
 
 /// Smallest value that counts for the budget of replies and work. A batch may exceed it by one such value.
 pub(super) const LARGE_SIZE_MIN: usize = 512;
@@ -204,10 +202,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     #[inline(never)]
     fn access(&mut self, index: usize, request: &'a Request<'a>, hash: KeyHash, replies: &mut Replies) -> Progress {
         let operation = &request.operation;
-        if let Operation::StringWrite(write) = operation
-            && write.computes_value()
-            && self.arena.is_used_up()
-        {
+        if operation.computes() && self.arena.is_used_up() {
             return Progress::Deferred;
         }
         let item = match self.find_unexpired(request.key, hash) {
@@ -239,7 +234,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
                 replies.slot(index).set_read(read, header.value(bytes));
             }
             Outcome::Update(update) => {
-                let old = if update.return_old { Reply::Value(header.value(bytes)) } else { Reply::Done };
+                let old = if update.returns_old() { Reply::Value(header.value(bytes)) } else { Reply::Done };
                 replies.set(index, old);
                 self.update(request.key, hash, item, attributes, update);
             }
@@ -412,17 +407,17 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     }
 
     /// Updates all elements of an item.
-    fn update(&mut self, key: &[u8], hash: KeyHash, item: Item, attributes: Attributes, update: &Update<'_>) {
+    fn update(&mut self, key: &[u8], hash: KeyHash, item: Item, attributes: Attributes, update: InPlace<'_>) {
         let bytes = item_bytes(&mut self.lines, item.pointer);
         if let Some(header) = item.header.changed() {
-            update_piece(update, 0, header.value_mut(bytes));
+            update.update_piece(0, header.value_mut(bytes));
             header.write(bytes);
             self.lines.note(item.pointer.span(header.size()), Effect::Changed);
             return;
         }
         self.scratch.clear();
         self.scratch.extend_from_slice(item.header.value(bytes));
-        update_piece(update, 0, self.scratch);
+        update.update_piece(0, self.scratch);
         let value = std::mem::take(self.scratch);
         self.counts.items -= 1;
         self.append_item(key, hash, Before::Slot(item.slot), attributes, &value);

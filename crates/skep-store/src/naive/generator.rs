@@ -8,9 +8,10 @@ use std::ops::RangeInclusive;
 
 use super::owned::{OwnedOperation, OwnedRequest};
 use super::random::SplitMix64;
-use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+use super::user_functions::test_functions;
+use skep_core::function::{Element, Fold, FunctionHandle, FunctionKind, Predicate, UpdateFunction};
 use skep_core::operation::{
-    KEY_SIZE_MAX, PutCondition, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, VALUE_SIZE_MAX,
+    CallReply, KEY_SIZE_MAX, PutCondition, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, VALUE_SIZE_MAX,
 };
 
 /// The settings of a [`Generator`].
@@ -61,6 +62,7 @@ pub struct Mix {
     pub add_decimal: u32,
     pub string_read: u32,
     pub string_write: u32,
+    pub call: u32,
     pub scan: u32,
 }
 
@@ -119,8 +121,16 @@ impl Default for Mix {
             add_decimal: 6,
             string_read: 6,
             string_write: 12,
+            call: 10,
             scan: 0,
         }
+    }
+}
+
+impl Mix {
+    /// Returns the distribution of operations without functions of the user.
+    pub fn built_in() -> Mix {
+        Mix { call: 0, ..Mix::default() }
     }
 }
 
@@ -190,11 +200,12 @@ impl Generator {
             mix.add_decimal,
             mix.string_read,
             mix.string_write,
+            mix.call,
             mix.scan,
         ];
         let chosen = self.random.weighted(&weights);
         let number = match chosen {
-            6..=8 | 11 => self.key_number(Some(false)),
+            6..=8 | 11 | 12 => self.key_number(Some(false)),
             9 => self.key_number(Some(true)),
             _ => self.key_number(None),
         };
@@ -212,6 +223,7 @@ impl Generator {
             9 => OwnedOperation::AddDecimal { delta: self.delta() },
             10 => self.string_read(),
             11 => self.string_write(home),
+            12 => self.call(home),
             _ => return self.scan(number),
         };
         OwnedRequest { key: self.key(number), operation }
@@ -349,6 +361,41 @@ impl Generator {
         OwnedOperation::Filter { predicate, element, operand: self.random.elements(element, operand_size) }
     }
 
+    /// A call of a test function, mostly one whose elements divide the size of the value.
+    fn call(&mut self, home: Home) -> OwnedOperation {
+        let (_, size) = self.expected_vector(home);
+        let functions: Vec<FunctionHandle> = test_functions().collect();
+        let mut handle = self.random.choose(&functions);
+        let element_size =
+            |handle: &FunctionHandle| handle.function.map_or(1, |function| function.signature.element.size());
+        for _ in 0..6 {
+            if !size.is_multiple_of(element_size(&handle)) {
+                handle = self.random.choose(&functions);
+            }
+        }
+        let function = handle.function.expect("a test function");
+        let signature = &function.signature;
+        let vectors = self.random.below(1 << signature.operands.len()) as u8;
+        let operands_size = signature.operands_size(vectors, size / signature.element.size());
+        let whole = size - size % signature.element.size();
+        let result = signature.result.as_ref();
+        let (initial_size, replies): (_, &[CallReply]) = match function.kind() {
+            FunctionKind::Update if result.is_some() => {
+                (self.random.chance(1, 2).then_some(whole), &[CallReply::Nothing, CallReply::Old, CallReply::Result])
+            }
+            FunctionKind::Update => (self.random.chance(1, 2).then_some(whole), &[CallReply::Nothing, CallReply::Old]),
+            FunctionKind::Reduce => (result.map(|result| result.size()), &[CallReply::Result]),
+            FunctionKind::Filter => (None, &[CallReply::Result, CallReply::Positions, CallReply::Pairs]),
+        };
+        OwnedOperation::Call {
+            function: handle,
+            vectors,
+            operands: self.random.elements(Element::U8, operands_size),
+            initial: initial_size.map(|size| self.random.elements(Element::U8, size)),
+            reply: self.random.choose(replies),
+        }
+    }
+
     /// A scan from a key, or from some of its first bytes, or from the lowest. Mostly it ends above where it begins.
     fn scan(&mut self, number: u32) -> OwnedRequest {
         let mut key = self.key(number);
@@ -405,6 +452,13 @@ impl Generator {
             OwnedOperation::Reduce { initial, .. } if way == 0 => initial.push(0),
             OwnedOperation::Reduce { constants, .. } if way == 1 => constants.push(0),
             OwnedOperation::Filter { operand, .. } if way < 2 => operand.push(0),
+            OwnedOperation::Call { operands, .. } if way == 0 => operands.push(0),
+            OwnedOperation::Call { function, .. } if way == 1 => function.function = None,
+            OwnedOperation::Call { function, reply, .. } if way == 2 => {
+                let is_filter = function.function.is_some_and(|function| function.kind() == FunctionKind::Filter);
+                *reply = if is_filter { CallReply::Old } else { CallReply::Pairs };
+            }
+            OwnedOperation::Call { vectors, .. } if huge => *vectors |= 0x80,
             OwnedOperation::Scan { scan, .. } if way < 2 => scan.limit = 0,
             OwnedOperation::StringWrite { bytes, .. } if huge => bytes.resize(VALUE_SIZE_MAX + 1, 0),
             _ if way == 3 => request.key.clear(),
@@ -487,6 +541,7 @@ mod tests {
                         Operation::Reduce(_) => "reduce",
                         Operation::Filter(_) => "filter",
                         Operation::AddDecimal { .. } => "add_decimal",
+                        Operation::Call(_) => "call",
                         _ => continue,
                     };
                     let (tried, succeeded) = outcomes.entry(kind).or_insert((0, 0));
@@ -501,8 +556,9 @@ mod tests {
             assert_eq!(updates.len(), 3 * update_count, "SKEP_SEED={seed}");
             assert_eq!(folds.len(), Fold::ALL.len() * Element::ALL.len(), "SKEP_SEED={seed}");
             assert_eq!(filters.len(), Predicate::ALL.len() * Element::ALL.len(), "SKEP_SEED={seed}");
-            let is_possible =
-                |error: &OperationError| !error.is_out_of_memory() && *error != OperationError::NotOrdered;
+            let is_possible = |error: &OperationError| {
+                !error.is_out_of_memory() && !matches!(error, OperationError::NotOrdered | OperationError::FunctionWork)
+            };
             let possible = OperationError::ALL.into_iter().filter(is_possible);
             let expected: Vec<u8> = possible.map(|error| error as u8).collect();
             assert!(errors.iter().eq(&expected), "SKEP_SEED={seed}: {errors:?}");

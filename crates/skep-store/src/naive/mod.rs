@@ -29,6 +29,7 @@ mod random;
 mod scan;
 mod string;
 mod string_generator;
+mod user_functions;
 
 use std::collections::BTreeMap;
 
@@ -38,6 +39,7 @@ pub use harness::{Harness, seeds};
 pub use owned::{OwnedOperation, OwnedRequest};
 use scan::NaiveLeases;
 pub use string_generator::EXPIRIES_END;
+pub use user_functions::test_functions;
 
 #[cfg(test)]
 pub(crate) use random::{SplitMix64, test_seeds};
@@ -270,6 +272,7 @@ impl NaiveStore {
             Operation::Update(update) => return update_value(value, &update),
             Operation::AddDecimal { delta } => return add_decimal(value, delta),
             Operation::StringWrite(write) => return string::write(value, self.expiry(request.key), &write),
+            Operation::Call(call) => return user_functions::call(value, &call),
             _ => {}
         }
         let Some(value) = value else { return (NaiveReply::NotFound, Change::Nothing) };
@@ -283,6 +286,7 @@ impl NaiveStore {
             Operation::Put { .. }
             | Operation::Update(_)
             | Operation::AddDecimal { .. }
+            | Operation::Call(_)
             | Operation::StringWrite(_)
             | Operation::Scan(_) => {
                 unreachable!("was carried out before")

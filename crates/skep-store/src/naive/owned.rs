@@ -1,8 +1,8 @@
 //! Requests that own their bytes.
 
-use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::function::{Element, Fold, FunctionHandle, Predicate, UpdateFunction};
 use skep_core::operation::{
-    Filter, Operation, PutCondition, Reduce, Request, Scan, Shape, StringRead, StringWrite, Update,
+    Call, CallReply, Filter, Operation, PutCondition, Reduce, Request, Scan, Shape, StringRead, StringWrite, Update,
 };
 
 /// A [`Request`] that owns its bytes.
@@ -43,6 +43,13 @@ pub enum OwnedOperation {
         predicate: Predicate,
         element: Element,
         operand: Vec<u8>,
+    },
+    Call {
+        function: FunctionHandle,
+        vectors: u8,
+        operands: Vec<u8>,
+        initial: Option<Vec<u8>>,
+        reply: CallReply,
     },
     AddDecimal {
         delta: i64,
@@ -96,6 +103,13 @@ impl OwnedOperation {
             OwnedOperation::Filter { predicate, element, operand } => {
                 Operation::Filter(Filter { predicate: *predicate, element: *element, operand })
             }
+            OwnedOperation::Call { function, vectors, operands, initial, reply } => Operation::Call(Call {
+                function: *function,
+                vectors: *vectors,
+                operands,
+                initial: initial.as_deref(),
+                reply: *reply,
+            }),
             OwnedOperation::AddDecimal { delta } => Operation::AddDecimal { delta: *delta },
             OwnedOperation::StringRead { read, list } => Operation::StringRead(read.with_bytes(list)),
             OwnedOperation::StringWrite { write, bytes, operand } => {

@@ -8,12 +8,12 @@
 
 use super::replies::ReplySlot;
 use crate::apply::{
-    Arena, Edit, Found, NewValue, Outcome, apply, apply_to_any, apply_to_missing, update_piece, valid_update,
+    Arena, Edit, Found, InPlace, NewValue, Outcome, apply, apply_to_any, apply_to_missing, valid_update,
 };
 use crate::hash::{Access, ResidentValue};
 use crate::memory::Effect;
 use crate::short::overwrite;
-use skep_core::operation::{Operation, Reply, Update};
+use skep_core::operation::{Operation, Reply};
 
 /// Executes an operation on the value of its key, if that can be done in place.
 #[inline(always)]
@@ -50,7 +50,7 @@ fn execute_other<'a>(
     }
     // So are updates.
     if let Some(update) = valid_update(operation, value.len()) {
-        return Access::Done(execute_update(update, value, reply));
+        return Access::Done(execute_in_place(InPlace::BuiltIn(update), value, reply));
     }
     Access::Done(match apply(operation, Some(|| Found::bytes(value, expiry)), arena) {
         Outcome::Reply(fixed) => {
@@ -61,7 +61,7 @@ fn execute_other<'a>(
             reply.set_read(read, value);
             Effect::Unchanged
         }
-        Outcome::Update(update) => execute_update(update, value, reply),
+        Outcome::Update(update) => execute_in_place(update, value, reply),
         Outcome::Edit(Edit::Store(new)) if overwrites(&new) => {
             overwrite(value, new.bytes());
             reply.set(new.reply());
@@ -74,13 +74,13 @@ fn execute_other<'a>(
 
 /// Updates a value in place.
 #[inline(always)]
-fn execute_update(update: &Update<'_>, value: &mut [u8], mut reply: ReplySlot<'_>) -> Effect {
-    if update.return_old {
+fn execute_in_place(update: InPlace<'_>, value: &mut [u8], mut reply: ReplySlot<'_>) -> Effect {
+    if update.returns_old() {
         reply.set_value(value);
     } else {
         reply.set(Reply::Done);
     }
-    update_piece(update, 0, value);
+    update.update_piece(0, value);
     Effect::Changed
 }
 

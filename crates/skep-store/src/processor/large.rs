@@ -16,10 +16,10 @@ use std::ops::{ControlFlow, Range};
 use super::queue::{Batch, LargeOperation};
 use super::replies::Grant;
 use super::station::{QueueIndex, Queues, RequestIndex};
-use crate::apply::{Edit, Found, NewValue, Outcome, PartWrite, Read, Reader, apply, update_piece};
+use crate::apply::{Edit, Found, InPlace, NewValue, Outcome, PartWrite, Read, Reader, apply};
 use crate::hash::{Home, LargeRoot, Location, NotStored, Pieces, is_large};
 use crate::memory::{LINE_SIZE, Memory};
-use skep_core::operation::{ExpiryChange, Reply, Request, Update};
+use skep_core::operation::{ExpiryChange, Reply, Request};
 
 impl<'a, M: Memory> Batch<'a, M> {
     /// Executes the head of a queue, which has found or stores a large value. Returns false if it is deferred with its queue,
@@ -84,7 +84,7 @@ impl<'a, M: Memory> Batch<'a, M> {
                 self.station.remove(queue, None, first);
             }
             (Outcome::Update(update), Some(root)) => {
-                self.update_large(first, update, root).await;
+                self.update_large(first, *update, root).await;
                 self.station.remove(queue, None, first);
             }
             (Outcome::Part(write), Some(root)) => {
@@ -256,7 +256,7 @@ impl<'a, M: Memory> Batch<'a, M> {
         if let Read::Value = read {
             self.hits.set(self.hits.get() + 1);
         }
-        if let Read::Number(_) = read {
+        if let Read::Number(_) | Read::Computed(_) = read {
             return self.replies.borrow_mut().slot(self.first_reply + first.index()).set_read(read, &[]);
         }
         let range = read.range(root.value_size as usize);
@@ -276,20 +276,20 @@ impl<'a, M: Memory> Batch<'a, M> {
     }
 
     /// Updates the pieces of a large value.
-    async fn update_large(&self, first: RequestIndex, update: &Update<'_>, root: &LargeRoot) {
+    async fn update_large(&self, first: RequestIndex, update: InPlace<'_>, root: &LargeRoot) {
         let all = 0..root.value_size as usize;
         let pieces = self.find_pieces(root, all.clone()).await;
         self.replies.borrow_mut().touch_large(all.len());
         let start = self.replies.borrow_mut().bytes_mut().len();
         let change = |offset: usize, piece: &mut [u8]| {
-            if update.return_old {
+            if update.returns_old() {
                 self.replies.borrow_mut().bytes_mut().extend_from_slice(piece);
             }
-            update_piece(update, offset, piece);
+            update.update_piece(offset, piece);
         };
         self.table.update_pieces(&pieces, all, change).await;
         let (index, mut replies) = (self.first_reply + first.index(), self.replies.borrow_mut());
-        if update.return_old {
+        if update.returns_old() {
             replies.finish_value(index, start);
         } else {
             replies.set(index, Reply::Done);

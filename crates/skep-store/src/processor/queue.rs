@@ -170,7 +170,7 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
     /// Returns true if the request may compute a value and the batch has computed too many bytes.
     #[inline]
     pub(super) fn has_no_room_for(&self, request: &Request<'_>) -> bool {
-        matches!(&request.operation, Operation::StringWrite(write) if write.computes_value()) && self.arena.is_used_up()
+        request.operation.computes() && self.arena.is_used_up()
     }
 
     /// Defers the head of a queue, and all later requests of its key.

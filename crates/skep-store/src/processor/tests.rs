@@ -142,7 +142,7 @@ fn run_flow(seed: u64, slot_of: fn(&Home) -> usize) -> Result<(), String> {
     let fits = |request: &OwnedRequest| {
         let stored = match &request.operation {
             OwnedOperation::Put { value, .. } => Some(value),
-            OwnedOperation::Update { initial, .. } => initial.as_ref(),
+            OwnedOperation::Update { initial, .. } | OwnedOperation::Call { initial, .. } => initial.as_ref(),
             OwnedOperation::StringWrite { write: StringWrite::Set { .. }, bytes, .. } => Some(bytes),
             // A value may grow beyond a slab.
             OwnedOperation::StringWrite { .. } => return false,

@@ -21,6 +21,7 @@
 //!
 //! Decoding borrows a request's key and operand from the bytes that arrived. It allocates nothing for an operation.
 
+mod call;
 mod code;
 #[cfg(test)]
 mod documented;

@@ -29,10 +29,11 @@ pub(super) enum Opcode {
     Scan = 13,
     StringRead = 14,
     StringWrite = 15,
+    Call = 16,
 }
 
 impl Opcode {
-    const ALL: [Opcode; 15] = [
+    const ALL: [Opcode; 16] = [
         Opcode::Get,
         Opcode::Contains,
         Opcode::Put,
@@ -48,6 +49,7 @@ impl Opcode {
         Opcode::Scan,
         Opcode::StringRead,
         Opcode::StringWrite,
+        Opcode::Call,
     ];
 
     pub(super) fn from_code(code: u8) -> Option<Self> {

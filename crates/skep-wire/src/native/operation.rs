@@ -22,6 +22,7 @@
 //! add_decimal                          i64
 //! scan                                 all of it but the key (module `scan`)
 //! string read, string write            all of it but the key (module `string`)
+//! call                                 all of it but the key (module `call`)
 //! ```
 //!
 //! The copy flags (KV-Direct, section 4) refer to earlier operations of the frame. `SAME_SIZES`: each size that this
@@ -37,7 +38,7 @@ use skep_core::operation::{Filter, Operation, PutCondition, Reduce, Request, Sha
 use super::code::Coded;
 use super::encoder_registers::{EncoderRegisters, HEAD_SIZE, head_of_short};
 use super::opcode::{OPCODE_MASK, Opcode, SAME_SIZES, SAME_VALUE};
-use super::{Cursor, WireError, scan, similar_put, string};
+use super::{Cursor, WireError, call, scan, similar_put, string};
 
 /// Bits 0 to 3 of the element byte.
 const ELEMENT_MASK: u8 = 0x0F;
@@ -128,6 +129,7 @@ pub fn operation_size(request: &Request<'_>) -> usize {
         Operation::Scan(_) => scan::HEADER_SIZE,
         Operation::StringRead(_) => string::READ_HEADER_SIZE_MAX,
         Operation::StringWrite(_) => string::WRITE_HEADER_SIZE,
+        Operation::Call(_) => call::HEADER_SIZE,
         _ => 0,
     };
     HEADER_SIZE_MAX + header + request.size()
@@ -234,6 +236,7 @@ fn assemble<'a>(
         Opcode::Scan => Ok(Operation::Scan(scan::decode(operand)?)),
         Opcode::StringRead => Ok(Operation::StringRead(string::decode_read(operand)?)),
         Opcode::StringWrite => Ok(Operation::StringWrite(string::decode_write(operand)?)),
+        Opcode::Call => Ok(Operation::Call(call::decode(operand)?)),
     }
 }
 
@@ -268,6 +271,7 @@ pub(super) fn encode(
     let scan_header;
     let read_header;
     let write_header;
+    let call_header;
     let parts = match &request.operation {
         Operation::Get => Parts::without_operand(Opcode::Get),
         Operation::Contains => Parts::without_operand(Opcode::Contains),
@@ -314,6 +318,11 @@ pub(super) fn encode(
             write_header = string::encode_write(write, operand.len());
             let operand = Some([&write_header, operand, bytes]);
             Parts { operand, ..Parts::without_operand(Opcode::StringWrite) }
+        }
+        Operation::Call(call) => {
+            call_header = call::encode_header(call);
+            let operand = Some([&call_header, call.operands, call.initial.unwrap_or(&[])]);
+            Parts { operand, ..Parts::without_operand(Opcode::Call) }
         }
     };
     parts.encode(request.key, registers, output, size_max)

@@ -75,7 +75,7 @@ fn survive_replies(bytes: &[u8]) {
 #[test]
 fn generated_requests_round_trip() {
     for seed in 1..=8 {
-        let mix = Mix { scan: 10, ..Mix::default() };
+        let mix = Mix { call: 0, scan: 10, ..Mix::default() };
         let settings = GeneratorSettings { seed, mix, invalid_per_mille: 100, ..Default::default() };
         let mut generator = Generator::new(settings);
         let requests: Vec<OwnedRequest> = generator.by_ref().take(2000).collect();

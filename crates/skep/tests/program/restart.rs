@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use skep_client::{Client, HASH_SPACE, Operation, Reply, Request, Responses};
-use skep_store::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest};
+use skep_store::naive::{Generator, GeneratorSettings, Mix, NaiveStore, OwnedRequest};
 
 use crate::data_directory::DataDirectory;
 use crate::process::{Server, skep};
@@ -156,7 +156,13 @@ fn random_operations_are_what_the_naive_store_has() {
     let directory = DataDirectory::new("random");
     let seed = std::env::var("SKEP_SEED").map_or(1, |seed| seed.parse().expect("SKEP_SEED is a number"));
     println!("seed {seed}");
-    let settings = GeneratorSettings { seed, key_size: 1..=40, large_size_max: 20_000, ..Default::default() };
+    let settings = GeneratorSettings {
+        seed,
+        key_size: 1..=40,
+        large_size_max: 20_000,
+        mix: Mix::built_in(),
+        ..Default::default()
+    };
     let mut generator = Generator::new(settings.clone());
     let mut naive = NaiveStore::new();
     naive.set_now(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64);

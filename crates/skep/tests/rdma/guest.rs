@@ -11,7 +11,7 @@ use skep_client::{
     Client, ClientSettings, Element, HASH_SPACE, ORDERED_SPACE, Operation, Password, Reply, Request, Responses, Shape,
     Update, UpdateFunction,
 };
-use skep_store::naive::{EXPIRIES_END, Generator, GeneratorSettings, NaiveStore, OwnedRequest};
+use skep_store::naive::{EXPIRIES_END, Generator, GeneratorSettings, Mix, NaiveStore, OwnedRequest};
 
 /// The time after which a check gives up.
 const WATCHDOG: Duration = Duration::from_secs(120);
@@ -74,7 +74,8 @@ fn agrees_with_the_naive_store(space: u16, seed: u64) {
     let mut naive = NaiveStore::new();
     naive.set_now(EXPIRIES_END);
     let mut responses = Responses::new();
-    let settings = GeneratorSettings { seed, key_count: 300, invalid_per_mille: 50, ..Default::default() };
+    let settings =
+        GeneratorSettings { seed, key_count: 300, invalid_per_mille: 50, mix: Mix::built_in(), ..Default::default() };
     let mut generator = Generator::new(settings);
     for batch_size in [1, 2, 3, 700, 0, 1, 1500, 30] {
         let owned: Vec<OwnedRequest> = generator.by_ref().take(batch_size).collect();

@@ -361,6 +361,7 @@ fn rule_of(operation: &Operation<'_>) -> &'static str {
         Operation::Update(_) => "skep.update",
         Operation::Reduce(_) => "skep.reduce",
         Operation::Filter(_) => "skep.filter",
+        Operation::Call(_) => "skep.update",
         Operation::AddDecimal { .. } => "incr",
         Operation::StringRead(_) => "bitcount",
         Operation::StringWrite(_) => "setrange",

@@ -19,6 +19,7 @@ const MIX: Mix = Mix {
     add_decimal: 5,
     string_read: 5,
     string_write: 0,
+    call: 5,
     scan: 0,
 };
 

@@ -91,7 +91,7 @@ fn an_expired_key_is_missing_for_every_operation() {
                 );
             }
         }
-        assert_eq!(kinds.len(), 10 + 7 + 7, "SKEP_SEED={seed}: {kinds:?}");
+        assert_eq!(kinds.len(), 11 + 7 + 7, "SKEP_SEED={seed}: {kinds:?}");
     }
 }
 

@@ -152,7 +152,7 @@ fn large_values_wrap_around() {
             sizes,
             large_size_max: 1 << 19,
             // A batch may compute 8 MiB of such values.
-            mix: Mix { string_write: 0, ..Mix::default() },
+            mix: Mix { string_write: 0, call: 0, ..Mix::default() },
             ..Default::default()
         };
         let [_, log, wraps] = run(settings, 100_000, u64::MAX, 30);

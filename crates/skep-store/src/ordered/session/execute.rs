@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::super::node::overflow;
-use super::super::node::value::Content;
+use super::super::node::value::{Content, Value};
 use super::super::read::descent::{GROUP_SIZE, KeyPosition};
 use super::super::read::group::KeyPositions;
 use super::super::store::OrderedStore;
@@ -28,7 +28,7 @@ use super::super::write::change::{Change, found_of};
 use super::deferred::Deferred;
 use super::scans::{PAIR_WORK, SCANS_AT_ONCE, short_scan};
 use super::{Outcome, Session};
-use crate::apply::{self, Arena, apply, old_value_size_max};
+use crate::apply::{self, Arena, Found, apply, old_value_size_max};
 use crate::processor::{Grant, Replies};
 use skep_core::operation::{Operation, OperationError, PAGE_SIZE_GOAL, PageWriter, Reply, Request, Scan, ScanLease};
 
@@ -288,6 +288,10 @@ impl OrderedStore {
             if !is_within_budget || is_after_deferred() {
                 return;
             }
+            if let (Operation::Call(_), Some(value)) = (operation, value) {
+                is_within_budget = self.read_by_call(operation, value, index, deferred, replies, guard);
+                return;
+            }
             let read = match apply(operation, value.map(|value| move || found_of(value)), &arena) {
                 apply::Outcome::Read(read) => read,
                 apply::Outcome::Reply(reply) => return replies.set(index, reply),
@@ -317,6 +321,45 @@ impl OrderedStore {
             }
         });
         is_within_budget && replies.may_go_on()
+    }
+
+    /// Executes a reduce or a filter by a function of the user, on the value in one piece. Returns false if the batch has to
+    /// end before it.
+    fn read_by_call(
+        &self,
+        operation: &Operation<'_>,
+        value: Value<'_>,
+        index: usize,
+        deferred: &mut Deferred,
+        replies: &mut Replies,
+        guard: &Guard<'_>,
+    ) -> bool {
+        if !replies.may_touch_large(true) {
+            return false;
+        }
+        let mut copy = Vec::new();
+        let bytes = match value.content() {
+            Content::Inside(bytes) => bytes,
+            Content::Overflow(reference) => {
+                overflow::with_parts(&self.frames, reference, guard, |_, part| copy.extend_from_slice(part));
+                &copy
+            }
+        };
+        let arena = Arena::default();
+        let outcome = apply(operation, Some(|| Found::bytes(bytes, value.expiry())), &arena);
+        replies.touch_large_for(index, copy.len() + arena.work());
+        match outcome {
+            apply::Outcome::Read(read) => {
+                let grant = replies.grant(read.reply_size_max(bytes.len()));
+                if grant != Grant::Granted {
+                    return defer_reply(grant, index, deferred, replies);
+                }
+                replies.slot(index).set_read(read, bytes);
+            }
+            apply::Outcome::Reply(reply) => replies.set(index, reply),
+            _ => unreachable!("a reduce or a filter changes nothing, and the value is in one piece"),
+        }
+        true
     }
 
     /// Executes the short scans that wait, in groups whose pages have room even if all are full. A group has at least one

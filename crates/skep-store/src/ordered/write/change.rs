@@ -14,8 +14,8 @@ use super::super::space::Claim;
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
 use super::overflow::OverflowValue;
-use crate::apply::{Arena, Edit, Found, NewValue, Outcome, Reader, apply, update_piece};
-use skep_core::operation::{Expiry, Operation, PutCondition, Reply, Update};
+use crate::apply::{Arena, Edit, Found, InPlace, NewValue, Outcome, Reader, apply};
+use skep_core::operation::{Expiry, Operation, PutCondition, Reply};
 
 /// The change that a write makes to its key.
 #[derive(Clone, Copy, Debug)]
@@ -254,7 +254,7 @@ fn store_new<'d>(
 
 /// Updates a value.
 fn update_value<'d, 'g>(
-    update: &Update<'_>,
+    update: InPlace<'_>,
     store: &'g OrderedStore,
     found: Option<Value<'g>>,
     expiry: Option<Expiry>,
@@ -273,12 +273,12 @@ fn update_value<'d, 'g>(
                 overflow::with_parts(&store.frames, reference, guard, |_, part| new.extend_from_slice(part));
             }
         }
-        if update.return_old {
+        if update.returns_old() {
             old.clone_from(new);
         }
-        update_piece(update, 0, new);
+        update.update_piece(0, new);
     }
-    if update.return_old {
+    if update.returns_old() {
         *replies_with = RepliesWith::Old;
     }
     *new_size = new.len();

@@ -1,0 +1,191 @@
+//! The effect of a call of a user function (KV-Direct, section 3.2).
+//!
+//! | function | executed |
+//! |---|---|
+//! | an update that returns nothing of its own | in place, piece by piece |
+//! | a reduce or a filter | on the pieces, in their order |
+//! | one that can fail, an update that returns results, and one whose elements a piece may cut | on a copy in the arena |
+//!
+//! - If a function fails on the copy, the value is what it was.
+//! - Pieces of a value begin at multiples of [`PIECE_ALIGNMENT`] bytes. So no piece cuts an element whose size divides that.
+
+use super::string::stored;
+use super::{Arena, FoundValue, InPlace, Outcome, Read, Written};
+use skep_core::function::{Operand, USER_OPERANDS_MAX, UserCode, UserFunction};
+use skep_core::operation::{Call, CallReply, ExpiryChange, OperationError, Reply};
+
+/// The pieces of a value begin at multiples of this many bytes.
+const PIECE_ALIGNMENT: usize = 64;
+/// Elements that a filter looks at before it appends those that have passed.
+const RUN_COUNT: usize = 512;
+
+/// Returns the outcome of a valid call on an existing value.
+#[inline(never)]
+pub(super) fn call<'a>(
+    call: &'a Call<'a>,
+    value: FoundValue<'_>,
+    arena: &'a Arena,
+) -> Result<Outcome<'a>, OperationError> {
+    call.validate_value(value.size())?;
+    let function = call.function()?;
+    match (value, &function.code) {
+        (FoundValue::InPieces(_), _) if needs_copy(function) => Ok(Outcome::Whole),
+        (FoundValue::Bytes(bytes), _) if needs_copy(function) => execute_on_copy(call, function, bytes, arena),
+        (_, UserCode::Update(_)) => {
+            count_work(call, value.size(), arena);
+            Ok(Outcome::Update(InPlace::User(call)))
+        }
+        (_, UserCode::Reduce(_) | UserCode::Filter(_)) => {
+            count_work(call, value.size(), arena);
+            Ok(Outcome::Read(Read::Call(call)))
+        }
+    }
+}
+
+/// Returns the value that a call stores if the key is missing, or the reply if it fails. `None` if it stores nothing.
+#[inline(never)]
+pub(super) fn call_missing<'a>(call: &'a Call<'a>, arena: &'a Arena) -> Outcome<'a> {
+    let (Ok(function), Some(initial)) = (call.function(), call.initial) else { return Outcome::Reply(Reply::NotFound) };
+    if call.is_read() {
+        return Outcome::Reply(Reply::NotFound);
+    }
+    update_copy(call, function, initial, ExpiryChange::CLEAR, arena)
+        .unwrap_or_else(|error| Outcome::Reply(Reply::Failed(error)))
+}
+
+/// Returns true if the call is executed on a copy of the value.
+fn needs_copy(function: &UserFunction) -> bool {
+    let has_results = matches!(function.code, UserCode::Update(_)) && function.signature.result.is_some();
+    let is_cut = PIECE_ALIGNMENT % function.signature.element.size() != 0;
+    function.signature.can_fail || has_results || is_cut
+}
+
+/// Counts an instruction as a byte that could be read in the time.
+fn count_work(call: &Call<'_>, value_size: usize, arena: &Arena) {
+    arena.count_work(call.work(value_size) as usize);
+}
+
+fn execute_on_copy<'a>(
+    call: &'a Call<'a>,
+    function: &'static UserFunction,
+    value: &[u8],
+    arena: &'a Arena,
+) -> Result<Outcome<'a>, OperationError> {
+    if let UserCode::Update(_) = function.code {
+        return update_copy(call, function, value, ExpiryChange::KEEP, arena);
+    }
+    count_work(call, value.len(), arena);
+    let mut reader = CallReader::new(call);
+    let mut reply = Vec::new();
+    reader.read(0, value, &mut reply)?;
+    reader.finish(&mut reply);
+    Ok(Outcome::Read(Read::Computed(arena.copy(&reply))))
+}
+
+fn update_copy<'a>(
+    call: &'a Call<'a>,
+    function: &'static UserFunction,
+    old: &[u8],
+    expiry: ExpiryChange,
+    arena: &'a Arena,
+) -> Result<Outcome<'a>, OperationError> {
+    count_work(call, old.len(), arena);
+    let value = arena.copy(old);
+    let results = arena.zeros(function.signature.results_size(old.len()));
+    let UserCode::Update(code) = &function.code else { unreachable!("an update") };
+    let count = old.len() / function.signature.element.size();
+    code(value, operands(call, function, 0, count).as_slice(), results)?;
+    let reply: Option<&[u8]> = match call.reply {
+        CallReply::Old => Some(arena.copy(old)),
+        CallReply::Result => Some(results),
+        _ => None,
+    };
+    Ok(stored(Written { value, expiry, reply }, arena))
+}
+
+/// The operands of some elements.
+struct Operands<'a> {
+    parts: [Operand<'a>; USER_OPERANDS_MAX],
+    count: usize,
+}
+
+impl<'a> Operands<'a> {
+    fn as_slice(&self) -> &[Operand<'a>] {
+        &self.parts[..self.count]
+    }
+}
+
+fn operands<'a>(call: &Call<'a>, function: &UserFunction, first: usize, count: usize) -> Operands<'a> {
+    let signature = &function.signature;
+    let parts = signature.operands_of(call.vectors, call.operands, first, count);
+    Operands { parts, count: signature.operands.len() }
+}
+
+/// Updates the piece of a value that begins at `offset`, by a function that cannot fail.
+#[inline]
+pub(super) fn update_piece(call: &Call<'_>, offset: usize, piece: &mut [u8]) {
+    let Some(function) = call.function.function else { return };
+    let UserCode::Update(code) = &function.code else { return };
+    let size = function.signature.element.size();
+    let count = piece.len() / size;
+    let operands = operands(call, function, offset / size, count);
+    let result = code(piece, operands.as_slice(), &mut []);
+    debug_assert_eq!(result, Ok(()), "the function cannot fail, and has no results");
+}
+
+/// Runs a reduce or a filter on the pieces of a value, in their order.
+#[derive(Debug)]
+pub(crate) struct CallReader<'a> {
+    call: &'a Call<'a>,
+    /// Σ so far. Empty for a filter.
+    sigma: Vec<u8>,
+}
+
+impl<'a> CallReader<'a> {
+    /// Returns a reader that has read no piece.
+    pub(super) fn new(call: &'a Call<'a>) -> Self {
+        CallReader { call, sigma: call.initial.unwrap_or_default().to_vec() }
+    }
+
+    /// Reads the piece that begins at `offset`. A filter appends to the reply.
+    pub(super) fn read(&mut self, offset: usize, piece: &[u8], reply: &mut Vec<u8>) -> Result<(), OperationError> {
+        let function = self.call.function()?;
+        let size = function.signature.element.size();
+        let (first, count) = (offset / size, piece.len() / size);
+        match &function.code {
+            UserCode::Reduce(code) => {
+                code(piece, operands(self.call, function, first, count).as_slice(), &mut self.sigma)
+            }
+            UserCode::Filter(code) => {
+                for (run, elements) in piece.chunks(RUN_COUNT * size).enumerate() {
+                    let (first, mut passed) = (first + run * RUN_COUNT, [0; RUN_COUNT]);
+                    let passed = &mut passed[..elements.len() / size];
+                    code(elements, operands(self.call, function, first, passed.len()).as_slice(), passed)?;
+                    append_passed(self.call.reply, first, size, elements, passed, reply);
+                }
+                Ok(())
+            }
+            UserCode::Update(_) => unreachable!("an update is no read"),
+        }
+    }
+
+    /// Appends the end of the reply.
+    pub(super) fn finish(&self, reply: &mut Vec<u8>) {
+        reply.extend_from_slice(&self.sigma);
+    }
+}
+
+/// Appends the elements that have passed, their positions, or both. `first` is the position of the first element.
+fn append_passed(reply: CallReply, first: usize, size: usize, elements: &[u8], passed: &[u8], out: &mut Vec<u8>) {
+    for (index, element) in elements.chunks_exact(size).enumerate() {
+        if passed[index] == 0 {
+            continue;
+        }
+        if matches!(reply, CallReply::Positions | CallReply::Pairs) {
+            out.extend_from_slice(&((first + index) as u32).to_le_bytes());
+        }
+        if matches!(reply, CallReply::Result | CallReply::Pairs) {
+            out.extend_from_slice(element);
+        }
+    }
+}
