@@ -73,6 +73,9 @@ pub enum OperationError {
     /// A call would take more instructions than a call may ([`CALL_WORK_MAX`](crate::function::CALL_WORK_MAX)).
     #[error("the function would run too long on this value: split the value, or make the function shorter")]
     FunctionWork,
+    /// The reply to a call could have more than [`VALUE_SIZE_MAX`](crate::operation::VALUE_SIZE_MAX) bytes.
+    #[error("the function could return more than 1048576 bytes for this value: split the value")]
+    FunctionReplyLong,
     /// A function divided an integer by zero.
     #[error("the function divides by zero")]
     DivisionByZero,
@@ -83,7 +86,7 @@ pub enum OperationError {
 
 impl OperationError {
     /// All errors.
-    pub const ALL: [OperationError; 23] = [
+    pub const ALL: [OperationError; 24] = [
         OperationError::KeyEmpty,
         OperationError::KeyTooLong,
         OperationError::ValueTooLong,
@@ -105,6 +108,7 @@ impl OperationError {
         OperationError::FunctionUnknown,
         OperationError::FunctionReply,
         OperationError::FunctionWork,
+        OperationError::FunctionReplyLong,
         OperationError::DivisionByZero,
         OperationError::IndexOutOfRange,
     ];

@@ -13,7 +13,7 @@ use crate::counter::Counter;
 use crate::delays::Delays;
 
 /// The number of commands in the table of RESP.
-pub(crate) const COMMAND_COUNT: usize = 98;
+pub(crate) const COMMAND_COUNT: usize = 99;
 
 /// The words that errors begin with. Others are counted as `ERR`.
 pub(crate) const ERROR_PREFIXES: [&str; 13] = [

@@ -36,6 +36,7 @@ mod echo;
 mod endpoint;
 mod exchange;
 mod front_end;
+mod function_loader;
 mod glob;
 mod keeper;
 mod keyspace;

@@ -310,6 +310,17 @@ pub(crate) const SLOW_LOG_LENGTH_MAX: usize = 10_000;
 /// Bytes of all its entries, and of those in one reply.
 pub(crate) const SLOW_LOG_SIZE_MAX: usize = 4 << 20;
 pub(crate) const SLOW_LOG_REPLY_MAX: usize = 256 << 10;
+/// Functions of the current modules: a reply describes all of them.
+pub(crate) const FUNCTIONS_MAX: usize = 512;
+/// Bytes of the description of a function or a record.
+pub(crate) const FUNCTION_DESCRIPTION_MAX: usize = 512;
+/// Bytes of the reply that describes them.
+pub(crate) const FUNCTIONS_REPLY_MAX: usize = VALUE_SIZE_MAX;
+/// Sources that a server was ever given, and their bytes: their code is never freed.
+pub(crate) const FUNCTION_REVISIONS_MAX: usize = 4096;
+pub(crate) const FUNCTION_SOURCES_MAX: usize = 32 << 20;
+/// Loads of modules that are in progress. Each has a thread.
+pub(crate) const FUNCTION_LOADS_MAX: usize = 16;
 /// The longest `CLIENT PAUSE` and `DEBUG SLEEP`: about a hundred years.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Arguments of a command in the slow log, and the bytes of each, as in Redis.
@@ -541,6 +552,9 @@ const _: () = {
     assert!(WATCHED_KEYS_MAX <= ISOLATED_OPERATIONS_MAX && ISOLATED_PART_MAX <= ISOLATED_IN_TURN_MAX);
     assert!(ISOLATED_REPLY_MAX + TURN_REPLIES_MAX <= SHARD_RESERVE && SERVER_REPLY_MAX <= SHARD_RESERVE / 2);
     assert!(CLIENT_LIST_SIZE_MAX <= SERVER_REPLY_MAX && SLOW_LOG_REPLY_MAX <= SERVER_REPLY_MAX);
+    assert!(
+        FUNCTIONS_REPLY_MAX <= SERVER_REPLY_MAX && 3 * FUNCTIONS_MAX * FUNCTION_DESCRIPTION_MAX <= FUNCTIONS_REPLY_MAX
+    );
     assert!(ISOLATED_REPLY_MAX <= SHARD_RESERVE && TRANSACTION_PART_MAX <= ISOLATED_PART_MAX);
     assert!(FORWARDED_RETRIES_PART > 1 && FORWARDED_RETRIES_PART <= FORWARDED_BATCHES_MIN);
     assert!(FORWARDED_BATCHES_MIN <= FORWARDED_BATCHES_MAX && FORWARDED_BATCHES_MAX <= FORWARDED_BATCHES_OF_SHARD);

@@ -11,7 +11,7 @@ use skep_wire::native::{Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FU
 use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::reply_queue::ReplyQueue;
 use crate::spaces::SpaceReplies;
-use crate::vocabulary::{Need, Space, Spaces, make_room};
+use crate::vocabulary::{Functions, Need, Space, Spaces, make_room};
 
 /// The decoded frames.
 #[derive(Debug)]
@@ -193,6 +193,11 @@ impl<'a> NativeOperations<'a> {
             }
             count -= taken;
         }
+    }
+
+    /// Returns the functions that the operations may name.
+    pub(crate) fn functions(&self) -> &'static Functions {
+        self.parsed.spaces.functions
     }
 
     /// Skips operations.

@@ -18,6 +18,7 @@ use crate::command_metrics::ERROR_PREFIXES;
 use crate::counter::Counter;
 use crate::cursors::Cursors;
 use crate::durability::Log;
+use crate::function_loader::FunctionLoader;
 use crate::memcached_counts::COUNT_COUNT;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) orders: Orders,
     /// The settings that change at run time.
     pub(crate) adjustable: Adjustable,
+    /// Loads the functions of users.
+    pub(crate) loader: Arc<FunctionLoader>,
     /// The password, and the protected mode.
     pub(crate) access: Access,
     /// The memory that connections share.
@@ -161,6 +164,7 @@ impl Shared {
         let access = Access::new(settings.password.clone(), settings.protected_mode);
         Shared {
             settings,
+            loader: Arc::new(FunctionLoader::new()),
             access,
             adjustable,
             orders: Orders::new(shard_count),
@@ -227,7 +231,12 @@ impl Shared {
     /// Returns the spaces of the server.
     pub(crate) fn spaces(&self) -> Spaces {
         let has_cache = self.settings.cache_memory > 0;
-        Spaces { has_ordered: self.ordered.is_some(), has_cache, shard_count: self.settings.shards }
+        Spaces {
+            has_ordered: self.ordered.is_some(),
+            has_cache,
+            shard_count: self.settings.shards,
+            functions: self.loader.functions(),
+        }
     }
 
     /// Returns the number of pairs in a space.

@@ -364,7 +364,7 @@ mod tests {
     use skep_store::ordered::OwnerRun;
 
     use super::SpaceRequests;
-    use crate::vocabulary::{List, ReplyIndex, Space, Spaces};
+    use crate::vocabulary::{Functions, List, ReplyIndex, Space, Spaces};
 
     #[test]
     fn a_batch_keeps_spaces_apart_and_its_memory() {
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn spaces_have_numbers() {
         for (has_ordered, has_cache) in [(false, true), (true, false)] {
-            let spaces = Spaces { has_ordered, has_cache, shard_count: 1 };
+            let spaces = Spaces { has_ordered, has_cache, shard_count: 1, functions: Functions::leaked() };
             assert_eq!(spaces.find(Space::Hash.number()), Some(Space::Hash));
             assert_eq!(spaces.find(Space::Ordered.number()), has_ordered.then_some(Space::Ordered));
             assert_eq!(spaces.find(Space::Cache.number()), has_cache.then_some(Space::Cache));

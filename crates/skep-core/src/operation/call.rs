@@ -101,6 +101,8 @@ impl Call<'_> {
             Err(OperationError::OperandLength)
         } else if self.work(value_size) > CALL_WORK_MAX {
             Err(OperationError::FunctionWork)
+        } else if self.reply_size_max(value_size) > VALUE_SIZE_MAX {
+            Err(OperationError::FunctionReplyLong)
         } else {
             Ok(())
         }

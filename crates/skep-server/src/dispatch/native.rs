@@ -41,17 +41,19 @@ impl<'a> Dispatch<'_, 'a> {
         refusal: Refusal,
         limit: &mut Limit,
     ) {
+        let functions = operations.functions();
         operations.for_each_frame(count, |space, count, operations| {
             let mut count = count.min(limit.count);
+            let resolve = |request| functions.resolve_in(request);
             if let (Refusal::Writes(_), Some(space)) = (refusal, space) {
-                return self.submit_or_refuse(space, &mut operations.take(count), refusal, limit);
+                return self.submit_or_refuse(space, &mut operations.take(count).map(resolve), refusal, limit);
             }
             let mut is_held = false;
             if limit.holds_writes {
                 let is_read = |request: &Result<Request<'_>, _>| {
                     request.as_ref().map_or(true, |request| !limit.holds(&request.operation))
                 };
-                let reads = operations.clone().take(count).take_while(is_read).count();
+                let reads = operations.clone().take(count).map(resolve).take_while(is_read).count();
                 is_held = reads < count;
                 count = reads;
             }
@@ -62,7 +64,7 @@ impl<'a> Dispatch<'_, 'a> {
             };
             // A copy, which the compiler can keep in registers.
             let mut copy = operations.clone();
-            self.extend(space, &mut copy.by_ref().take(count), limit);
+            self.extend(space, &mut copy.by_ref().take(count).map(resolve), limit);
             limit.is_held |= is_held;
             *operations = copy;
         });

@@ -11,6 +11,7 @@
 //! added without a bound. A bound is never less than what the command really takes. Work is in bytes touched, see
 //! [`crate::account`]; the factors are about what the stores and the encoding of replies cost beside that.
 
+use skep_core::function::{CALL_WORK_MAX, Layout};
 use skep_core::operation::{KEY_SIZE_MAX, PAGE_SIZE_GOAL, PAGE_SKIPPED_MAX, VALUE_SIZE_MAX};
 use skep_wire::rdb::payload;
 
@@ -19,10 +20,10 @@ use super::table::CommandName;
 use super::{Arguments, part};
 use crate::command_metrics::COMMAND_COUNT;
 use crate::limits::{
-    CLIENT_LIST_SIZE_MAX, CLIENT_SIZE, COUNT_TIMES, ISOLATED_REPLY_MAX, KEYSPACE_PAGE_SIZE, OPERATION_WORK,
-    SHORT_REPLY_SIZE, SLOW_LOG_REPLY_MAX, TEXT_WORK,
+    CLIENT_LIST_SIZE_MAX, CLIENT_SIZE, COUNT_TIMES, FUNCTIONS_REPLY_MAX, ISOLATED_REPLY_MAX, KEYSPACE_PAGE_SIZE,
+    OPERATION_WORK, SHORT_REPLY_SIZE, SLOW_LOG_REPLY_MAX, TEXT_WORK,
 };
-use crate::vocabulary::{Extent, Extents, Space, Spaces};
+use crate::vocabulary::{Extent, Extents, Functions, Space, Spaces};
 
 /// The most that a command may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -228,6 +229,7 @@ impl CommandName {
             N::Info => Kind::Server(COSTLY, TEXT_SIZE),
             N::Config => Kind::Server(COSTLY, TEXT_SIZE),
             N::Acl => Kind::Server(COSTLY, TEXT_SIZE),
+            N::SkepFunction => Kind::Server(COSTLY, FUNCTIONS_REPLY_MAX),
             N::SlowLog => Kind::Server(COSTLY, 2 * SLOW_LOG_REPLY_MAX),
             N::Latency => Kind::Server(4 * COSTLY, COMMAND_COUNT * DESCRIPTION_SIZE),
             N::Debug | N::Save | N::WaitAof | N::Monitor | N::Shutdown => Kind::Server(4, TEXT_SIZE),
@@ -336,7 +338,11 @@ impl CommandName {
         let count = arguments.count();
         let size = || arguments.from(1).map(<[u8]>::len).sum::<usize>();
         let bound = match self.kind() {
-            Kind::Keys(..) => self.bound_of_keys(arguments, space, sums, lengths),
+            Kind::Keys(..) => {
+                let mut bound = self.bound_of_keys(arguments, space, sums, lengths);
+                bound.add(self.bound_of_function(arguments, sums.longest, extents.spaces.functions));
+                bound
+            }
             Kind::Server(operations, reply) => {
                 Bound { work: operations * OPERATION_WORK * usize::from(extents.spaces.shard_count.div_ceil(8)), reply }
             }
@@ -390,6 +396,24 @@ impl CommandName {
 }
 
 impl CommandName {
+    /// Returns what a user function adds to the bound of the command, for a value of this length.
+    fn bound_of_function(self, arguments: Arguments<'_>, length: usize, functions: &Functions) -> Bound {
+        let takes_function =
+            matches!(self, CommandName::SkepUpdate | CommandName::SkepReduce | CommandName::SkepFilter);
+        if !takes_function || arguments.count() < 3 {
+            return Bound::default();
+        }
+        let handle = std::str::from_utf8(arguments.get(2)).ok().and_then(|name| functions.find(name));
+        let Some(function) = handle.and_then(|handle| handle.function) else { return Bound::default() };
+        let signature = &function.signature;
+        // The initial value of a missing key has no more elements than there are arguments.
+        let count = (length / signature.element.size()).max(arguments.count()) + 1;
+        let work = (count as u64 * u64::from(signature.work)).min(CALL_WORK_MAX) as usize;
+        let result = signature.result.as_ref().map_or(0, Layout::size) + size_of::<u32>();
+        let reply = (count * result).min(VALUE_SIZE_MAX) * ELEMENT_TEXT + 4 * ENCODING;
+        Bound { work: work + 4 * count * signature.element.size() + reply * TEXT_WORK, reply }
+    }
+
     /// Returns the factor by which a byte of a value takes longer than elsewhere: the ordered space writes a long value to new
     /// frames, also for a change of a part of it. Such a change of a mebibyte took 1.1 to 1.3 ms, which are five passes.
     fn slowness(self, space: Space, length: usize) -> usize {

@@ -5,7 +5,7 @@ use skep_wire::resp::{Parsed, RequestParser};
 
 use super::table::CommandName;
 use super::{Arguments, Bound, KeySums, Lengths};
-use crate::vocabulary::{Extent, Extents, Space, Spaces};
+use crate::vocabulary::{Extent, Extents, Functions, Space, Spaces};
 
 /// Returns the bound of a command on a value of this length, and on an ordered space of this extent.
 fn bound_in(space: Space, line: &str, length: usize, ordered: Extent) -> Bound {
@@ -14,7 +14,7 @@ fn bound_in(space: Space, line: &str, length: usize, ordered: Extent) -> Bound {
     let parsed = RequestParser::default().parse(&mut input, &mut ranges);
     assert!(matches!(parsed, Ok(Parsed::Complete(_))), "{line}");
     let arguments = Arguments::new(&input, &ranges);
-    let spaces = Spaces { has_ordered: true, has_cache: true, shard_count: 2 };
+    let spaces = Spaces { has_ordered: true, has_cache: true, shard_count: 2, functions: Functions::leaked() };
     let mut lengths = Lengths::default();
     lengths.learn(1);
     lengths.set(space, b"k", length);

@@ -10,6 +10,7 @@ use super::table::CommandName;
 use super::{Arguments, Operands, store_error};
 use super::{bit_command, expire_command, object_command, restore_command, scan_command, set_command, vector_command};
 use crate::unix_time::UnixTime;
+use crate::vocabulary::Functions;
 
 /// Decodes a simple command: one operation on one key, without options, numbers or a time. It is valid in all spaces.
 /// Most commands are simple. `None` if it is another one, or none.
@@ -45,6 +46,7 @@ pub(super) fn key_command(
     name: CommandName,
     arguments: Arguments<'_>,
     operands: &mut Operands,
+    functions: &Functions,
     now: UnixTime,
 ) -> Result<Option<KeyCommand>, String> {
     if let Some(command) = simple_command(name, arguments.count()) {
@@ -60,11 +62,11 @@ pub(super) fn key_command(
             let delta = delta(arguments)?.checked_neg();
             KeyCommand::Add { delta: delta.ok_or("ERR decrement would overflow")? }
         }
-        CommandName::SkepSet => vector_command::set(arguments, operands)?,
-        CommandName::SkepGetV => vector_command::get(arguments)?,
-        CommandName::SkepUpdate => vector_command::update(arguments, operands)?,
-        CommandName::SkepReduce => vector_command::reduce(arguments, operands)?,
-        CommandName::SkepFilter => vector_command::filter(arguments, operands)?,
+        CommandName::SkepSet => vector_command::set(arguments, operands, functions)?,
+        CommandName::SkepGetV => vector_command::get(arguments, functions)?,
+        CommandName::SkepUpdate => vector_command::update(arguments, operands, functions)?,
+        CommandName::SkepReduce => vector_command::reduce(arguments, operands, functions)?,
+        CommandName::SkepFilter => vector_command::filter(arguments, operands, functions)?,
         CommandName::SkepScan => KeyCommand::Scan(scan_command::scan(arguments)?),
         CommandName::SkepPrefix => KeyCommand::Scan(scan_command::prefix(arguments)?),
         CommandName::SkepCount => KeyCommand::Scan(scan_command::count(arguments)?),

@@ -10,7 +10,7 @@ use skep_wire::resp::{Parsed, RequestParser};
 use super::table::COMMANDS;
 use super::{Action, Arguments, CommandRequest, Operands, simple};
 use crate::unix_time::UnixTime;
-use crate::vocabulary::{Space, Spaces};
+use crate::vocabulary::{Functions, Space, Spaces};
 
 /// Milliseconds since 1970 at which the commands are decoded.
 const NOW: u64 = 5_000;
@@ -24,7 +24,7 @@ fn check(line: &str, expected: &Result<Operation<'_>, &str>) {
     let arguments = Arguments::new(&input, &ranges);
     let mut operands = Operands::default();
     let now = UnixTime::after(Duration::from_millis(NOW));
-    let spaces = Spaces { has_ordered: true, has_cache: true, shard_count: 2 };
+    let spaces = Spaces { has_ordered: true, has_cache: true, shard_count: 2, functions: Functions::leaked() };
     let action = Action::decode(arguments, Space::default(), spaces, &mut operands, now, false);
     let decoded = match &action {
         Action::Refuse(message) => Err(message.as_str()),
@@ -54,7 +54,8 @@ fn simple_commands_are_what_the_table_decodes() {
             assert!(command.elements().is_none(), "{}", info.name);
             for space in [Space::Hash, Space::Ordered, Space::Cache] {
                 let mut operands = Operands::default();
-                let spaces = Spaces { has_ordered: true, has_cache: true, shard_count: 2 };
+                let spaces =
+                    Spaces { has_ordered: true, has_cache: true, shard_count: 2, functions: Functions::leaked() };
                 let action = Action::decode(arguments, space, spaces, &mut operands, UnixTime::default(), false);
                 let Action::Keys(decoded, of_table) = action else { panic!("{} is not on a key", info.name) };
                 assert_eq!((decoded, &of_table), (name, &command), "{}", info.name);

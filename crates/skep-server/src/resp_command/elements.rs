@@ -3,11 +3,12 @@
 
 use std::ops::Range;
 
-use skep_core::function::Element;
+use skep_core::function::{Element, Scalar};
 use skep_core::operation::{OperationError, Reply};
 use skep_wire::native::Response;
 use skep_wire::resp::{ReplyWriter, Version};
 
+use super::element_type::ElementType;
 use super::{Action, Context, Progress, store_error};
 use crate::limits::{ELEMENTS_FEW, ELEMENTS_PART, TEXT_WORK};
 
@@ -30,16 +31,16 @@ impl Action {
     ) -> Option<bool> {
         let (Action::Keys(_, command), Ok(Reply::Value(value))) = (self, response) else { return None };
         let element = command.elements()?;
-        let count = value.len() / element.width();
-        if count <= 1 || !value.len().is_multiple_of(element.width()) {
+        let count = value.len() / element.size();
+        if count <= 1 || !value.len().is_multiple_of(element.size()) {
             return None;
         }
         while progress.written < count {
-            if output.len() > end || !context.has_time(count <= ELEMENTS_FEW) {
+            if output.len() > end || !context.has_time(count * element.number_count() <= ELEMENTS_FEW) {
                 return Some(false);
             }
             let before = output.len();
-            let part = progress.written..count.min(progress.written + ELEMENTS_PART);
+            let part = progress.written..count.min(progress.written + ELEMENTS_PART.div_ceil(element.number_count()));
             progress.written = part.end;
             write_part(element, value, part, &mut ReplyWriter::new(output, version));
             context.account.spend(TEXT_WORK * (output.len() - before));
@@ -49,30 +50,47 @@ impl Action {
 }
 
 /// Writes all elements of a value as an array.
-pub(super) fn write_elements(element: Element, value: &[u8], writer: &mut ReplyWriter<'_>) {
-    if !value.len().is_multiple_of(element.width()) {
+pub(super) fn write_elements(element: ElementType, value: &[u8], writer: &mut ReplyWriter<'_>) {
+    if !value.len().is_multiple_of(element.size()) {
         return writer.error(&store_error(OperationError::ElementWidth));
     }
-    write_part(element, value, 0..value.len() / element.width(), writer);
+    write_part(element, value, 0..value.len() / element.size(), writer);
 }
 
 /// Writes some elements of the array of all elements of a value. Its header is before the first one.
-pub(super) fn write_part(element: Element, value: &[u8], part: Range<usize>, writer: &mut ReplyWriter<'_>) {
-    let width = element.width();
+pub(super) fn write_part(element: ElementType, value: &[u8], part: Range<usize>, writer: &mut ReplyWriter<'_>) {
+    let size = element.size();
     if part.start == 0 {
-        writer.array(value.len() / width);
+        writer.array(value.len() / size * element.number_count());
     }
-    for bytes in value[part.start * width..part.end * width].chunks_exact(width) {
-        write_number(element, bytes, writer);
+    let elements = value[part.start * size..part.end * size].chunks_exact(size);
+    if let ElementType::Number(element) = element {
+        return elements.for_each(|bytes| write_number(element, bytes, writer));
+    }
+    elements.for_each(|bytes| write_record(element, bytes, writer));
+}
+
+/// Writes a value: a number if it has one, otherwise an array.
+pub(super) fn write_value(element: ElementType, value: &[u8], writer: &mut ReplyWriter<'_>) {
+    if value.len() == element.size() && element.number_count() == 1 {
+        write_record(element, value, writer);
+    } else {
+        write_elements(element, value, writer);
     }
 }
 
-/// Writes a value: a number if it has one element, otherwise an array.
-pub(super) fn write_value(element: Element, value: &[u8], writer: &mut ReplyWriter<'_>) {
-    if value.len() == element.width() {
-        write_number(element, value, writer);
-    } else {
-        write_elements(element, value, writer);
+/// Writes the numbers of one element.
+fn write_record(element: ElementType, mut bytes: &[u8], writer: &mut ReplyWriter<'_>) {
+    for index in 0..element.number_count() {
+        let scalar = element.number(index);
+        let (number, rest) = bytes.split_at(scalar.width());
+        bytes = rest;
+        if let Scalar::Element(element) = scalar {
+            write_number(element, number, writer);
+        } else {
+            let (element, wide) = scalar.widen(number);
+            write_number(element, &wide[..element.width()], writer);
+        }
     }
 }
 

@@ -17,6 +17,8 @@ use skep_core::operation::{
 use skep_wire::native::Response;
 use skep_wire::resp::ReplyWriter;
 
+use super::call_command::CallCommand;
+use super::element_type::ElementType;
 use super::elements::{write_elements, write_number, write_value};
 use super::scan_command::{Resume, ScanCommand};
 use super::string_command::StringCommand;
@@ -38,7 +40,7 @@ pub(crate) enum KeyCommand {
     SetVector {
         value: Range<usize>,
     },
-    GetVector(Element),
+    GetVector(ElementType),
     Update {
         function: UpdateFunction,
         element: Element,
@@ -58,6 +60,7 @@ pub(crate) enum KeyCommand {
         element: Element,
         operand: Range<usize>,
     },
+    Call(CallCommand),
     Scan(ScanCommand),
     String(StringCommand),
 }
@@ -80,11 +83,13 @@ impl KeyCommand {
 
     /// Returns the type of the elements of the reply, if that is a vector.
     #[inline]
-    pub(crate) fn elements(&self) -> Option<Element> {
+    pub(crate) fn elements(&self) -> Option<ElementType> {
         match self {
-            KeyCommand::GetVector(element)
-            | KeyCommand::Filter { element, .. }
-            | KeyCommand::Update { element, return_old: true, .. } => Some(*element),
+            KeyCommand::GetVector(element) => Some(*element),
+            KeyCommand::Filter { element, .. } | KeyCommand::Update { element, return_old: true, .. } => {
+                Some(ElementType::Number(*element))
+            }
+            KeyCommand::Call(call) => call.reply_type(),
             _ => None,
         }
     }
@@ -161,6 +166,7 @@ impl KeyCommand {
                 element: *element,
                 operand: &operands[operand.clone()],
             }),
+            KeyCommand::Call(call) => call.operation(operands),
             KeyCommand::Scan(scan) => return scan.request(arguments, resume),
             KeyCommand::String(command) => return command.request(arguments, operands),
         };
@@ -219,10 +225,14 @@ impl KeyCommand {
             (_, Reply::Done) => writer.ok(),
             (KeyCommand::Get | KeyCommand::GetMany, Reply::Value(value)) => writer.bulk(value),
             (KeyCommand::Add { .. }, Reply::Value(text)) => writer.decimal(text),
-            (KeyCommand::GetVector(element) | KeyCommand::Filter { element, .. }, Reply::Value(value)) => {
-                write_elements(*element, value, writer);
+            (KeyCommand::GetVector(element), Reply::Value(value)) => write_elements(*element, value, writer),
+            (KeyCommand::Filter { element, .. }, Reply::Value(value)) => {
+                write_elements(ElementType::Number(*element), value, writer);
             }
-            (KeyCommand::Update { element, .. }, Reply::Value(value)) => write_value(*element, value, writer),
+            (KeyCommand::Update { element, .. }, Reply::Value(value)) => {
+                write_value(ElementType::Number(*element), value, writer);
+            }
+            (KeyCommand::Call(call), Reply::Value(value)) => call.write(value, writer),
             (KeyCommand::Reduce { element, .. }, Reply::Value(value)) => write_number(*element, value, writer),
             _ => writer.null(),
         }
@@ -249,6 +259,9 @@ impl KeyCommand {
             KeyCommand::Reduce { fold, .. } => (fold.name(), fold.operands()),
             KeyCommand::Filter { predicate, .. } => (predicate.name(), predicate.operands()),
             KeyCommand::String(command) => return command.error_message(error),
+            KeyCommand::Call(call) if error == OperationError::OperandLength => {
+                return call.usage().map_or_else(|| message.clone(), |usage| format!("{message}: {usage}"));
+            }
             _ => return message,
         };
         if error == OperationError::OperandLength { format!("{message}: {name} takes {operands}") } else { message }

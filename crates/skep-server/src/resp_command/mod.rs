@@ -12,6 +12,7 @@ mod bit_command;
 mod bound;
 #[cfg(test)]
 mod bound_tests;
+mod call_command;
 mod client_command;
 mod client_filter;
 mod command_command;
@@ -22,10 +23,12 @@ mod decode;
 mod decode_tests;
 #[cfg(test)]
 mod documented;
+mod element_type;
 mod elements;
 mod error_messages;
 mod expire_command;
 mod expiry;
+mod function_command;
 mod info;
 mod info_fields;
 mod info_statistics;
@@ -73,6 +76,8 @@ pub(crate) use session::Session;
 #[cfg(test)]
 pub(crate) use subcommands::full_names;
 
+use std::time::Duration;
+
 use skep_core::operation::{OperationError, Request};
 use skep_wire::native::{CACHE_SPACE, ORDERED_SPACE};
 use skep_wire::rdb::payload;
@@ -89,6 +94,9 @@ use error_messages::{
 use keyspace_command::{KeyspaceCommand, KeyspaceProgress};
 use scan_command::Resume;
 use table::CommandName;
+
+/// A command that waits looks again after this time.
+const LOOK_TIME: Duration = Duration::from_millis(5);
 
 /// The version of Redis whose behaviour clients may expect.
 const REDIS_VERSION: &str = "7.2.4";
@@ -264,7 +272,7 @@ impl Action {
             return Action::Refuse(not_for_caches(info.name));
         }
         // Most commands are on keys.
-        match decode::key_command(name, arguments, operands, now) {
+        match decode::key_command(name, arguments, operands, spaces.functions, now) {
             Ok(Some(command)) => {
                 return match command.validate(arguments, operands.bytes()) {
                     Ok(()) if command.operation_count(arguments.count()) > 1 => {

@@ -15,6 +15,7 @@ use std::ops::Range;
 use skep_core::function::{Element, ParseError};
 
 use super::Arguments;
+use super::element_type::ElementType;
 use super::string_command::Bytes;
 use crate::limits::{NUMBER_WORK, OPERAND_BYTE_WORK};
 
@@ -30,9 +31,12 @@ pub(crate) struct Operands {
 /// Numbers to convert.
 #[derive(Debug)]
 struct Numbers {
-    element: Element,
-    /// The arguments with the numbers.
+    element: ElementType,
+    /// The arguments with the numbers that are left.
     arguments: Range<usize>,
+    /// The first argument of the first element, and the number of arguments from each element to the next.
+    first: usize,
+    stride: usize,
     /// Continues the error message if one of them is not a number.
     hint: &'static str,
 }
@@ -67,14 +71,35 @@ impl Operands {
     /// Plans that these arguments are converted to numbers. Returns their positions. `hint` continues the error message
     /// for an argument that is no number.
     pub(super) fn plan(&mut self, element: Element, arguments: Range<usize>, hint: &'static str) -> Range<usize> {
+        let first = arguments.start;
+        self.plan_numbers(Numbers { element: ElementType::Number(element), arguments, first, stride: 1, hint })
+    }
+
+    /// Plans the elements of every `stride` arguments from `first` on, each of whose numbers are adjacent.
+    pub(super) fn plan_records(
+        &mut self,
+        element: ElementType,
+        arguments: Range<usize>,
+        first: usize,
+        stride: usize,
+    ) -> Range<usize> {
+        self.plan_numbers(Numbers { element, arguments, first, stride, hint: "" })
+    }
+
+    fn plan_numbers(&mut self, numbers: Numbers) -> Range<usize> {
         let start = self.planned;
-        self.planned += arguments.len() * element.width();
+        self.planned += numbers.arguments.len().div_ceil(numbers.stride.max(1)) * numbers.element.size();
         // Reserves at once, so that the memory counts for the connection before the first number is converted.
         self.bytes.reserve(self.planned - self.bytes.len());
-        if !arguments.is_empty() {
-            self.numbers.push_back(Numbers { element, arguments, hint });
+        if !numbers.arguments.is_empty() {
+            self.numbers.push_back(numbers);
         }
         start..self.planned
+    }
+
+    /// Returns the bytes of all numbers that are converted or planned.
+    pub(super) fn planned(&self) -> usize {
+        self.planned
     }
 
     /// Appends the bytes that `f` writes, for a command that plans no numbers. Returns their position.
@@ -104,15 +129,21 @@ impl Operands {
         let mut left = count_max;
         let mut work = 0;
         while left > 0
-            && let Some(Numbers { element, arguments: range, hint }) = self.numbers.front_mut()
+            && let Some(Numbers { element, arguments: range, first, stride, hint }) = self.numbers.front_mut()
         {
             let part = range.start..range.end.min(range.start + left);
             for index in part.clone() {
+                let number = (index - *first) % *stride;
+                if number >= element.number_count() {
+                    // It belongs to another operand.
+                    continue;
+                }
                 work += OPERAND_BYTE_WORK * arguments.get(index).len() + NUMBER_WORK;
-                if let Err(error) = element.parse(&arguments.text(index), &mut self.bytes) {
+                let scalar = element.number(number);
+                if let Err(error) = scalar.parse(&arguments.text(index), &mut self.bytes) {
                     let hint = if error == ParseError::NotANumber { hint } else { "" };
                     let text = super::excerpt(arguments.get(index), 128);
-                    let message = format!("ERR '{text}' is wrong for {}: {error}{hint}", element.name());
+                    let message = format!("ERR '{text}' is wrong for {}: {error}{hint}", scalar.name());
                     self.numbers.clear();
                     self.planned = self.bytes.len();
                     return Err(message);

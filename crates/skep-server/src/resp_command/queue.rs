@@ -261,7 +261,7 @@ mod tests {
 
     use super::{CommandName, Multi, Partition, TooLong};
     use crate::limits::{ISOLATED_OPERATIONS_MAX, TRANSACTION_SIZE_MAX};
-    use crate::vocabulary::{ShardSet, Space, Spaces};
+    use crate::vocabulary::{Functions, ShardSet, Space, Spaces};
 
     fn push(multi: &mut Multi, line: &str) -> Result<(), TooLong> {
         let words: Vec<&str> = line.split(' ').collect();
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn the_shards_are_those_of_all_keys() {
         let partition = Partition::new(1, 4);
-        let spaces = Spaces { has_ordered: true, has_cache: true, shard_count: 4 };
+        let spaces = Spaces { has_ordered: true, has_cache: true, shard_count: 4, functions: Functions::leaked() };
         let shards = |lines: &[&str]| {
             let mut multi = Multi::default();
             multi.open();

@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 use skep_store::ordered::OrderedStore;
 use skep_wire::resp::ReplyWriter;
 
-use super::{Arguments, Context, Session};
+use super::{Arguments, Context, LOOK_TIME, Session};
 use crate::durability::Log;
 use crate::vocabulary::{Durability, Reached};
 
-/// A command that waits looks again after this time.
-const LOOK_TIME: Duration = Duration::from_millis(5);
 const WITHOUT_DIRECTORY: &str = "ERR the server has no data directory: start it with --data-dir";
 const IN_PROGRESS: &str = "ERR Background save already in progress";
 

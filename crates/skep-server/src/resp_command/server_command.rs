@@ -7,7 +7,8 @@ use super::{
     Arguments, Context, DISCARDED, REDIS_VERSION, Session, client_command, command_command, config_command, info,
 };
 use super::{
-    admin_command, excerpt, monitor_command, object_command, save_command, slow_log_command, wrong_argument_count,
+    admin_command, excerpt, function_command, monitor_command, object_command, save_command, slow_log_command,
+    wrong_argument_count,
 };
 use crate::vocabulary::Space;
 
@@ -71,6 +72,7 @@ pub(super) fn run(
             monitor_command::monitor(context)?;
             writer.simple("OK");
         }
+        CommandName::SkepFunction => return function_command::run(arguments, &mut writer, session, context),
         CommandName::Role => admin_command::role(&mut writer),
         CommandName::Wait => return admin_command::wait(arguments, &mut writer),
         CommandName::WaitAof => return save_command::wait(arguments, &mut writer, session, context),

@@ -10,6 +10,9 @@
 //!   SKEP.FILTER k gt i64 1                          2 3
 //! ```
 //!
+//! A name with a dot is that of a user function or of a record of a module: see [`call_command`]. User functions know the
+//! type of their elements.
+//!
 //! An update replies the old value: one number if that has one element, otherwise an array. A missing key is null.
 //! Numbers are RESP integers; an unsigned one beyond 63 bits is a big number, a float a double, which version 2
 //! writes as bulk strings.
@@ -17,22 +20,41 @@
 use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
 use skep_core::operation::Shape;
 
+use super::element_type::ElementType;
+use super::error_messages::wrong_argument_count;
 use super::key_command::KeyCommand;
-use super::{Arguments, Operands};
+use super::{Arguments, Operands, call_command};
+use crate::vocabulary::Functions;
 
 /// Decodes `SKEP.SET key element number…`.
-pub(super) fn set(arguments: Arguments<'_>, operands: &mut Operands) -> Result<KeyCommand, String> {
-    let element = element(arguments, 2)?;
-    Ok(KeyCommand::SetVector { value: operands.plan(element, 3..arguments.count(), "") })
+pub(super) fn set(
+    arguments: Arguments<'_>,
+    operands: &mut Operands,
+    functions: &Functions,
+) -> Result<KeyCommand, String> {
+    let element = element_type(arguments, 2, functions)?;
+    let given = 3..arguments.count();
+    if !given.len().is_multiple_of(element.number_count()) {
+        return Err(format!("ERR syntax error: an element of this record has {} numbers", element.number_count()));
+    }
+    Ok(KeyCommand::SetVector { value: operands.plan_records(element, given, 3, element.number_count()) })
 }
 
 /// Decodes `SKEP.GETV key element`.
-pub(super) fn get(arguments: Arguments<'_>) -> Result<KeyCommand, String> {
-    Ok(KeyCommand::GetVector(element(arguments, 2)?))
+pub(super) fn get(arguments: Arguments<'_>, functions: &Functions) -> Result<KeyCommand, String> {
+    Ok(KeyCommand::GetVector(element_type(arguments, 2, functions)?))
 }
 
 /// Decodes `SKEP.UPDATE key function element operand… [INIT number…] [NORETURN]`.
-pub(super) fn update(arguments: Arguments<'_>, operands: &mut Operands) -> Result<KeyCommand, String> {
+pub(super) fn update(
+    arguments: Arguments<'_>,
+    operands: &mut Operands,
+    functions: &Functions,
+) -> Result<KeyCommand, String> {
+    if let Some(handle) = call_command::find(arguments, 2, functions)? {
+        return Ok(KeyCommand::Call(call_command::update(handle, arguments, operands)?));
+    }
+    at_least(arguments, 5, "skep.update")?;
     let function =
         named(arguments, 2, "function", UpdateFunction::from_name, &UpdateFunction::ALL.map(UpdateFunction::name))?;
     let element = element(arguments, 3)?;
@@ -58,7 +80,15 @@ pub(super) fn update(arguments: Arguments<'_>, operands: &mut Operands) -> Resul
 }
 
 /// Decodes `SKEP.REDUCE key fold element initial [constant…]`.
-pub(super) fn reduce(arguments: Arguments<'_>, operands: &mut Operands) -> Result<KeyCommand, String> {
+pub(super) fn reduce(
+    arguments: Arguments<'_>,
+    operands: &mut Operands,
+    functions: &Functions,
+) -> Result<KeyCommand, String> {
+    if let Some(handle) = call_command::find(arguments, 2, functions)? {
+        return Ok(KeyCommand::Call(call_command::reduce(handle, arguments, operands)?));
+    }
+    at_least(arguments, 5, "skep.reduce")?;
     let fold = named(arguments, 2, "fold", Fold::from_name, &Fold::ALL.map(Fold::name))?;
     let element = element(arguments, 3)?;
     let initial = operands.plan(element, 4..5, "");
@@ -67,11 +97,35 @@ pub(super) fn reduce(arguments: Arguments<'_>, operands: &mut Operands) -> Resul
 }
 
 /// Decodes `SKEP.FILTER key predicate element [operand]`.
-pub(super) fn filter(arguments: Arguments<'_>, operands: &mut Operands) -> Result<KeyCommand, String> {
+pub(super) fn filter(
+    arguments: Arguments<'_>,
+    operands: &mut Operands,
+    functions: &Functions,
+) -> Result<KeyCommand, String> {
+    if let Some(handle) = call_command::find(arguments, 2, functions)? {
+        return Ok(KeyCommand::Call(call_command::filter(handle, arguments, operands)?));
+    }
+    at_least(arguments, 4, "skep.filter")?;
     let predicate = named(arguments, 2, "predicate", Predicate::from_name, &Predicate::ALL.map(Predicate::name))?;
     let element = element(arguments, 3)?;
     let operand = operands.plan(element, 4..arguments.count(), "");
     Ok(KeyCommand::Filter { predicate, element, operand })
+}
+
+/// Checks the number of arguments of a command with a built-in function.
+fn at_least(arguments: Arguments<'_>, count: usize, name: &str) -> Result<(), String> {
+    if arguments.count() < count { Err(wrong_argument_count(name)) } else { Ok(()) }
+}
+
+/// Returns the type that an argument names: a built-in one, or a record of a module.
+fn element_type(arguments: Arguments<'_>, index: usize, functions: &Functions) -> Result<ElementType, String> {
+    let name = arguments.text(index);
+    if !name.contains('.') {
+        return element(arguments, index).map(ElementType::Number);
+    }
+    let record = functions.record(&name).map(ElementType::Record);
+    let name = super::excerpt(arguments.get(index), 128);
+    record.ok_or_else(|| format!("ERR no record '{name}' is loaded: SKEP.FUNCTION LIST shows those that are"))
 }
 
 fn element(arguments: Arguments<'_>, index: usize) -> Result<Element, String> {

@@ -2,6 +2,8 @@
 
 use skep_wire::native::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE};
 
+use super::functions::Functions;
+
 /// The store that an operation addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Space {
@@ -40,6 +42,8 @@ pub(crate) struct Spaces {
     pub(crate) has_cache: bool,
     /// The shards that have a part of the hash space and of the cache each.
     pub(crate) shard_count: u16,
+    /// The functions that users have loaded.
+    pub(crate) functions: &'static Functions,
 }
 
 impl Spaces {

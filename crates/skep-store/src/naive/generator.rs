@@ -557,7 +557,11 @@ mod tests {
             assert_eq!(folds.len(), Fold::ALL.len() * Element::ALL.len(), "SKEP_SEED={seed}");
             assert_eq!(filters.len(), Predicate::ALL.len() * Element::ALL.len(), "SKEP_SEED={seed}");
             let is_possible = |error: &OperationError| {
-                !error.is_out_of_memory() && !matches!(error, OperationError::NotOrdered | OperationError::FunctionWork)
+                !error.is_out_of_memory()
+                    && !matches!(
+                        error,
+                        OperationError::NotOrdered | OperationError::FunctionWork | OperationError::FunctionReplyLong
+                    )
             };
             let possible = OperationError::ALL.into_iter().filter(is_possible);
             let expected: Vec<u8> = possible.map(|error| error as u8).collect();

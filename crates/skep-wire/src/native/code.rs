@@ -50,7 +50,7 @@ coded!(
     OperationError, 1:
     KeyEmpty KeyTooLong ValueTooLong ElementWidth OperandLength NotScalar FunctionElement NotAnInteger
     DecimalOverflow IndexFull SlabFull NodesFull NotOrdered RangeReversed LimitZero LeaseExpired NotAFloat FractionOverflow
-    FunctionUnknown FunctionReply FunctionWork DivisionByZero IndexOutOfRange
+    FunctionUnknown FunctionReply FunctionWork FunctionReplyLong DivisionByZero IndexOutOfRange
 );
 
 #[cfg(test)]

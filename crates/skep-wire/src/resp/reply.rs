@@ -63,6 +63,11 @@ impl<'b> ReplyWriter<'b> {
         ReplyWriter { out, version }
     }
 
+    /// Returns the bytes of the output, with those that were there before.
+    pub fn written(&self) -> usize {
+        self.out.len()
+    }
+
     /// Returns the version of the replies.
     pub fn version(&self) -> Version {
         self.version

@@ -1,0 +1,289 @@
+//! Loads modules of user functions, for all shards.
+//!
+//! ```text
+//!   source ─▶ compile ─▶ file on disk ─▶ table of functions ─▶ reply
+//! ```
+//!
+//! 1. A thread of its own compiles the source, so that no shard waits. Sources are compiled one after another.
+//! 2. With a data directory, the source is on disk before a shard can find the functions. So the log never names a function
+//!    whose source a crash could lose, whatever the level of durability.
+//! 3. The table changes at once for all shards. Requests that were decoded before keep the functions that they have found.
+//!
+//! Each source has a *revision*, a number that no other source of the server has. The log names a function by the number of
+//! its name and by a revision, so a replay runs the code that ran before. A source that was loaded before is not compiled
+//! again, and gets its old revision. Code is never freed, so the number of revisions is bounded.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+
+use crate::limits::{FUNCTION_LOADS_MAX, FUNCTION_REVISIONS_MAX, FUNCTION_SOURCES_MAX, FUNCTIONS_MAX};
+use crate::vocabulary::{FunctionTable, Functions, Revision};
+use skep_core::function::{FunctionHandle, Layout, UserFunction};
+
+/// The modules of a server.
+#[derive(Debug)]
+pub(crate) struct FunctionLoader {
+    functions: &'static Functions,
+    /// Is locked while a source is compiled and written.
+    loaded: Mutex<Loaded>,
+    /// Loads that are in progress.
+    in_progress: Mutex<usize>,
+}
+
+/// All that was loaded.
+#[derive(Default)]
+struct Loaded {
+    /// The names of all functions that there ever were: that of function 1 is the first.
+    names: Vec<String>,
+    modules: Vec<Module>,
+}
+
+/// A source that was loaded.
+#[derive(Clone, Debug)]
+pub(crate) struct Module {
+    pub(crate) name: String,
+    pub(crate) revision: u32,
+    /// The functions of the module are those of this source.
+    is_current: bool,
+    pub(crate) source: Arc<str>,
+    /// The code, unless it was loaded before the start and nothing has needed it since.
+    compiled: Option<Compiled>,
+}
+
+/// The functions and records of a source.
+#[derive(Clone, Debug)]
+struct Compiled {
+    functions: Vec<&'static UserFunction>,
+    records: Vec<Record>,
+}
+
+/// A record of a module.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) name: String,
+    pub(crate) layout: &'static Layout,
+}
+
+/// A load that is in progress, or its outcome: the name of the module, or why it was refused.
+pub(crate) type Load = Arc<OnceLock<Result<String, String>>>;
+
+impl std::fmt::Debug for Loaded {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} modules", self.modules.len())
+    }
+}
+
+impl FunctionLoader {
+    /// Returns a loader without functions.
+    pub(crate) fn new() -> FunctionLoader {
+        FunctionLoader { functions: Functions::leaked(), loaded: Mutex::default(), in_progress: Mutex::default() }
+    }
+
+    /// Returns the functions, as requests find them.
+    pub(crate) fn functions(&self) -> &'static Functions {
+        self.functions
+    }
+
+    /// Returns the handle with the function that it names, also one that was replaced before the start. Then its source is
+    /// compiled.
+    pub(crate) fn resolve(&self, handle: FunctionHandle) -> FunctionHandle {
+        let found = self.functions.resolve(handle);
+        if found.function.is_some() || handle.revision == 0 {
+            return found;
+        }
+        let mut loaded = self.loaded();
+        let module = loaded.modules.iter_mut().find(|module| module.revision == handle.revision);
+        let Some(module) = module.filter(|module| module.compiled.is_none()) else { return handle };
+        match compile(&module.source) {
+            Ok(new) => module.compiled = Some(new.compiled),
+            Err(error) => tracing::error!("module {} of the log cannot be compiled any more: {error}", module.name),
+        }
+        self.publish(&loaded);
+        self.functions.resolve(handle)
+    }
+
+    /// Begins to load a module in a thread of its own. Returns `None` if too many loads are in progress.
+    pub(crate) fn begin(self: &Arc<Self>, source: String, replaces: bool) -> Option<Load> {
+        let mut in_progress = self.in_progress.lock().unwrap_or_else(PoisonError::into_inner);
+        if *in_progress >= FUNCTION_LOADS_MAX {
+            return None;
+        }
+        *in_progress += 1;
+        drop(in_progress);
+        let (load, loader) = (Load::default(), Arc::clone(self));
+        let outcome = Arc::clone(&load);
+        let work = move || {
+            let _ = outcome.set(loader.load(&source, replaces));
+            *loader.in_progress.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        };
+        if thread::Builder::new().name("skep-functions".to_owned()).spawn(work).is_err() {
+            *self.in_progress.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+            let _ = load.set(Err("the server has no thread for it".to_owned()));
+        }
+        Some(load)
+    }
+
+    /// Loads a module. Returns its name.
+    pub(crate) fn load(&self, source: &str, replaces: bool) -> Result<String, String> {
+        let mut loaded = self.loaded();
+        let known = loaded.modules.iter().position(|module| *module.source == *source && module.compiled.is_some());
+        let (name, index) = match known {
+            Some(index) => (loaded.modules[index].name.clone(), Some(index)),
+            None => (String::new(), None),
+        };
+        let (name, compiled) = match index {
+            Some(_) => (name, None),
+            None => {
+                let new = compile(source)?;
+                (new.name, Some(new.compiled))
+            }
+        };
+        let is_same = index.is_some_and(|index| loaded.modules[index].is_current);
+        if !is_same && !replaces && loaded.current(&name).is_some() {
+            return Err(format!("module '{name}' exists: use LOAD REPLACE to replace its functions"));
+        }
+        if is_same {
+            return Ok(name);
+        }
+        let mut next = loaded.with_current(&name, index);
+        if let Some(compiled) = compiled {
+            let revision = next.modules.iter().map(|module| module.revision).max().unwrap_or(0) + 1;
+            next.add_names(&compiled);
+            let source = source.into();
+            next.modules.push(Module {
+                name: name.clone(),
+                revision,
+                is_current: true,
+                source,
+                compiled: Some(compiled),
+            });
+        }
+        next.check_bounds()?;
+        self.commit(&mut loaded, next);
+        Ok(name)
+    }
+
+    /// Removes a module. Its functions are no longer found. Returns false if there is none of this name.
+    pub(crate) fn delete(&self, name: &str) -> Result<bool, String> {
+        let mut loaded = self.loaded();
+        if loaded.current(name).is_none() {
+            return Ok(false);
+        }
+        let next = loaded.with_current(name, None);
+        self.commit(&mut loaded, next);
+        Ok(true)
+    }
+
+    /// Returns the current modules, by name. Fails while a source is compiled.
+    pub(crate) fn modules(&self) -> Option<Vec<Module>> {
+        let loaded = match self.loaded.try_lock() {
+            Ok(loaded) => loaded,
+            Err(std::sync::TryLockError::Poisoned(loaded)) => loaded.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        };
+        let mut modules: Vec<Module> = loaded.modules.iter().filter(|module| module.is_current).cloned().collect();
+        modules.sort_by(|a, b| a.name.cmp(&b.name));
+        Some(modules)
+    }
+
+    /// Lets the shards find what is loaded after a change.
+    fn commit(&self, loaded: &mut Loaded, next: Loaded) {
+        *loaded = next;
+        self.publish(loaded);
+    }
+
+    fn publish(&self, loaded: &Loaded) {
+        let table = loaded.table();
+        self.functions.change(|current| *current = table);
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, Loaded> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Module {
+    /// Returns the functions, if the module is current.
+    pub(crate) fn functions(&self) -> &[&'static UserFunction] {
+        self.compiled.as_ref().map_or(&[], |compiled| &compiled.functions)
+    }
+
+    /// Returns the records, if the module is current.
+    pub(crate) fn records(&self) -> &[Record] {
+        self.compiled.as_ref().map_or(&[], |compiled| &compiled.records)
+    }
+}
+
+impl Loaded {
+    fn current(&self, name: &str) -> Option<&Module> {
+        self.modules.iter().find(|module| module.is_current && module.name == name)
+    }
+
+    /// Returns the same, except that the module of this name has the source at this index, or none.
+    fn with_current(&self, name: &str, chosen: Option<usize>) -> Loaded {
+        let mut modules = self.modules.clone();
+        for (index, module) in modules.iter_mut().enumerate().filter(|(_, module)| module.name == name) {
+            module.is_current = Some(index) == chosen;
+        }
+        Loaded { names: self.names.clone(), modules }
+    }
+
+    /// Gives a number to each name that is new.
+    fn add_names(&mut self, compiled: &Compiled) {
+        for function in &compiled.functions {
+            if !self.names.contains(&function.name) {
+                self.names.push(function.name.clone());
+            }
+        }
+    }
+
+    fn check_bounds(&self) -> Result<(), String> {
+        let current = || self.modules.iter().filter(|module| module.is_current);
+        let count: usize = current().map(|module| module.functions().len()).sum();
+        if count > FUNCTIONS_MAX {
+            return Err(format!("a server has at most {FUNCTIONS_MAX} functions: delete modules"));
+        }
+        let size: usize = self.modules.iter().map(|module| module.source.len()).sum();
+        if self.modules.len() > FUNCTION_REVISIONS_MAX || size > FUNCTION_SOURCES_MAX {
+            return Err(format!(
+                "the server keeps each source that it was given, at most {FUNCTION_REVISIONS_MAX} different ones of \
+                 {FUNCTION_SOURCES_MAX} bytes together: pass what changes as an operand, not in the source"
+            ));
+        }
+        Ok(())
+    }
+
+    fn table(&self) -> FunctionTable {
+        let mut table = FunctionTable { newest: vec![None; self.names.len()], ..FunctionTable::default() };
+        for module in &self.modules {
+            for &function in module.functions() {
+                let index = self.names.iter().position(|name| *name == function.name).expect("it got a number");
+                let (id, revision) = (index as u32 + 1, module.revision);
+                table.revisions.insert(Revision { id, revision }, function);
+                if module.is_current {
+                    let handle = FunctionHandle { id, revision, function: Some(function) };
+                    table.newest[index] = Some(handle);
+                    table.names.insert(function.name.clone(), handle);
+                }
+            }
+            let records = module.records().iter().filter(|_| module.is_current);
+            table.records.extend(records.map(|record| (record.name.clone(), record.layout)));
+        }
+        table
+    }
+}
+
+/// A source that was just compiled.
+struct New {
+    name: String,
+    compiled: Compiled,
+}
+
+/// Compiles a source. Its code lives as long as the process.
+fn compile(source: &str) -> Result<New, String> {
+    let module = skep_function::compile(source).map_err(|error| error.to_string())?;
+    let functions = module.functions.into_iter().map(|function| &*Box::leak(Box::new(function))).collect();
+    let record = |(name, layout)| Record { name, layout: Box::leak(Box::new(layout)) };
+    let records = module.records.into_iter().map(record).collect();
+    Ok(New { name: module.name, compiled: Compiled { functions, records } })
+}

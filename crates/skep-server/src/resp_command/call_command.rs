@@ -1,0 +1,236 @@
+//! Calls of user functions, by the commands on vectors.
+//!
+//! ```text
+//!   SKEP.UPDATE k limits.take 1700 1 5 10 INIT 10 0      an update that returns a result for each element
+//!   SKEP.UPDATE k limits.take 1700 1 5 10 OLD            the old elements instead; NORETURN: nothing
+//!   SKEP.REDUCE k stats.sum 0                            Σ, and then the operands
+//!   SKEP.FILTER k stats.hot 0.5 WITHPOSITIONS            POSITIONS: without the elements
+//! ```
+//!
+//! The operands are the numbers of all parameters, once for all elements, or once for each element: then those of the
+//! first element come first. The store has all records of one operand side by side, so they are converted to that order.
+
+use std::ops::Range;
+
+use skep_core::function::{Element, FunctionHandle, FunctionKind, Signature, UserFunction};
+use skep_core::operation::{Call, CallReply, Operation};
+use skep_wire::resp::ReplyWriter;
+
+use super::element_type::ElementType;
+use super::elements::{write_elements, write_value};
+use super::{Arguments, Operands};
+use crate::vocabulary::Functions;
+
+/// A call of a function; ranges are positions of binary operands.
+#[derive(Debug, PartialEq)]
+pub(crate) struct CallCommand {
+    function: FunctionHandle,
+    vectors: u8,
+    reply: CallReply,
+    operands: Range<u32>,
+    initial: Option<Range<u32>>,
+}
+
+/// Returns the function that an argument names, if the name is that of a user function: it has a dot.
+pub(super) fn find(
+    arguments: Arguments<'_>,
+    index: usize,
+    functions: &Functions,
+) -> Result<Option<FunctionHandle>, String> {
+    let Ok(name) = std::str::from_utf8(arguments.get(index)) else { return Ok(None) };
+    if !name.contains('.') {
+        return Ok(None);
+    }
+    let name = super::excerpt(name.as_bytes(), 128);
+    let found = functions.find(&name).map(Some);
+    found.ok_or_else(|| format!("ERR no function '{name}' is loaded: SKEP.FUNCTION LIST shows those that are"))
+}
+
+/// Decodes `key function operand… [INIT number…] [OLD|NORETURN]`.
+pub(super) fn update(
+    handle: FunctionHandle,
+    arguments: Arguments<'_>,
+    operands: &mut Operands,
+) -> Result<CallCommand, String> {
+    let function = of_kind(handle, FunctionKind::Update)?;
+    let mut end = arguments.count();
+    let mut reply = if function.signature.result.is_some() { CallReply::Result } else { CallReply::Old };
+    for (word, chosen) in [("NORETURN", CallReply::Nothing), ("OLD", CallReply::Old)] {
+        if arguments.is(end - 1, word) {
+            reply = chosen;
+            end -= 1;
+            break;
+        }
+    }
+    let initial_word = (3..end).find(|&index| arguments.is(index, "INIT"));
+    let given = 3..initial_word.unwrap_or(end).max(3);
+    let stride = stride_of(function, &given)?;
+    let element = ElementType::Record(&function.signature.element);
+    let initial = initial_word.map(|word| word + 1..end);
+    let count = element.number_count();
+    if initial.as_ref().is_some_and(|initial| initial.is_empty() || !initial.len().is_multiple_of(count)) {
+        let numbers = if count == 1 { "one number".to_owned() } else { format!("{count} numbers") };
+        return Err(format!("ERR syntax error: INIT takes the elements of a missing key, {numbers} for each"));
+    }
+    let Planned { vectors, values } = plan_operands(function, &given, stride, operands);
+    let plan = |initial: Range<usize>| narrow(operands.plan_records(element, initial.clone(), initial.start, count));
+    Ok(CallCommand { function: handle, vectors, reply, operands: values, initial: initial.map(plan) })
+}
+
+/// Decodes `key function Σ… operand…`.
+pub(super) fn reduce(
+    handle: FunctionHandle,
+    arguments: Arguments<'_>,
+    operands: &mut Operands,
+) -> Result<CallCommand, String> {
+    let function = of_kind(handle, FunctionKind::Reduce)?;
+    let sigma = function.signature.result.as_ref().expect("a reduce has Σ");
+    let end = 3 + sigma.fields().len();
+    if arguments.count() < end {
+        return Err(syntax_error(function));
+    }
+    let given = end..arguments.count();
+    let stride = stride_of(function, &given)?;
+    let initial = operands.plan_records(ElementType::Record(sigma), 3..end, 3, sigma.fields().len());
+    let Planned { vectors, values } = plan_operands(function, &given, stride, operands);
+    let initial = Some(narrow(initial));
+    Ok(CallCommand { function: handle, vectors, reply: CallReply::Result, operands: values, initial })
+}
+
+/// Decodes `key function operand… [POSITIONS|WITHPOSITIONS]`.
+pub(super) fn filter(
+    handle: FunctionHandle,
+    arguments: Arguments<'_>,
+    operands: &mut Operands,
+) -> Result<CallCommand, String> {
+    let function = of_kind(handle, FunctionKind::Filter)?;
+    let mut end = arguments.count();
+    let mut reply = CallReply::Result;
+    for (word, chosen) in [("POSITIONS", CallReply::Positions), ("WITHPOSITIONS", CallReply::Pairs)] {
+        if arguments.is(end - 1, word) {
+            reply = chosen;
+            end -= 1;
+            break;
+        }
+    }
+    let given = 3..end.max(3);
+    let stride = stride_of(function, &given)?;
+    let Planned { vectors, values } = plan_operands(function, &given, stride, operands);
+    Ok(CallCommand { function: handle, vectors, reply, operands: values, initial: None })
+}
+
+impl CallCommand {
+    /// Returns the operation.
+    pub(super) fn operation<'a>(&self, operands: &'a [u8]) -> Operation<'a> {
+        let bytes = |range: &Range<u32>| &operands[range.start as usize..range.end as usize];
+        Operation::Call(Call {
+            function: self.function,
+            vectors: self.vectors,
+            operands: bytes(&self.operands),
+            initial: self.initial.as_ref().map(bytes),
+            reply: self.reply,
+        })
+    }
+
+    /// Returns the type of the elements of the reply. `None` if it is `OK`.
+    pub(super) fn reply_type(&self) -> Option<ElementType> {
+        let signature = &self.function.function?.signature;
+        let kind = self.function.function?.kind();
+        Some(match (kind, self.reply) {
+            (_, CallReply::Nothing) => return None,
+            (FunctionKind::Filter, CallReply::Positions) => ElementType::Number(Element::U32),
+            (FunctionKind::Filter, CallReply::Pairs) => ElementType::Positioned(&signature.element),
+            (FunctionKind::Filter, _) | (_, CallReply::Old) => ElementType::Record(&signature.element),
+            _ => ElementType::Record(signature.result.as_ref()?),
+        })
+    }
+
+    /// Writes the reply: the elements that passed as an array, others as a number if there is one.
+    pub(super) fn write(&self, value: &[u8], writer: &mut ReplyWriter<'_>) {
+        let Some(element) = self.reply_type() else { return writer.ok() };
+        match self.function.function.map(UserFunction::kind) {
+            Some(FunctionKind::Filter) => write_elements(element, value, writer),
+            _ => write_value(element, value, writer),
+        }
+    }
+
+    /// Returns the function's name, and describes the operands that it takes.
+    pub(super) fn usage(&self) -> Option<String> {
+        self.function.function.map(usage)
+    }
+}
+
+fn of_kind(handle: FunctionHandle, kind: FunctionKind) -> Result<&'static UserFunction, String> {
+    let function = handle.function.ok_or("ERR no such function")?;
+    if function.kind() == kind {
+        return Ok(function);
+    }
+    let kind = function.kind().name();
+    let article = if kind == "update" { "an" } else { "a" };
+    Err(format!("ERR '{}' is {article} {kind}: use SKEP.{}", function.name, kind.to_ascii_uppercase()))
+}
+
+/// Returns the number of arguments that the operands have for one element, or for all, if the given ones are as many or a
+/// multiple of that.
+fn stride_of(function: &UserFunction, given: &Range<usize>) -> Result<usize, String> {
+    let stride: usize = function.signature.operands.iter().map(|parameter| parameter.layout.fields().len()).sum();
+    let fits = if stride == 0 { given.is_empty() } else { !given.is_empty() && given.len().is_multiple_of(stride) };
+    if fits { Ok(stride) } else { Err(syntax_error(function)) }
+}
+
+/// The operands of a call.
+struct Planned {
+    /// Which of them have a record for each element.
+    vectors: u8,
+    /// Where all of them are.
+    values: Range<u32>,
+}
+
+/// Plans the operands of a call, whose arguments were checked.
+fn plan_operands(
+    function: &'static UserFunction,
+    given: &Range<usize>,
+    stride: usize,
+    operands: &mut Operands,
+) -> Planned {
+    let parameters = &function.signature.operands;
+    let start = operands.planned();
+    let mut first = given.start;
+    for parameter in parameters {
+        let record = ElementType::Record(&parameter.layout);
+        operands.plan_records(record, first..given.end, first, stride);
+        first += record.number_count();
+    }
+    let all = (1u16 << parameters.len()).wrapping_sub(1) as u8;
+    let vectors = if given.len() > stride { all } else { 0 };
+    Planned { vectors, values: narrow(start..operands.planned()) }
+}
+
+fn narrow(range: Range<usize>) -> Range<u32> {
+    // A parsed batch is shorter than 4 GiB.
+    range.start as u32..range.end as u32
+}
+
+fn syntax_error(function: &UserFunction) -> String {
+    format!("ERR syntax error: {}", usage(function))
+}
+
+/// Describes what a function takes: `limits.take takes now: u64, cost: f32; for all elements, or for each`.
+fn usage(function: &UserFunction) -> String {
+    let Signature { operands, result, .. } = &function.signature;
+    let mut parts = Vec::new();
+    if let (FunctionKind::Reduce, Some(sigma)) = (function.kind(), result) {
+        parts.push(format!("Σ: {}", describe(ElementType::numbers_of(sigma))));
+    }
+    for parameter in operands {
+        parts.push(format!("{}: {}", parameter.name, describe(ElementType::numbers_of(&parameter.layout))));
+    }
+    match parts.is_empty() {
+        true => format!("{} takes no operand", function.name),
+        false => format!("{} takes {}; operands for all elements, or for each", function.name, parts.join(", ")),
+    }
+}
+
+fn describe(names: Vec<&'static str>) -> String {
+    if let [name] = names[..] { name.to_owned() } else { format!("({})", names.join(" ")) }
+}
