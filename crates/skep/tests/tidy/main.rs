@@ -24,6 +24,7 @@ use crate::types::{FEW_FIELDS, MANY_FIELDS, check_fields};
 
 /// The modules that may contain `unsafe`. CONTRIBUTING.md lists the same ones, each with its reason.
 const UNSAFE: &[&str] = &[
+    "crates/skep-function/src/code.rs",
     "crates/skep-store/src/hash/find.rs",
     "crates/skep-store/src/memory/local.rs",
     "crates/skep-store/src/memory/mapping.rs",
@@ -48,6 +49,7 @@ const LONG: &[(&str, &str)] = &[];
 const LAYERS: &[(&str, &[&str])] = &[
     ("skep-core", &[]),
     ("skep-store", &["skep-core"]),
+    ("skep-function", &["skep-core"]),
     ("skep-wire", &["skep-core"]),
     ("skep-log", &["skep-core", "skep-wire"]),
     ("skep-transport", &[]),

@@ -1,0 +1,109 @@
+//! Checks literals, and that they fit the types that are inferred for them.
+
+use proc_macro2::Span;
+
+use super::body::Body;
+use crate::source_error::SourceError;
+use crate::tree::{Expr, Kind};
+use crate::types::{Number, Type};
+
+impl Body<'_> {
+    /// Checks a literal. `ty` is the type that a conversion with `as` gives a literal without suffix.
+    pub(super) fn literal(
+        &mut self,
+        literal: &syn::Lit,
+        is_negated: bool,
+        ty: Option<Number>,
+    ) -> Result<Expr, SourceError> {
+        let at = literal.span();
+        match literal {
+            syn::Lit::Bool(value) => Ok(Expr { ty: Type::Bool, at, kind: Kind::Bool(value.value) }),
+            syn::Lit::Int(int) if is_float_suffix(int.suffix()) => {
+                self.float(at, int.base10_digits(), int.suffix(), is_negated, ty)
+            }
+            syn::Lit::Int(int) => {
+                let ty = match int.suffix() {
+                    "" => match ty.filter(|number| !number.is_float()) {
+                        Some(number) => Type::Number(number),
+                        None => self.unknowns.integer(),
+                    },
+                    suffix => Type::Number(suffix_number(at, suffix)?),
+                };
+                let digits: u64 =
+                    int.base10_parse().map_err(|_| SourceError::at(at, "the literal does not fit 64 bits"))?;
+                let value = if is_negated { -i128::from(digits) } else { i128::from(digits) };
+                self.check_literal(at, value, &ty);
+                Ok(Expr { ty, at, kind: Kind::Int(value) })
+            }
+            syn::Lit::Float(float) => self.float(at, float.base10_digits(), float.suffix(), is_negated, ty),
+            syn::Lit::Str(_) | syn::Lit::ByteStr(_) | syn::Lit::CStr(_) => {
+                Err(SourceError::at(at, "there are no strings: write an array of u8, such as [115, 107]"))
+            }
+            syn::Lit::Char(_) | syn::Lit::Byte(_) => {
+                Err(SourceError::at(at, "there are no characters: write the number"))
+            }
+            _ => Err(SourceError::at(at, "this literal is not a number")),
+        }
+    }
+
+    fn float(
+        &mut self,
+        at: Span,
+        digits: &str,
+        suffix: &str,
+        is_negated: bool,
+        ty: Option<Number>,
+    ) -> Result<Expr, SourceError> {
+        let ty = match suffix {
+            "" => match ty.filter(|number| number.is_float()) {
+                Some(number) => Type::Number(number),
+                None => self.unknowns.float(),
+            },
+            suffix => Type::Number(suffix_number(at, suffix)?),
+        };
+        let sign = if is_negated { "-" } else { "" };
+        Ok(Expr { ty, at, kind: Kind::Float(format!("{sign}{digits}")) })
+    }
+
+    /// Checks that an integer fits its type, when the type is known.
+    pub(super) fn check_literal(&mut self, at: Span, value: i128, ty: &Type) {
+        self.deferred.push(super::body::Deferred::Literal(at, value, ty.clone()));
+    }
+}
+
+fn is_float_suffix(suffix: &str) -> bool {
+    Number::from_name(suffix).is_some_and(Number::is_float)
+}
+
+fn suffix_number(at: Span, suffix: &str) -> Result<Number, SourceError> {
+    Number::from_name(suffix).ok_or_else(|| {
+        SourceError::at(at, format!("there is no type `{suffix}`: end the literal with u8 … u64, i8 … i64, f32 or f64"))
+    })
+}
+
+/// Refuses an integer that its type does not hold.
+pub(super) fn check_range(at: Span, value: i128, number: Option<Number>) -> Result<(), SourceError> {
+    let Some(number) = number.filter(|number| !number.is_float()) else { return Ok(()) };
+    if (number.min()..=number.max()).contains(&value) {
+        return Ok(());
+    }
+    let message = format!(
+        "{value} does not fit {}, which has {} to {}: write a smaller number, or another type",
+        number.name(),
+        number.min(),
+        number.max()
+    );
+    Err(SourceError::at(at, message))
+}
+
+/// Refuses to negate an unsigned number.
+pub(super) fn check_signed(at: Span, number: Option<Number>) -> Result<(), SourceError> {
+    match number {
+        Some(number) if !number.is_signed() => {
+            let message =
+                format!("{} has no negative numbers: write `0 - x`, which wraps, or use a signed type", number.name());
+            Err(SourceError::at(at, message))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,310 @@
+//! Compiles lowered functions to machine code, and calls it.
+//!
+//! Code is written to pages that are then made executable; no page is both. The pages are freed when the last function that
+//! is in them is dropped: every closure owns them by a counted reference.
+//!
+//! Code reads and writes memory only at the addresses that it is given, in the sizes of the signature. The closures check
+//! these sizes before a call, so safe callers cannot make it leave the slices.
+
+#![expect(unsafe_code, reason = "calls machine code that was just compiled, and frees its pages")]
+
+use std::sync::{Arc, Mutex};
+
+use cranelift_codegen::ir::Function as Code;
+use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig, TargetIsa};
+use cranelift_codegen::settings::Configurable;
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{FuncId, Linkage, Module};
+use skep_core::function::{FunctionKind, Operand, Signature, USER_OPERANDS_MAX, UserCode};
+use skep_core::operation::OperationError;
+
+use crate::lower::{Host, LIBRARY, code_signature};
+
+/// Machine code: elements, their count, addresses and strides of the operands, results; returns an error, or 0.
+type Entry = unsafe extern "C" fn(*mut u8, u64, *const OperandAddress, *mut u8) -> i32;
+
+/// Where an operand begins, and the distance to the one of the next element.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct OperandAddress {
+    address: *const u8,
+    stride: u64,
+}
+
+/// A compiler for this machine.
+pub(crate) struct Compiler {
+    pages: Pages,
+    context: cranelift_codegen::Context,
+    count: usize,
+}
+
+/// The pages of the code of a module.
+struct Pages(Mutex<Option<JITModule>>);
+
+/// Code that is compiled, but not yet executable.
+#[derive(Clone, Copy)]
+pub(crate) struct Compiled(FuncId);
+
+/// The compiled forms of a function.
+#[derive(Clone, Copy)]
+pub(crate) struct Forms {
+    pub(crate) whole: Compiled,
+    /// In lanes, with operands for all elements.
+    pub(crate) shared: Option<LanesForm>,
+    /// In lanes, with operands for each element.
+    pub(crate) each: Option<LanesForm>,
+}
+
+/// Code in lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct LanesForm {
+    pub(crate) code: Compiled,
+    /// The elements of a turn.
+    pub(crate) elements: usize,
+}
+
+/// Executable pages, shared by the functions in them.
+pub(crate) struct Executable(Arc<Pages>);
+
+/// A function that can be called.
+struct Callable {
+    whole: Entry,
+    shared: Option<LanesEntry>,
+    each: Option<LanesEntry>,
+    element_size: usize,
+    /// The sizes of the operands.
+    operand_sizes: Vec<usize>,
+    /// The bytes of a result for each element, or of Σ.
+    result_size: usize,
+    is_reduce: bool,
+    /// Keeps the code.
+    _pages: Arc<Pages>,
+}
+
+#[derive(Clone, Copy)]
+struct LanesEntry {
+    code: Entry,
+    elements: usize,
+}
+
+impl Compiler {
+    /// Returns a compiler, or the reason why this machine has none.
+    pub(crate) fn new() -> Result<Compiler, String> {
+        let mut builder = JITBuilder::with_isa(native()?, cranelift_module::default_libcall_names());
+        for function in LIBRARY {
+            builder.symbol(format!("skep_{}", function.name), (function.address)());
+        }
+        let pages = Pages(Mutex::new(Some(JITModule::new(builder))));
+        let mut compiler = Compiler { pages, context: cranelift_codegen::Context::new(), count: 0 };
+        compiler.declare_library()?;
+        Ok(compiler)
+    }
+
+    /// Declares the functions of the library, so that their numbers are those of the list.
+    fn declare_library(&mut self) -> Result<(), String> {
+        let module = self.module();
+        let convention = module.isa().default_call_conv();
+        for (index, function) in LIBRARY.iter().enumerate() {
+            let name = format!("skep_{}", function.name);
+            let declared = module.declare_function(&name, Linkage::Import, &function.signature(convention));
+            let number = declared.map_err(|error| error.to_string())?;
+            assert_eq!(number.as_u32() as usize, index, "functions are numbered in the order of their declarations");
+        }
+        Ok(())
+    }
+
+    fn module(&mut self) -> &mut JITModule {
+        self.pages.module()
+    }
+
+    /// Returns the conventions of this machine.
+    pub(crate) fn target(&mut self) -> TargetFrontendConfig {
+        self.module().target_config()
+    }
+
+    /// Returns what code may use.
+    pub(crate) fn host(&mut self) -> Host {
+        host(self.module().isa())
+    }
+
+    /// Compiles a lowered function.
+    pub(crate) fn compile(&mut self, code: Code) -> Result<Compiled, String> {
+        self.count += 1;
+        let name = format!("code_{}", self.count);
+        self.context.clear();
+        self.context.func = code;
+        let Compiler { pages, context, .. } = self;
+        let module = pages.module();
+        let convention = module.isa().default_call_conv();
+        let id = module
+            .declare_function(&name, Linkage::Local, &code_signature(convention))
+            .map_err(|error| error.to_string())?;
+        module.define_function(id, context).map_err(|error| format!("{error:?}"))?;
+        Ok(Compiled(id))
+    }
+
+    /// Makes the code executable.
+    pub(crate) fn finish(mut self) -> Result<Executable, String> {
+        self.module().finalize_definitions().map_err(|error| error.to_string())?;
+        Ok(Executable(Arc::new(self.pages)))
+    }
+}
+
+/// Returns the description of this machine for Cranelift.
+fn native() -> Result<OwnedTargetIsa, String> {
+    const SUPPORTED: &str = "functions are compiled on x86-64 (with SSE 4.2) and on aarch64, under Linux";
+    if !cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))) {
+        return Err(format!("this machine is another: {SUPPORTED}"));
+    }
+    let mut settings = cranelift_codegen::settings::builder();
+    let verifies = if cfg!(debug_assertions) { "true" } else { "false" };
+    let values = [
+        ("opt_level", "speed"),
+        ("is_pic", "false"),
+        ("use_colocated_libcalls", "false"),
+        ("enable_verifier", verifies),
+        ("unwind_info", "false"),
+    ];
+    for (name, value) in values {
+        settings.set(name, value).map_err(|error| error.to_string())?;
+    }
+    let flags = cranelift_codegen::settings::Flags::new(settings);
+    let isa = cranelift_native::builder().map_err(str::to_owned)?.finish(flags).map_err(|error| error.to_string())?;
+    if cfg!(target_arch = "x86_64") && !has(&*isa, "has_sse42") {
+        return Err(format!("the processor is too old: {SUPPORTED}"));
+    }
+    Ok(isa)
+}
+
+fn has(isa: &dyn TargetIsa, flag: &str) -> bool {
+    isa.isa_flags().iter().any(|value| value.name == flag && value.as_bool() == Some(true))
+}
+
+fn host(isa: &dyn TargetIsa) -> Host {
+    Host { has_fma: cfg!(target_arch = "aarch64") || has(isa, "has_fma") }
+}
+
+impl Pages {
+    fn module(&mut self) -> &mut JITModule {
+        let module = self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        module.as_mut().expect("pages are freed when they are dropped")
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let module = self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(module) = module {
+            // SAFETY: the closures that call the code own a reference to these pages, so none is left.
+            unsafe { module.free_memory() };
+        }
+    }
+}
+
+impl Executable {
+    /// Returns the closure that calls a function.
+    pub(crate) fn closure(&self, kind: FunctionKind, signature: &Signature, forms: Forms) -> UserCode {
+        let lanes = |form: LanesForm| LanesEntry { code: self.entry(form.code), elements: form.elements };
+        let result = signature.result.as_ref().map_or(0, skep_core::function::Layout::size);
+        let callable = Callable {
+            whole: self.entry(forms.whole),
+            shared: forms.shared.map(lanes),
+            each: forms.each.map(lanes),
+            element_size: signature.element.size(),
+            operand_sizes: signature.operands.iter().map(|operand| operand.layout.size()).collect(),
+            result_size: if kind == FunctionKind::Filter { 1 } else { result },
+            is_reduce: kind == FunctionKind::Reduce,
+            _pages: Arc::clone(&self.0),
+        };
+        match kind {
+            FunctionKind::Update => UserCode::Update(Box::new(move |elements, operands, results| {
+                callable.run(elements.as_mut_ptr(), elements.len(), operands, results)
+            })),
+            // Code of these kinds only reads elements.
+            FunctionKind::Reduce => UserCode::Reduce(Box::new(move |elements, operands, results| {
+                callable.run(elements.as_ptr().cast_mut(), elements.len(), operands, results)
+            })),
+            FunctionKind::Filter => UserCode::Filter(Box::new(move |elements, operands, results| {
+                callable.run(elements.as_ptr().cast_mut(), elements.len(), operands, results)
+            })),
+        }
+    }
+
+    fn entry(&self, compiled: Compiled) -> Entry {
+        let guard = self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let module = guard.as_ref().expect("pages are freed when they are dropped");
+        let address = module.get_finalized_function(compiled.0);
+        // SAFETY: the address is that of finished code with this signature: `code_signature` is the signature of all code
+        // that `Compiler::compile` compiles.
+        unsafe { std::mem::transmute::<*const u8, Entry>(address) }
+    }
+}
+
+impl Callable {
+    /// Runs the code on `elements`, `size` bytes that may be written if the function is an update.
+    ///
+    /// # Panics
+    /// If an operand or the memory for results is too short.
+    #[inline]
+    fn run(
+        &self,
+        elements: *mut u8,
+        size: usize,
+        operands: &[Operand<'_>],
+        results: &mut [u8],
+    ) -> Result<(), OperationError> {
+        let count = if size == self.element_size { 1 } else { size / self.element_size };
+        let mut addresses = [OperandAddress { address: std::ptr::null(), stride: 0 }; USER_OPERANDS_MAX];
+        assert!(operands.len() >= self.operand_sizes.len(), "an operand is missing");
+        let (mut any_each, mut any_shared) = (false, false);
+        for ((operand, size), address) in operands.iter().zip(&self.operand_sizes).zip(&mut addresses) {
+            let records = if operand.is_vector { count } else { 1 };
+            assert!(operand.bytes.len() >= size * records, "an operand is too short");
+            any_each |= operand.is_vector;
+            any_shared |= !operand.is_vector;
+            let stride = if operand.is_vector { *size as u64 } else { 0 };
+            *address = OperandAddress { address: operand.bytes.as_ptr(), stride };
+        }
+        let result_count = if self.is_reduce { 1 } else { count };
+        assert!(results.len() >= self.result_size * result_count, "the memory for results is too short");
+        let lanes = if count < 4 {
+            None
+        } else if !any_each {
+            self.shared
+        } else if !any_shared {
+            self.each
+        } else {
+            None
+        };
+        let mut done = 0;
+        if let Some(lanes) = lanes {
+            done = count - count % lanes.elements;
+            if done > 0 {
+                // SAFETY: as below; code in lanes never fails, and takes whole turns.
+                unsafe { (lanes.code)(elements, done as u64, addresses.as_ptr(), results.as_mut_ptr()) };
+            }
+        }
+        if done == count {
+            return Ok(());
+        }
+        for address in &mut addresses[..self.operand_sizes.len()] {
+            address.address = address.address.wrapping_add(address.stride as usize * done);
+        }
+        let first_result = if self.is_reduce { 0 } else { self.result_size * done };
+        // SAFETY: the code reads and writes `count - done` elements of the slice, as many operands or one, and as many results
+        // or one, and the sizes above are those of the signature from which it was compiled. The pages live as long as `self`.
+        let error = unsafe {
+            (self.whole)(
+                elements.wrapping_add(self.element_size * done),
+                (count - done) as u64,
+                addresses.as_ptr(),
+                results.as_mut_ptr().wrapping_add(first_result),
+            )
+        };
+        match error {
+            0 => Ok(()),
+            1 => Err(OperationError::DivisionByZero),
+            _ => Err(OperationError::IndexOutOfRange),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The limits of a source, together.
+
+/// Most bytes of a source.
+pub const SOURCE_SIZE_MAX: usize = 64 * 1024;
+/// Most functions of a module.
+pub const FUNCTIONS_MAX: usize = 64;
+/// Deepest nesting of brackets.
+pub const NESTING_MAX: usize = 64;
+/// Most bytes of a name.
+pub const NAME_SIZE_MAX: usize = 64;
+/// Most tokens in a row, without a semicolon or a comma, together with those around the brackets that they are in. This
+/// limits the depth of every recursion over the source.
+pub(crate) const RUN_MAX: usize = 1024;
+/// The stack of the thread that compiles. [`RUN_MAX`] tokens need less than half of it, also without optimisation.
+pub(crate) const STACK_SIZE: usize = 64 << 20;

@@ -1,0 +1,164 @@
+//! Parses, checks and compiles a module.
+
+use std::thread;
+
+use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
+use skep_core::function::{FUNCTION_WORK_MAX, FunctionKind, Layout, Parameter, Signature, UserFunction};
+
+use crate::check::check_module;
+use crate::code::{Compiler, Forms, LanesForm};
+use crate::limits::STACK_SIZE;
+use crate::lower::{Host, Lowered, Stop, lower_lanes, lower_whole};
+use crate::scan::scan;
+use crate::source_error::SourceError;
+use crate::tree::{Function, Tree};
+use crate::types::Type;
+
+/// A compiled module.
+#[derive(Debug)]
+pub struct Module {
+    /// Its name.
+    pub name: String,
+    /// The functions that are marked, in the order of the source. Their names begin with the module's.
+    pub functions: Vec<UserFunction>,
+    /// The structs, in the order of the source. Their names begin with the module's.
+    pub records: Vec<(String, Layout)>,
+}
+
+/// A module that was checked, without code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Its name.
+    pub name: String,
+    /// The functions that are marked, in the order of the source.
+    pub functions: Vec<FunctionDescription>,
+    /// The structs, in the order of the source.
+    pub records: Vec<(String, Layout)>,
+}
+
+/// A function without code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionDescription {
+    /// Its name: the module, a dot, and the name in the module.
+    pub name: String,
+    /// Its kind.
+    pub kind: FunctionKind,
+    /// What it takes and returns.
+    pub signature: Signature,
+}
+
+/// Parses, checks and compiles a module.
+pub fn compile(source: &str) -> Result<Module, SourceError> {
+    with_stack(source, compile_here)
+}
+
+/// Parses and checks a module. This works on any machine.
+pub fn check(source: &str) -> Result<Description, SourceError> {
+    with_stack(source, check_here)
+}
+
+/// Runs `f` in a thread with a large stack. The thread also keeps the positions of tokens, and frees them at its end.
+fn with_stack<T: Send>(source: &str, f: fn(&str) -> Result<T, SourceError>) -> Result<T, SourceError> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("skep-function".to_owned()).stack_size(STACK_SIZE);
+        let running = thread.spawn_scoped(scope, || f(source)).map_err(|error| {
+            SourceError::of_whole(format!("the system refuses a thread to compile: {error}; try again"))
+        })?;
+        running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn check_here(source: &str) -> Result<Description, SourceError> {
+    let tree = check_module(scan(source)?)?;
+    let target = TargetFrontendConfig {
+        default_call_conv: CallConv::SystemV,
+        pointer_width: target_lexicon::PointerWidth::U64,
+        page_size_align_log2: 12,
+    };
+    let mut functions = Vec::new();
+    for function in tree.functions.iter().filter(|function| function.kind.is_some()) {
+        let lowered =
+            lower_whole(&tree, function, target, Host { has_fma: true }).map_err(|stop| refused(function, stop))?;
+        functions.push(describe(&tree, function, &lowered));
+    }
+    Ok(Description { records: records(&tree), name: tree.name, functions })
+}
+
+fn compile_here(source: &str) -> Result<Module, SourceError> {
+    let tree = check_module(scan(source)?)?;
+    let mut compiler = Compiler::new().map_err(SourceError::of_whole)?;
+    let mut compiled = Vec::new();
+    for (index, function) in tree.functions.iter().enumerate() {
+        if function.kind.is_none() {
+            continue;
+        }
+        let lowered =
+            lower_whole(&tree, function, compiler.target(), compiler.host()).map_err(|stop| refused(function, stop))?;
+        let description = describe(&tree, function, &lowered);
+        let forms = compile_forms(&mut compiler, &tree, index, lowered)?;
+        compiled.push((description, forms));
+    }
+    let executable = compiler.finish().map_err(SourceError::of_whole)?;
+    let functions = compiled.into_iter().map(|(description, forms)| UserFunction {
+        code: executable.closure(description.kind, &description.signature, forms),
+        name: description.name,
+        signature: description.signature,
+    });
+    Ok(Module { functions: functions.collect(), records: records(&tree), name: tree.name })
+}
+
+fn compile_forms(compiler: &mut Compiler, tree: &Tree, index: usize, lowered: Lowered) -> Result<Forms, SourceError> {
+    let function = &tree.functions[index];
+    let own = if function.kind == Some(FunctionKind::Reduce) { 2 } else { 1 };
+    let has_operands = function.parameters.len() > own;
+    let failed = |error: String| SourceError::at(function.at, format!("the compiler refuses this function: {error}"));
+    let mut lanes = |is_vector: bool| {
+        let lowered = lower_lanes(tree, index, is_vector, lowered.work, compiler.target(), compiler.host()).ok()?;
+        // A function without a form in lanes has the other form.
+        let code = compiler.compile(lowered.code).ok()?;
+        Some(LanesForm { code, elements: lowered.elements })
+    };
+    let shared = lanes(false);
+    let each = if has_operands { lanes(true) } else { None };
+    let whole = compiler.compile(lowered.code).map_err(failed)?;
+    Ok(Forms { whole, shared, each })
+}
+
+fn describe(tree: &Tree, function: &Function, lowered: &Lowered) -> FunctionDescription {
+    let kind = function.kind.expect("a marked function");
+    let own = if kind == FunctionKind::Reduce { 2 } else { 1 };
+    let parameters = function.parameters.iter().zip(&function.locals).skip(own);
+    let operands = parameters.map(|(name, ty)| Parameter { name: name.clone(), layout: tree.records.layout(ty) });
+    let result = match kind {
+        FunctionKind::Update if !function.is_by_reference => None,
+        FunctionKind::Filter => None,
+        _ => (function.result != Type::Unit).then(|| tree.records.layout(&function.result)),
+    };
+    FunctionDescription {
+        name: format!("{}.{}", tree.name, function.name),
+        kind,
+        signature: Signature {
+            element: tree.records.layout(&function.locals[0]),
+            operands: operands.collect(),
+            result,
+            work: lowered.work,
+            can_fail: lowered.can_fail,
+        },
+    }
+}
+
+fn records(tree: &Tree) -> Vec<(String, Layout)> {
+    let records = tree.records.0.iter().enumerate();
+    records
+        .map(|(index, record)| (format!("{}.{}", tree.name, record.name), tree.records.layout(&Type::Record(index))))
+        .collect()
+}
+
+fn refused(function: &Function, stop: Stop) -> SourceError {
+    debug_assert_eq!(stop, Stop::TooLong, "scalar code has all functions");
+    let message = format!(
+        "`{}` has more than {FUNCTION_WORK_MAX} instructions for one element, with the functions that it calls: shorten it, or divide it into two functions that are called one after another",
+        function.name
+    );
+    SourceError::at(function.at, message)
+}
