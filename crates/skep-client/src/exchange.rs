@@ -90,7 +90,10 @@ impl Exchange {
             if !self.responses.is_missing(index) {
                 continue;
             }
-            if let Err(error) = request.validate() {
+            // Only the server knows the functions of its users.
+            if let Err(error) = request.validate()
+                && error != OperationError::FunctionUnknown
+            {
                 self.responses.set(index, Ok(Reply::Failed(error)));
                 continue;
             }

@@ -89,11 +89,11 @@ pub use expiries::KeyExpiry;
 pub use range::{KeyRange, Pair};
 pub use responses::Responses;
 pub use settings::ClientSettings;
-pub use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+pub use skep_core::function::{Element, Fold, FunctionHandle, Predicate, UpdateFunction};
 pub use skep_core::operation::{
-    Condition, ConditionKind, Expiry, ExpiryChange, ExpiryCondition, Filter, Operation, OperationError, Page,
-    PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, StringRead,
-    StringWrite, Update,
+    Call, CallReply, Condition, ConditionKind, Expiry, ExpiryChange, ExpiryCondition, Filter, Operation,
+    OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape,
+    StringRead, StringWrite, Update,
 };
 pub use skep_wire::native::{
     CACHE_SPACE, HASH_SPACE, ORDERED_SPACE, PASSWORD_SIZE_MAX, Password, ProtocolError, Refusal, Response, WireError,

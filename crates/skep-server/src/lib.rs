@@ -82,7 +82,7 @@ pub use crate::start_error::StartError;
 pub use crate::vocabulary::Durability;
 pub use durability::embedding;
 pub use echo::EchoSettings;
-pub use settings::ServerSettings;
+pub use settings::{ModuleSource, ServerSettings};
 pub use skep_wire::native::{PASSWORD_SIZE_MAX, Password};
 
 use std::hash::{BuildHasher, RandomState};
@@ -105,6 +105,7 @@ use cores::pin_to;
 use durability::loading::Progress;
 use durability::{Log, Patience, loading, recovery};
 use exchange::connect_shards;
+use function_loader::FunctionLoader;
 use listen::Listeners;
 use shard::{Handover, Parts, Shard};
 use shared::Shared;
@@ -137,11 +138,17 @@ impl Server {
         settings.connections_max = threads::connections_granted(connections_wanted);
         let sockets = Sockets::bind(&mut settings, &mut steps)?;
         let cores = cores_for_shards(&settings, &mut steps)?;
-        let (stores, ordered, recovered) = fill_stores(&settings, &sockets.listeners, cores.as_deref(), &mut steps)?;
+        let loader = Arc::new(FunctionLoader::new());
+        let (stores, ordered, recovered) =
+            fill_stores(&settings, &sockets.listeners, cores.as_deref(), &loader, &mut steps)?;
+        for ModuleSource { origin, source } in &settings.functions {
+            let loaded = loader.load(source, true);
+            loaded.map_err(|reason| StartError::Functions { origin: origin.clone(), reason })?;
+        }
         let rings = connect_shards(stores.len(), &mut steps)?;
         let wakers: Vec<Arc<Waker>> = rings.iter().map(|(waker, _)| waker.clone()).collect();
         let (handovers, incoming) = Handover::all(wakers.iter().cloned());
-        let shared = Arc::new(share(settings, ordered, recovered.as_ref()));
+        let shared = Arc::new(share(settings, ordered, recovered.as_ref(), loader));
         let mut threads = Threads::default();
         if let Some((recovered, log)) = recovered.zip(shared.log.clone()) {
             log.set_wakers(wakers.clone());
@@ -251,6 +258,7 @@ fn fill_stores(
     settings: &ServerSettings,
     listeners: &Listeners,
     cores: Option<&[usize]>,
+    loader: &FunctionLoader,
     steps: &mut Steps,
 ) -> Result<FilledStores, StartError> {
     let opened = settings.data_dir.as_deref().map(recovery::Opened::new).transpose();
@@ -271,14 +279,19 @@ fn fill_stores(
 }
 
 /// Returns what the shards share.
-fn share(settings: ServerSettings, ordered: Option<OrderedStore>, recovered: Option<&recovery::Recovered>) -> Shared {
+fn share(
+    settings: ServerSettings,
+    ordered: Option<OrderedStore>,
+    recovered: Option<&recovery::Recovered>,
+    loader: Arc<FunctionLoader>,
+) -> Shared {
     let partition_seed = recovered.map_or_else(random_number, |recovered| recovered.manifest.partition_seed);
     let log = recovered.map(|recovered| {
         let log = Log::new(settings.durability, recovered.reached, Patience::of(settings.delay_max));
         Arc::new(log.with_recovery(recovered))
     });
     let clock = SharedClock::new(read_clocks(), recovered.map_or(0, |recovered| recovered.last_time));
-    Shared::new(settings, ordered, log, partition_seed, random_number(), clock)
+    Shared::new(settings, ordered, log, partition_seed, random_number(), clock).with_functions(loader)
 }
 
 /// Spawns the threads of a shard.

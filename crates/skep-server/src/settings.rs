@@ -87,8 +87,19 @@ pub struct ServerSettings {
     pub prefault: bool,
     /// Pins each shard to a core of its own, of those that the process may use.
     pub pin_threads: bool,
+    /// Modules of user functions that are loaded before the first client is served, and replace those of their names.
+    pub functions: Vec<ModuleSource>,
     /// For measurements: the server only echoes.
     pub echo: Option<EchoSettings>,
+}
+
+/// The source of a module of user functions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleSource {
+    /// Where it is from, for error messages.
+    pub origin: String,
+    /// The source.
+    pub source: String,
 }
 
 impl Default for ServerSettings {
@@ -124,6 +135,7 @@ impl Default for ServerSettings {
             accept_loss: false,
             prefault: false,
             pin_threads: false,
+            functions: Vec::new(),
             echo: None,
         }
     }

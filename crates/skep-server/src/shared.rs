@@ -191,6 +191,11 @@ impl Shared {
         }
     }
 
+    /// Returns the state with these functions.
+    pub(crate) fn with_functions(self, loader: Arc<FunctionLoader>) -> Self {
+        Shared { loader, ..self }
+    }
+
     /// Notes that a shard has no more connections. The last one ends the log.
     pub(crate) fn finish_shard(&self) {
         // Release and acquire: the last shard to finish ends them all, and none may miss a reply that was sent before.

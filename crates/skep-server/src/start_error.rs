@@ -46,6 +46,14 @@ pub enum StartError {
         /// Most connections at a time.
         connections_max: usize,
     },
+    /// A module of functions that cannot be loaded.
+    #[error("{origin}: {reason}")]
+    Functions {
+        /// Where its source is from.
+        origin: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// No connections at all.
     #[error("0 connections: choose at least 1")]
     Connections,

@@ -9,6 +9,7 @@ mod backup;
 mod bench;
 mod cli;
 mod failure;
+mod function;
 mod import;
 mod local_server;
 mod log;
@@ -55,6 +56,8 @@ enum Command {
     Paper(paper::Arguments),
     /// Print what a programmable NIC reaches with a load, what limits it, and how to tune the store for it.
     Size(sizing::Arguments),
+    /// Check modules of user functions, and load them into a server.
+    Function(function::Arguments),
     /// Check or print the log of a data directory.
     Log(log::Arguments),
     /// Copy a data directory, also while a server uses it.
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
             Command::Bench(arguments) => bench::run(&arguments),
             Command::Paper(arguments) => paper::run(&arguments),
             Command::Size(arguments) => sizing::run(&arguments),
+            Command::Function(arguments) => function::run(&arguments),
             Command::Log(arguments) => log::run(&arguments),
             Command::Backup(arguments) => backup::backup(&arguments),
             Command::Restore(arguments) => backup::restore(&arguments),

@@ -205,6 +205,22 @@ impl Layout {
     }
 }
 
+impl fmt::Display for Layout {
+    /// Writes the record as `{tokens: f32, at: u64}`, or the type of its only number.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [field] = &self.fields[..]
+            && field.name.is_empty()
+        {
+            return formatter.write_str(field.scalar.name());
+        }
+        for (index, field) in self.fields.iter().enumerate() {
+            let separator = if index == 0 { "{" } else { ", " };
+            write!(formatter, "{separator}{}: {}", field.name, field.scalar.name())?;
+        }
+        formatter.write_str("}")
+    }
+}
+
 impl fmt::Debug for UserFunction {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "UserFunction({})", self.name)
@@ -227,6 +243,20 @@ impl Signature {
             operand.layout.size() * count
         });
         sizes.sum()
+    }
+
+    /// Describes a function with this signature: `update limits.take({tokens: f32, at: u64}, now: u64) -> bool`.
+    pub fn describe(&self, kind: FunctionKind, name: &str) -> String {
+        let mut parameters = vec![self.element.to_string()];
+        if let (FunctionKind::Reduce, Some(sigma)) = (kind, &self.result) {
+            parameters.push(format!("Σ: {sigma}"));
+        }
+        parameters.extend(self.operands.iter().map(|operand| format!("{}: {}", operand.name, operand.layout)));
+        let result = match (kind, &self.result) {
+            (FunctionKind::Update, Some(result)) => format!(" -> {result}"),
+            _ => String::new(),
+        };
+        format!("{} {name}({}){result}", kind.name(), parameters.join(", "))
     }
 
     /// Returns the size of the results of an update for a value of this size.

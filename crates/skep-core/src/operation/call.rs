@@ -48,10 +48,10 @@ impl Call<'_> {
         self.function.function.ok_or(OperationError::FunctionUnknown)
     }
 
-    /// Returns true if the call changes nothing. A function that is unknown changes nothing either.
+    /// Returns true if the call is known to change nothing. Until its function is looked up, it may change something.
     #[inline]
     pub fn is_read(&self) -> bool {
-        self.function.function.is_none_or(|function| function.kind() != FunctionKind::Update)
+        self.function.function.is_some_and(|function| function.kind() != FunctionKind::Update)
     }
 
     /// Checks the call. Succeeds if it could be carried out on some value.

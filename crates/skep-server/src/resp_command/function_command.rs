@@ -1,8 +1,5 @@
 //! `SKEP.FUNCTION`: loads, shows and deletes modules of user functions.
 
-use std::fmt::Write as _;
-
-use skep_core::function::{FunctionKind, Layout, UserFunction};
 use skep_wire::resp::ReplyWriter;
 
 use super::{Arguments, Context, LOOK_TIME, Session, excerpt};
@@ -109,41 +106,13 @@ fn write_module(module: &Module, writer: &mut ReplyWriter<'_>) {
     writer.bulk(b"functions");
     writer.array(module.functions().len());
     for function in module.functions() {
-        writer.bulk(describe_function(function).as_bytes());
+        let text = function.signature.describe(function.kind(), &function.name);
+        writer.bulk(shorten(text).as_bytes());
     }
     writer.bulk(b"records");
     writer.array(module.records().len());
     for Record { name, layout } in module.records() {
-        writer.bulk(shorten(format!("{name} {}", describe_record(layout))).as_bytes());
-    }
-}
-
-/// Describes a function: `update limits.take(b: {tokens: f32, at: u64}, now: u64, cost: f32) -> bool`.
-fn describe_function(function: &UserFunction) -> String {
-    let signature = &function.signature;
-    let mut text = format!("{} {}({}", function.kind().name(), function.name, describe_record(&signature.element));
-    if let (FunctionKind::Reduce, Some(sigma)) = (function.kind(), &signature.result) {
-        let _ = write!(text, ", Σ: {}", describe_record(sigma));
-    }
-    for operand in &signature.operands {
-        let _ = write!(text, ", {}: {}", operand.name, describe_record(&operand.layout));
-    }
-    text.push(')');
-    if let (FunctionKind::Update, Some(result)) = (function.kind(), &signature.result) {
-        let _ = write!(text, " -> {}", describe_record(result));
-    }
-    shorten(text)
-}
-
-/// Describes a record: `{tokens: f32, at: u64}`, or the type of its only number.
-fn describe_record(layout: &Layout) -> String {
-    match layout.fields() {
-        [field] if field.name.is_empty() => field.scalar.name().to_owned(),
-        fields => {
-            let fields: Vec<String> =
-                fields.iter().map(|field| format!("{}: {}", field.name, field.scalar.name())).collect();
-            format!("{{{}}}", fields.join(", "))
-        }
+        writer.bulk(shorten(format!("{name} {layout}")).as_bytes());
     }
 }
 

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use skep::Password;
-use skep_server::{Durability, ServerSettings};
+use skep_server::{Durability, ModuleSource, ServerSettings};
 
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
@@ -131,6 +131,10 @@ pub(crate) struct Configuration {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(default, deserialize_with = "switch")]
     pub(crate) pin_threads: Option<bool>,
+    /// Files with modules of functions that are loaded at the start, and replace those of their names [default: none].
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[serde(default)]
+    pub(crate) functions: Vec<PathBuf>,
 }
 
 impl Configuration {
@@ -206,6 +210,7 @@ impl Configuration {
             accept_loss: self.accept_loss || other.accept_loss,
             prefault: self.prefault.or(other.prefault),
             pin_threads: self.pin_threads.or(other.pin_threads),
+            functions: if self.functions.is_empty() { other.functions } else { self.functions },
         }
     }
 
@@ -219,6 +224,18 @@ impl Configuration {
             (None, Some(RequiredPassword(password))) => Ok(password.clone()),
             (None, None) => Ok(None),
         }
+    }
+
+    /// Reads the modules of functions.
+    pub(crate) fn functions(&self) -> Result<Vec<ModuleSource>, Failure> {
+        let read = |path: &PathBuf| {
+            let origin = path.display().to_string();
+            match fs::read_to_string(path) {
+                Ok(source) => Ok(ModuleSource { origin, source }),
+                Err(error) => Err(Failure::Usage(format!("cannot read the functions in {origin}: {}", reason(&error)))),
+            }
+        };
+        self.functions.iter().map(read).collect()
     }
 
     /// Returns the settings of the server, with defaults for those that are not given. The number of shards follows from
@@ -268,6 +285,7 @@ impl Configuration {
             accept_loss: complete.accept_loss,
             prefault: complete.prefault.expect(given),
             pin_threads: complete.pin_threads.expect(given),
+            functions: Vec::new(),
             echo: None,
         }
     }

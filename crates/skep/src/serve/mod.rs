@@ -57,7 +57,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let core_count = thread::available_parallelism().map_or(1, usize::from);
     let configuration = arguments.settings.clone().or(file);
     let password = configuration.password()?;
-    let settings = ServerSettings { password, ..configuration.into_settings(core_count) };
+    let functions = configuration.functions()?;
+    let settings = ServerSettings { password, functions, ..configuration.into_settings(core_count) };
 
     log_to_standard_error();
     allocator::return_freed_buffers();

@@ -1,0 +1,151 @@
+//! `skep function`: checks modules of user functions, and loads them into a server.
+//!
+//! It speaks RESP, because the commands are those of `SKEP.FUNCTION`.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use redis::{FromRedisValue, IntoConnectionInfo, RedisError, Value};
+
+use crate::failure::{Failure, reason};
+use crate::password::{Login, PasswordSource};
+
+/// Default address of `skep serve` for RESP.
+const DEFAULT_ADDRESS: &str = "127.0.0.1:6379";
+/// A server on the same network takes a connection in this time.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A module is compiled in this time, also on a machine that is busy.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Checks modules of functions, or sends a command about them to a server.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// RESP address of the server.
+    #[arg(long, global = true, value_name = "HOST:PORT", default_value = DEFAULT_ADDRESS)]
+    addr: String,
+    #[command(flatten)]
+    password: PasswordSource,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The commands.
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Check a module without a server, and print its functions with the work of each.
+    Check {
+        /// The file with the module.
+        file: PathBuf,
+    },
+    /// Load a module. It is compiled in the server, and survives restarts of a server with a data directory.
+    Load {
+        /// The file with the module.
+        file: PathBuf,
+        /// Replace the module of this name if there is one.
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Print the modules of a server with their functions and records.
+    List,
+    /// Print the source of a module.
+    Show {
+        /// The name of the module.
+        module: String,
+    },
+    /// Remove a module from a server.
+    Delete {
+        /// The name of the module.
+        module: String,
+    },
+}
+
+/// Executes the command.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    match &arguments.command {
+        Command::Check { file } => check(file, &mut output),
+        Command::Load { file, replace } => {
+            let source = read(file)?;
+            let mut command = redis::cmd("SKEP.FUNCTION");
+            command.arg("LOAD");
+            if *replace {
+                command.arg("REPLACE");
+            }
+            let name: String = query(command.arg(source), arguments, file)?;
+            Ok(writeln!(output, "{name}")?)
+        }
+        Command::List => {
+            let modules: Vec<HashMap<String, Value>> =
+                query(redis::cmd("SKEP.FUNCTION").arg("LIST"), arguments, &arguments.addr)?;
+            modules.into_iter().try_for_each(|module| print_module(module, &mut output))
+        }
+        Command::Show { module } => {
+            let source: String = query(redis::cmd("SKEP.FUNCTION").arg("SHOW").arg(module), arguments, module)?;
+            Ok(writeln!(output, "{}", source.trim_end())?)
+        }
+        Command::Delete { module } => {
+            query::<Value>(redis::cmd("SKEP.FUNCTION").arg("DELETE").arg(module), arguments, module).map(drop)
+        }
+    }
+}
+
+/// Checks a module, and prints what is in it.
+fn check(file: &Path, output: &mut impl Write) -> Result<(), Failure> {
+    let source = read(file)?;
+    let module = skep_function::check(&source);
+    let module = module.map_err(|error| Failure::Runtime(format!("{}: {error}", file.display())))?;
+    for (name, layout) in &module.records {
+        writeln!(output, "{name} {layout}: {} bytes", layout.size())?;
+    }
+    for function in &module.functions {
+        let signature = &function.signature;
+        let description = signature.describe(function.kind, &function.name);
+        writeln!(output, "{description}: at most {} instructions for an element", signature.work)?;
+    }
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<String, Failure> {
+    let read = fs::read_to_string(file);
+    read.map_err(|error| Failure::Usage(format!("cannot read {}: {}", file.display(), reason(&error))))
+}
+
+/// Sends a command to the server. `about` names what it is about, for error messages.
+fn query<T: FromRedisValue>(command: &redis::Cmd, arguments: &Arguments, about: impl Display) -> Result<T, Failure> {
+    let Arguments { addr, password, .. } = arguments;
+    let unreachable = |error: RedisError| {
+        let port = "name its RESP port with --addr, and the password with --password-file";
+        Failure::Runtime(format!("cannot reach a server at {addr}: {}: {port}", describe(&error)))
+    };
+    let login = Login::new(addr, password)?;
+    let mut info = format!("redis://{addr}").into_connection_info().map_err(unreachable)?;
+    if let Some(password) = &login.settings.password {
+        let settings = info.redis_settings().clone().set_password(String::from_utf8_lossy(password.as_bytes()));
+        info = info.set_redis_settings(settings);
+    }
+    let client = redis::Client::open(info).map_err(unreachable)?;
+    let mut connection = client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(unreachable)?;
+    connection.set_read_timeout(Some(TIMEOUT)).map_err(unreachable)?;
+    command.query(&mut connection).map_err(|error| Failure::Runtime(format!("{about}: {}", describe(&error))))
+}
+
+/// Returns what the server has replied, or what the system says.
+fn describe(error: &RedisError) -> String {
+    error.detail().map_or_else(|| reason(error), str::to_owned)
+}
+
+/// Prints a module as the server lists it.
+fn print_module(mut module: HashMap<String, Value>, output: &mut impl Write) -> Result<(), Failure> {
+    let mut field = |name: &str| module.remove(name).unwrap_or(Value::Nil);
+    let text = |value: Value| String::from_redis_value(value).unwrap_or_default();
+    let lines = |value: Value| Vec::<String>::from_redis_value(value).unwrap_or_default();
+    writeln!(output, "{} (revision {})", text(field("module")), text(field("revision")))?;
+    for line in lines(field("records")).iter().chain(&lines(field("functions"))) {
+        writeln!(output, "  {line}")?;
+    }
+    Ok(())
+}
