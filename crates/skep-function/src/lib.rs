@@ -17,6 +17,7 @@
 
 mod check;
 mod code;
+pub mod generate;
 mod limits;
 mod lower;
 mod module;

@@ -8,6 +8,8 @@ pub const FUNCTIONS_MAX: usize = 64;
 pub const NESTING_MAX: usize = 64;
 /// Most bytes of a name.
 pub const NAME_SIZE_MAX: usize = 64;
+/// Most characters of a literal.
+pub(crate) const LITERAL_SIZE_MAX: usize = 256;
 /// Most tokens in a row, without a semicolon or a comma, together with those around the brackets that they are in. This
 /// limits the depth of every recursion over the source.
 pub(crate) const RUN_MAX: usize = 1024;

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use proc_macro2::{Delimiter, LexError, Span, TokenStream, TokenTree, token_stream};
 
-use crate::limits::{NESTING_MAX, RUN_MAX, SOURCE_SIZE_MAX};
+use crate::limits::{LITERAL_SIZE_MAX, NESTING_MAX, RUN_MAX, SOURCE_SIZE_MAX};
 use crate::source_error::SourceError;
 
 /// Divides a source into tokens, unless it is too long or too deep.
@@ -52,6 +52,12 @@ fn check_shape(tokens: &TokenStream) -> Result<(), SourceError> {
         level.count(&token);
         if level.around + level.run > RUN_MAX {
             return Err(too_long(token.span()));
+        }
+        if let TokenTree::Literal(literal) = &token
+            && literal.to_string().len() > LITERAL_SIZE_MAX
+        {
+            let message = format!("the literal has more than {LITERAL_SIZE_MAX} characters: shorten it");
+            return Err(SourceError::at(literal.span(), message));
         }
         if let TokenTree::Group(group) = token {
             let around = level.around + level.run;

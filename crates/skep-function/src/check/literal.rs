@@ -7,6 +7,9 @@ use crate::source_error::SourceError;
 use crate::tree::{Expr, Kind};
 use crate::types::{Number, Type};
 
+/// The message for an integer that no type holds.
+const TOO_LARGE: &str = "the literal does not fit 64 bits: write a smaller number";
+
 impl Body<'_> {
     /// Checks a literal. `ty` is the type that a conversion with `as` gives a literal without suffix.
     pub(super) fn literal(
@@ -29,9 +32,16 @@ impl Body<'_> {
                     },
                     suffix => Type::Number(suffix_number(at, suffix)?),
                 };
-                let digits: u64 =
-                    int.base10_parse().map_err(|_| SourceError::at(at, "the literal does not fit 64 bits"))?;
+                // In a pattern, syn gives a literal its sign.
+                let (is_negated, digits) = match int.base10_digits().strip_prefix('-') {
+                    Some(digits) => (true, digits),
+                    None => (is_negated, int.base10_digits()),
+                };
+                let digits: u64 = digits.parse().map_err(|_| SourceError::at(at, TOO_LARGE))?;
                 let value = if is_negated { -i128::from(digits) } else { i128::from(digits) };
+                if is_negated {
+                    self.deferred.push(super::body::Deferred::Negated(at, ty.clone()));
+                }
                 self.check_literal(at, value, &ty);
                 Ok(Expr { ty, at, kind: Kind::Int(value) })
             }

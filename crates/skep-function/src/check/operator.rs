@@ -25,7 +25,6 @@ impl Body<'_> {
                         if literal.ty == Type::Bool {
                             return Err(SourceError::at(at, "a bool is not negated with `-`: write `!`"));
                         }
-                        self.deferred.push(Deferred::Negated(at, literal.ty.clone()));
                         return Ok(literal);
                     }
                     syn::Expr::Unary(inner) => self.unary(start(&unary.expr), inner, ty)?,
