@@ -173,7 +173,7 @@ impl Generator {
             let widths: [&[&str]; 4] = [&["u8", "i8"], &["u16", "i16"], &["u32", "i32", "f32"], &["u64", "i64", "f64"]];
             self.numbers = self.random.choose(&widths).to_vec();
         }
-        let size = if self.is_plain { 12 } else { 30 };
+        let size = if self.is_plain { 16 } else { 50 };
         self.begin(size);
         let kind = self.random.choose(&[FunctionKind::Update, FunctionKind::Update, FunctionKind::Reduce, FunctionKind::Filter]);
         let mut element = self.element_type();

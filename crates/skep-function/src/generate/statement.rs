@@ -6,7 +6,7 @@ impl Generator {
     /// Writes the body of a function that returns this type.
     pub(super) fn body(&mut self, result: &Ty) -> String {
         let statements = self.statements();
-        let tail = self.expr(result, 3);
+        let tail = self.expr(result, 4);
         // Sometimes the last statement returns.
         if self.random.once_in(12) { format!("{statements} return {tail};") } else { format!("{statements} {tail}") }
     }

@@ -3,8 +3,9 @@
 //! All modules of a batch become one program for rustc. It reads cases from a file, and writes their results to another:
 //!
 //! ```text
-//! case    function: u32 │ elements: u32 │ operands that are vectors, one bit for each: u32 │ elements │ Σ │ operands
-//! result  1, or 0 if a function panicked │ elements, of an update │ results or Σ
+//! case    function │ elements │ operands that are vectors, one bit for each │ parts │ size of each part │ parts
+//! parts   the elements, Σ, and each operand
+//! result  1, or 0 if the function panicked │ elements, of an update │ results or Σ
 //! ```
 
 use std::fmt::Write as _;
@@ -119,33 +120,18 @@ fn implement_wire(path: &str, fields: &[String]) -> String {
     )
 }
 
-/// Writes the function that runs a case.
+/// Writes the function that computes one element of a case.
 fn wrapper(number: usize, module: &str, function: &GeneratedFunction) -> String {
-    let is_reduce = function.kind == FunctionKind::Reduce;
-    let mut text = format!("fn run_{number}(i: &mut In<'_>, o: &mut Vec<u8>) {{ let e: Vec<{}> = i.many(i.count);\n", function.element);
-    let operands = if is_reduce {
-        let _ = write!(text, "let s0: {} = Wire::get(&mut i.bytes);\n", function.others[0]);
-        &function.others[1..]
-    } else {
-        &function.others[..]
-    };
-    let mut arguments = String::new();
-    for (index, ty) in operands.iter().enumerate() {
-        let _ = write!(text, "let n = i.operands({index}); let a{index}: Vec<{ty}> = i.many(n);\n");
-        let _ = write!(arguments, ", at(&a{index}, k)");
-    }
     let name = format!("{module}::{}", function.name);
+    let own = usize::from(function.kind == FunctionKind::Reduce);
+    let arguments: String =
+        (own..function.others.len()).map(|index| format!(", c.operand({})", index - own)).collect();
     let body = match function.kind {
-        FunctionKind::Reduce => format!("let mut s = s0; for k in 0..e.len() {{ s = {name}(e[k], s{arguments}); }} s.put(&mut one);"),
-        FunctionKind::Filter => format!("for k in 0..e.len() {{ {name}(e[k]{arguments}).put(&mut one); }}"),
-        FunctionKind::Update if !function.is_by_reference => {
-            format!("for k in 0..e.len() {{ {name}(e[k]{arguments}).put(&mut one); }}")
-        }
-        FunctionKind::Update => {
-            format!("for k in 0..e.len() {{ let mut v = e[k]; let r = {name}(&mut v{arguments}); v.put(&mut one); r.put(&mut two); }}")
-        }
+        FunctionKind::Reduce => format!("let s = {name}(c.element(), c.sigma(){arguments}); c.set_sigma(s);"),
+        _ if !function.is_by_reference => format!("let r = {name}(c.element(){arguments}); r.put(&mut c.one);"),
+        _ => format!("let mut v = c.element(); let r = {name}(&mut v{arguments}); v.put(&mut c.one); r.put(&mut c.two);"),
     };
-    text + &format!("finish(o, || {{ let (mut one, mut two) = (Vec::new(), Vec::new()); {body} one.append(&mut two); one }}); }}\n")
+    format!("fn run_{number}(c: &mut Case<'_>) {{ {body} }}\n")
 }
 
 fn random_case(random: &mut Random, function: &UserFunction) -> Case {
@@ -188,12 +174,14 @@ pub(crate) fn random_records(random: &mut Random, layout: &Layout, count: usize)
 }
 
 fn write_case(number: u32, case: &Case, input: &mut Vec<u8>) {
-    for word in [number, case.count as u32, case.vectors] {
+    let parts: Vec<&Vec<u8>> = [&case.elements, &case.sigma].into_iter().chain(&case.operands).collect();
+    for word in [number, case.count as u32, case.vectors, parts.len() as u32] {
         input.extend_from_slice(&word.to_le_bytes());
     }
-    input.extend_from_slice(&case.elements);
-    input.extend_from_slice(&case.sigma);
-    input.extend(case.operands.iter().flatten());
+    for part in &parts {
+        input.extend_from_slice(&(part.len() as u32).to_le_bytes());
+    }
+    input.extend(parts.into_iter().flatten());
 }
 
 /// Compiles and runs the program, and returns its output. The program and its files stay if it fails.
@@ -214,7 +202,7 @@ fn run_with_rustc(seed: u64, program: &str, input: &[u8]) -> Vec<u8> {
     let run = Command::new(file("program")).args([file("input"), file("output")]).output().unwrap();
     assert!(run.status.success(), "{} fails: {}", file("program").display(), String::from_utf8_lossy(&run.stderr));
     let output = std::fs::read(file("output")).unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
+    if std::env::var("SKEP_KEEP").is_err() { std::fs::remove_dir_all(&folder).unwrap(); }
     output
 }
 
