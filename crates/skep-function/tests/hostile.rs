@@ -1,0 +1,196 @@
+//! Hostile sources: each is refused with a position and a message, without a panic, in bounded time.
+
+use std::time::{Duration, Instant};
+
+use skep_function::{FUNCTIONS_MAX, SOURCE_SIZE_MAX, SourceError, check, compile};
+
+/// Far above what a source takes on a loaded machine, and far below what a missing bound would take.
+const TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Returns the error of a source, in both functions.
+fn refusal(source: &str) -> SourceError {
+    let started = Instant::now();
+    let error = check(source).expect_err(source.get(..400).unwrap_or(source));
+    assert_eq!(compile(source).map(|module| module.name), Err(error.clone()));
+    assert!(started.elapsed() < TIME_MAX, "{:?}: {}", started.elapsed(), &source[..source.len().min(100)]);
+    error
+}
+
+/// Returns a module with one function of this body.
+fn body(body: &str) -> String {
+    format!("mod m {{ #[update] fn f(v: i32, d: i32) -> i32 {{ {body} }} }}")
+}
+
+#[test]
+fn nesting_is_refused_before_it_is_parsed() {
+    let deep = |open: &str, close: &str, depth: usize| body(&(open.repeat(depth) + "v" + &close.repeat(depth)));
+    for (open, close) in [("(", ")"), ("{", "}"), ("if true {", "} else { 1 }"), ("f(", ")"), ("[", "]"), ("v as u8 + (", ")")] {
+        let error = refusal(&deep(open, close, 80));
+        assert!(error.message.contains("nested more than 64 deep"), "{open}: {error}");
+        let error = refusal(&deep(open, close, 2000));
+        assert!(error.message.contains("nested more than 64 deep"), "{open}: {error}");
+    }
+    let inside = deep("(", ")", 60);
+    compile(&inside).unwrap();
+    let chains = ["!", "-", "- ", "*", "&", "&mut ", "return ", "if ", "match ", "|x| ", "move || ", "v = ", "v + ", "v as i32 as ", "break "];
+    for chain in chains {
+        for end in ["", "v"] {
+            // As long as it may be: this may compile, but must not overflow the stack.
+            let _ = compile(&body(&(chain.repeat(900 / chain.split_whitespace().count().max(1)) + end)));
+            let error = refusal(&body(&(chain.repeat(5000) + end)));
+            assert!(error.message.contains("tokens in a row"), "{chain}: {error}");
+        }
+    }
+    for (first, chain, last) in [
+        ("if v == 0 { 1 }", " else if v == 1 { 2 }", " else { 3 }"),
+        ("v", " + d", ""),
+        ("v", ".max(d)", ""),
+        ("v", " as i64 as i32", ""),
+        ("v", "[0]", ""),
+        ("v", ".x", ""),
+        ("v", " = d", ""),
+        ("v", " && d", ""),
+        ("v", " .. d", ""),
+    ] {
+        let error = refusal(&body(&(first.to_owned() + &chain.repeat(2500) + last)));
+        assert!(error.message.contains("tokens in a row"), "{chain}: {error}");
+        // As long as it may be: this must not overflow the stack.
+        let source = body(&(first.to_owned() + &chain.repeat(1000 / chain.split_whitespace().count().max(4)) + last));
+        let _ = compile(&source);
+    }
+    for ty in ["A<", "&", "*const ", "fn() -> ", "impl Fn() -> ", "dyn A + ", "for<'a> ", "[", "("] {
+        refusal(&format!("mod m {{ #[update] fn f(v: {}i32) -> i32 {{ v }} }}", ty.repeat(900)));
+    }
+    for pattern in ["&", "(", "x @ ", "ref ", "Some(", "1 | "] {
+        refusal(&body(&format!("match v {{ {}_ => 1 }}", pattern.repeat(900))));
+    }
+}
+
+#[test]
+fn a_long_source_is_refused_at_once() {
+    for source in ["(".repeat(1 << 20), body(&"(".repeat(1 << 20)), "/*".repeat(1 << 19), body(&"v;".repeat(1 << 19))] {
+        let started = Instant::now();
+        let error = refusal(&source);
+        assert!(error.message.contains("more than 65536"), "{error}");
+        assert!(started.elapsed() < Duration::from_secs(1));
+    }
+    for unit in ["(", ")", "[", "{", "}", "<", "/*", "//", "\"", "'", "r#\"", "b'", "#", "!", "1", "a", "é", "\u{0}", "\u{feff}", "#![", "0x"] {
+        let source = unit.repeat(SOURCE_SIZE_MAX / unit.len());
+        refusal(&source);
+        refusal(&body(&unit.repeat((SOURCE_SIZE_MAX - 200) / unit.len())));
+    }
+    let error = refusal(&body(&"9".repeat(60_000)));
+    assert!(error.message.contains("more than 256 characters"), "{error}");
+}
+
+#[test]
+fn the_number_of_functions_and_the_length_of_names_are_limited() {
+    let functions = |count: usize| {
+        let functions: Vec<String> = (0..count).map(|index| format!("#[update] fn g{index}(v: u8) -> u8 {{ v + 1 }}")).collect();
+        format!("mod m {{ {} }}", functions.join("\n"))
+    };
+    assert_eq!(compile(&functions(FUNCTIONS_MAX)).unwrap().functions.len(), FUNCTIONS_MAX);
+    assert!(refusal(&functions(1000)).message.contains("at most 64 functions"));
+    let name = "a".repeat(65);
+    assert!(refusal(&format!("mod m {{ #[update] fn {name}(v: u8) -> u8 {{ v }} }}")).message.contains("more than 64"));
+    assert!(refusal("mod m { #[update] fn größe(v: u8) -> u8 { v } }").message.contains("a-z"));
+    let parameters: Vec<String> = (0..9).map(|index| format!("p{index}: u8")).collect();
+    assert!(refusal(&format!("mod m {{ #[update] fn f(v: u8, {}) -> u8 {{ v }} }}", parameters.join(", "))).message.contains("at most 8 operands"));
+}
+
+#[test]
+fn helpers_that_double_are_refused_in_bounded_time() {
+    for step in ["h{}(v) + h{}(v)", "{ h{}(v); h{}(v) }", "if v > 0 { h{}(v) } else { h{}(v) }", "h{}(h{}(v))", "match v { 0 => h{}(v), _ => h{}(v) }"] {
+        let mut source = String::from("mod m { fn h0(v: i32) -> i32 { v }\n");
+        for level in 1..60 {
+            let before = (level - 1).to_string();
+            source += &format!("fn h{level}(v: i32) -> i32 {{ {} }}\n", step.replace("{}", &before));
+        }
+        source += "#[update] fn f(v: i32) -> i32 { h59(v) } }";
+        let error = refusal(&source);
+        assert!(error.message.contains("more than 4096 instructions"), "{error}");
+    }
+    let mut source = String::from("mod m { const C0: i32 = 1;\n");
+    for level in 1..200 {
+        source += &format!("const C{level}: i32 = C{0} + C{0};\n", level - 1);
+    }
+    source += "#[update] fn f(v: i32) -> i32 { C199 } }";
+    assert!(refusal(&source).message.contains("more than 4096 instructions"));
+    // A function that emits nothing, but is visited often.
+    let nothing = "();".repeat(3000);
+    let source = format!(
+        "mod m {{ fn a() {{ {nothing} }} fn b() {{ {} }} fn c() {{ {} }} #[update] fn f(v: u8) -> u8 {{ c(); v }} }}",
+        "a();".repeat(1000),
+        "b();".repeat(1000)
+    );
+    assert!(refusal(&source).message.contains("more than 4096 instructions"));
+}
+
+#[test]
+fn long_functions_take_bounded_time() {
+    let started = Instant::now();
+    let branches: String = (0..300).map(|index| format!("if v[{}] > d {{ v[{}] += d; }}\n", index % 256, (index * 7) % 256)).collect();
+    compile(&format!("mod m {{ #[update] fn f(v: &mut [u8; 256], d: u8) {{ {branches} }} }}")).unwrap();
+    let indexes: String = (0..4).map(|index| format!("v[(d + {index}) as usize] += d;\n")).collect();
+    compile(&format!("mod m {{ #[update] fn f(v: &mut [u8; 256], d: u8) {{ {indexes} }} }}")).unwrap();
+    let returns: String = (0..300).map(|index| format!("if v[{}] > d {{ return {index}; }} v[{index} % 256] += 1;\n", index % 256)).collect();
+    let _ = compile(&format!("mod m {{ #[update] fn f(v: &mut [u8; 256], d: u8) -> u32 {{ {returns} 0 }} }}"));
+    let sum = vec!["v"; 400].join(" + ");
+    compile(&format!("mod m {{ #[update] fn f(v: u64) -> u64 {{ {sum} }} }}")).unwrap();
+    let divisions: String = (0..100).map(|_| "x = x / d + 1;").collect();
+    compile(&format!("mod m {{ #[update] fn f(v: u64, d: u64) -> u64 {{ let mut x = v; {divisions} x }} }}")).unwrap();
+    assert!(started.elapsed() < 3 * TIME_MAX, "{:?}", started.elapsed());
+}
+
+#[test]
+fn recursion_is_refused() {
+    assert!(refusal("mod m { #[update] fn f(v: u8) -> u8 { f(v) } }").message.contains("`f` calls itself"));
+    let error = refusal("mod m { fn g(v: u8) -> u8 { h(v) }\nfn h(v: u8) -> u8 { f(v) }\n#[update] fn f(v: u8) -> u8 { g(v) } }");
+    assert!(error.message.contains("calls itself"), "{error}");
+    assert!(refusal("mod m { const A: u8 = B; const B: u8 = A; #[update] fn f(v: u8) -> u8 { A } }").message.contains("calls itself"));
+    assert!(refusal("mod m { const A: usize = B; const B: usize = A; #[update] fn f(v: [u8; A]) -> [u8; A] { v } }").message.contains("const"));
+    assert!(refusal("mod m { struct A { b: B } struct B { a: [A; 2] } #[update] fn f(v: A) -> A { v } }").message.contains("contains itself"));
+}
+
+#[test]
+fn every_keyword_is_refused_as_a_name() {
+    let keywords = "as break const continue crate else enum extern false fn for if impl in let loop match mod move mut pub ref return self Self static struct super trait true type unsafe use where while async await dyn abstract become box do final macro override priv typeof unsized virtual yield try gen";
+    for word in keywords.split_whitespace() {
+        refusal(&format!("mod {word} {{ #[update] fn f(v: u8) -> u8 {{ v }} }} }}"));
+        refusal(&format!("mod m {{ #[update] fn {word}(v: u8) -> u8 {{ v }}"));
+        for source in [
+            format!("mod m {{ #[update] fn f({word}: u8) -> u8 {{ 1 }} }}"),
+            format!("mod m {{ #[update] fn f(v: u8) -> u8 {{ let {word} = v; v }} }}"),
+            format!("mod m {{ #[update] fn f(v: u8) -> u8 {{ {word} }} }}"),
+            format!("mod m {{ {word} }}"),
+            word.to_owned(),
+        ] {
+            let _ = check(&source);
+        }
+    }
+    // Names of commands are names like others.
+    compile("mod GET { #[update] fn SET(DEL: u8) -> u8 { DEL + 1 } }").unwrap();
+}
+
+#[test]
+fn other_languages_are_refused() {
+    for source in [
+        "",
+        " ",
+        "return redis.call('GET', KEYS[1])",
+        "def f(v):\n    return v * 2\n",
+        "function f(v) { return v * 2; }",
+        "SELECT * FROM t",
+        "fn f(v: f32) -> f32 { v }",
+        "#[update] fn f(v: f32) -> f32 { v }",
+        "mod a { #[update] fn f(v: u8) -> u8 { v } } mod b { }",
+        "mod a;",
+        "#![no_std] mod a { }",
+        "(module (func (param i32)))",
+        "mod m { }",
+        "mod m { fn f(v: u8) -> u8 { v } }",
+    ] {
+        let error = refusal(source);
+        assert!(error.line >= 1 && error.column >= 1 && error.message.len() > 20, "{error}");
+    }
+}
