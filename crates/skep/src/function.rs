@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             if *replace {
                 command.arg("REPLACE");
             }
-            let name: String = query(command.arg(source), arguments, file)?;
+            let name: String = query(command.arg(source), arguments, file.display())?;
             Ok(writeln!(output, "{name}")?)
         }
         Command::List => {
@@ -124,7 +124,7 @@ fn query<T: FromRedisValue>(command: &redis::Cmd, arguments: &Arguments, about: 
     let login = Login::new(addr, password)?;
     let mut info = format!("redis://{addr}").into_connection_info().map_err(unreachable)?;
     if let Some(password) = &login.settings.password {
-        let settings = info.redis_settings().clone().set_password(String::from_utf8_lossy(password.as_bytes()));
+        let settings = info.redis_settings().clone().set_password(String::from_utf8_lossy(password.bytes()));
         info = info.set_redis_settings(settings);
     }
     let client = redis::Client::open(info).map_err(unreachable)?;

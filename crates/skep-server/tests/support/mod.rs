@@ -29,6 +29,14 @@ pub(crate) fn server_with_delay_max(shards: u16, memory: u64, delay_max: Option<
     Server::start(&settings).expect("the server starts")
 }
 
+/// Starts a server on free ports with some other settings.
+pub(crate) fn server_with(change: impl FnOnce(&mut ServerSettings)) -> Server {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut settings = ServerSettings { native: any, resp: Some(any), ..ServerSettings::default() };
+    change(&mut settings);
+    Server::start(&settings).expect("the server starts")
+}
+
 /// Connects a socket that does not wait without end.
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("the server accepts");

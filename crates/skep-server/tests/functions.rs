@@ -1,0 +1,179 @@
+//! User functions over RESP: they are loaded, called, replaced and deleted, in all spaces and across shards.
+
+mod support;
+
+use std::fmt::Write as _;
+
+use support::{Resp, command, server_with};
+
+const SMALL: u64 = 16 << 20;
+
+const LIMITS: &str = "
+mod limits {
+    struct Bucket { tokens: f32, at: u64 }
+
+    #[update]
+    fn take(b: &mut Bucket, now: u64, cost: f32, rate: f32, burst: f32) -> bool {
+        let t = burst.min(b.tokens + rate * (now.saturating_sub(b.at)) as f32);
+        b.at = now;
+        if t < cost { b.tokens = t; return false; }
+        b.tokens = t - cost;
+        true
+    }
+
+    #[update] fn decay(v: f32, d: f32) -> f32 { v * 0.5 + d }
+    #[update] fn divide(v: i32, d: i32) -> i32 { v / d }
+    #[reduce] fn sum(v: u8, sum: u64) -> u64 { sum + v as u64 }
+    #[filter] fn hot(v: f32, limit: f32) -> bool { v > limit }
+}
+";
+
+/// Returns a connection whose module is loaded, in this space.
+fn loaded(server: &skep_server::Server, space: u16) -> Resp {
+    let mut resp = Resp::connect(server);
+    resp.expect(command(&[b"SKEP.FUNCTION", b"LOAD", b"REPLACE", LIMITS.as_bytes()]), "$6\r\nlimits\r\n");
+    resp.expect(format!("SELECT {space}\r\n"), "+OK\r\n");
+    resp
+}
+
+/// Returns an array of integers as RESP writes it.
+fn integers(numbers: &[i64]) -> String {
+    let mut text = format!("*{}\r\n", numbers.len());
+    numbers.iter().for_each(|number| write!(text, ":{number}\r\n").unwrap());
+    text
+}
+
+#[test]
+fn functions_are_called_in_all_spaces() {
+    for (shards, space) in [(1, 0), (3, 0), (1, 1), (3, 1), (1, 2), (3, 2)] {
+        let server = server_with(|settings| {
+            (settings.shards, settings.memory, settings.ordered_memory) = (shards, SMALL, SMALL);
+            settings.cache_memory = u64::from(shards) * (4 << 20);
+        });
+        let mut resp = loaded(&server, space);
+        for key in 0..20 {
+            let take = format!("SKEP.UPDATE user:{key} limits.take 100 1 0.1 2");
+            resp.expect(format!("{take}\r\n"), "$-1\r\n");
+            resp.expect(format!("{take} INIT 2 0\r\n").repeat(3), ":1\r\n:1\r\n:0\r\n");
+            resp.expect(format!("SKEP.GETV user:{key} limits.Bucket\r\n"), "*2\r\n$1\r\n0\r\n:100\r\n");
+            resp.expect(format!("SKEP.UPDATE user:{key} limits.take 120 1 0.1 2 OLD\r\n"), "*2\r\n$1\r\n0\r\n:100\r\n");
+            resp.expect(format!("SKEP.UPDATE user:{key} limits.take 120 0 0 2 NORETURN\r\n"), "+OK\r\n");
+        }
+        resp.expect("SKEP.SET v f32 1 2 3\r\nSKEP.UPDATE v limits.decay 1\r\n", "+OK\r\n*3\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n");
+        resp.expect("SKEP.UPDATE v limits.decay 0 1 2 NORETURN\r\n", "+OK\r\n");
+        resp.expect("SKEP.GETV v f32\r\n", "*3\r\n$4\r\n0.75\r\n$1\r\n2\r\n$4\r\n3.25\r\n");
+        resp.expect("SKEP.FILTER v limits.hot 1\r\n", "*2\r\n$1\r\n2\r\n$4\r\n3.25\r\n");
+        resp.expect("SKEP.FILTER v limits.hot 1 POSITIONS\r\n", integers(&[1, 2]));
+        resp.expect("SKEP.FILTER v limits.hot 3 WITHPOSITIONS\r\n", "*2\r\n:2\r\n$4\r\n3.25\r\n");
+        resp.expect("SET bytes aaa\r\nSKEP.REDUCE bytes limits.sum 9\r\n", "+OK\r\n:300\r\n");
+        server.stop();
+    }
+}
+
+#[test]
+fn a_vector_that_is_wrong_in_one_element_stays_as_it_was() {
+    for (shards, space) in [(1, 0), (2, 1)] {
+        let server = server_with(|settings| {
+            (settings.shards, settings.memory, settings.ordered_memory) = (shards, SMALL, SMALL);
+        });
+        let mut resp = loaded(&server, space);
+        for count in [3, 30, 300, 30_000] {
+            let values: String = (0..count).map(|value| format!(" {}", 6 * value)).collect();
+            let mut divisors: Vec<String> = (0..count).map(|_| " 3".to_owned()).collect();
+            resp.expect(format!("SKEP.SET v i32{values}\r\n"), "+OK\r\n");
+            divisors[count - 2] = " 0".to_owned();
+            let divide = format!("SKEP.UPDATE v limits.divide{} NORETURN\r\n", divisors.concat());
+            resp.expect(divide, "-ERR the function divides by zero\r\n");
+            resp.expect("SKEP.REDUCE v sum i32 0\r\n", format!(":{}\r\n", 3 * count * (count - 1)));
+            resp.expect("SKEP.UPDATE v limits.divide 3 NORETURN\r\n", "+OK\r\n");
+            resp.expect("SKEP.REDUCE v sum i32 0\r\n", format!(":{}\r\n", count * (count - 1)));
+        }
+        server.stop();
+    }
+}
+
+#[test]
+fn wrong_calls_have_named_errors() {
+    let server = server_with(|settings| {
+        (settings.shards, settings.memory) = (2, SMALL);
+    });
+    let mut resp = loaded(&server, 0);
+    resp.expect("SKEP.SET v f32 1 2 3\r\n", "+OK\r\n");
+    for (request, error) in [
+        ("SKEP.UPDATE v limits.none 1", "no function 'limits.none' is loaded: SKEP.FUNCTION LIST shows those that are"),
+        ("SKEP.UPDATE v limits.hot 1", "'limits.hot' is a filter: use SKEP.FILTER"),
+        ("SKEP.FILTER v limits.sum 1", "'limits.sum' is a reduce: use SKEP.REDUCE"),
+        ("SKEP.REDUCE v limits.decay 1", "'limits.decay' is an update: use SKEP.UPDATE"),
+        ("SKEP.UPDATE v limits.decay", "syntax error: limits.decay takes d: f32; operands for all elements, or for each"),
+        ("SKEP.UPDATE v limits.decay 1 2", "operand has the wrong length: limits.decay takes d: f32; operands for all elements, or for each"),
+        ("SKEP.UPDATE v limits.decay x", "'x' is wrong for f32: not a number of this type"),
+        ("SKEP.UPDATE w limits.decay 1 INIT", "syntax error: INIT takes the elements of a missing key, one number for each"),
+        ("SKEP.UPDATE w limits.take 1 1 1 1 INIT 1", "syntax error: INIT takes the elements of a missing key, 2 numbers for each"),
+        ("SKEP.UPDATE v limits.take 1 1 1", "syntax error: limits.take takes now: u64, cost: f32, rate: f32, burst: f32; operands for all elements, or for each"),
+        ("SKEP.SET w limits.Bucket 1", "syntax error: an element of this record has 2 numbers"),
+        ("SKEP.GETV v limits.Nothing", "no record 'limits.Nothing' is loaded: SKEP.FUNCTION LIST shows those that are"),
+        ("SKEP.GETV v limits.Bucket", "element width does not divide the value's length"),
+        ("SKEP.FUNCTION DELETE none", "no module 'none' is loaded"),
+        ("SKEP.FUNCTION SHOW none", "no module 'none' is loaded"),
+        ("SKEP.UPDATE v", "wrong number of arguments for 'skep.update' command"),
+        ("SKEP.UPDATE v add f32", "wrong number of arguments for 'skep.update' command"),
+    ] {
+        resp.expect(format!("{request}\r\n"), format!("-ERR {error}\r\n"));
+    }
+    resp.expect("SKEP.GETV v f32\r\n", "*3\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n");
+    server.stop();
+}
+
+#[test]
+fn modules_are_replaced_shown_and_deleted() {
+    let server = server_with(|settings| {
+        (settings.shards, settings.memory) = (2, SMALL);
+    });
+    let mut resp = Resp::connect(&server);
+    let module = |factor: u32| format!("mod m {{ #[update] fn f(v: u32) -> u32 {{ v * {factor} }} }}");
+    let load = |options: &[&[u8]], source: &str| {
+        let mut words: Vec<&[u8]> = vec![b"SKEP.FUNCTION", b"LOAD"];
+        words.extend_from_slice(options);
+        words.push(source.as_bytes());
+        command(&words)
+    };
+    resp.expect(load(&[], &module(2)), "$1\r\nm\r\n");
+    resp.expect(load(&[], &module(2)), "$1\r\nm\r\n");
+    resp.expect(load(&[], &module(3)), "-ERR module 'm' exists: use LOAD REPLACE to replace its functions\r\n");
+    resp.expect("SKEP.SET k u32 5\r\nSKEP.UPDATE k m.f\r\n", "+OK\r\n:5\r\n");
+    resp.expect(load(&[b"REPLACE"], &module(3)), "$1\r\nm\r\n");
+    resp.expect("SKEP.UPDATE k m.f\r\nSKEP.GETV k u32\r\n", ":10\r\n*1\r\n:30\r\n");
+    let source = module(3);
+    resp.expect("SKEP.FUNCTION SHOW m\r\n", format!("${}\r\n{source}\r\n", source.len()));
+    resp.expect("SKEP.FUNCTION LIST\r\n", {
+        "*1\r\n*8\r\n$6\r\nmodule\r\n$1\r\nm\r\n$8\r\nrevision\r\n:2\r\n\
+         $9\r\nfunctions\r\n*1\r\n$22\r\nupdate m.f(u32) -> u32\r\n$7\r\nrecords\r\n*0\r\n"
+    });
+    resp.expect("SKEP.FUNCTION DELETE m\r\nSKEP.FUNCTION LIST\r\n", "+OK\r\n*0\r\n");
+    resp.expect("SKEP.UPDATE k m.f\r\n", {
+        "-ERR no function 'm.f' is loaded: SKEP.FUNCTION LIST shows those that are\r\n"
+    });
+    resp.expect(load(&[], &module(2)), "$1\r\nm\r\n");
+    resp.expect("SKEP.UPDATE k m.f\r\n", ":30\r\n");
+    let wrong = "mod w { #[update] fn f(v: u32) -> u32 { v + x } }";
+    resp.expect(load(&[], wrong), "-ERR line 1, column 45: ");
+    server.stop();
+}
+
+#[test]
+fn transactions_call_functions() {
+    let server = server_with(|settings| {
+        (settings.shards, settings.memory) = (3, SMALL);
+    });
+    let mut resp = loaded(&server, 0);
+    resp.expect("SKEP.SET a i32 8 9\r\nSKEP.SET b i32 8 9\r\n", "+OK\r\n+OK\r\n");
+    resp.expect("MULTI\r\nSKEP.UPDATE a limits.divide 2 NORETURN\r\nSKEP.UPDATE b limits.divide 4 NORETURN\r\n", {
+        "+OK\r\n+QUEUED\r\n+QUEUED\r\n"
+    });
+    resp.expect("SKEP.UPDATE a limits.divide 0\r\nSKEP.GETV a i32\r\nSKEP.GETV b i32\r\n", "+QUEUED\r\n".repeat(3));
+    resp.expect("EXEC\r\n", {
+        let error = "-ERR the function divides by zero\r\n";
+        format!("*5\r\n+OK\r\n+OK\r\n{error}{}{}", integers(&[4, 4]), integers(&[2, 2]))
+    });
+    server.stop();
+}
