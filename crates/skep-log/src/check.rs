@@ -21,6 +21,19 @@ pub struct CheckedSnapshot {
     pub pairs: u64,
 }
 
+/// Functions that were checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckedFunctions {
+    /// Modules that can be used.
+    pub modules: u64,
+    /// Sources: those of these modules, and earlier ones.
+    pub sources: u64,
+    /// Names of functions.
+    pub names: u64,
+    /// The file that is not valid, if one is: the other one was read.
+    pub damaged: Option<&'static str>,
+}
+
 /// A log that was checked.
 #[derive(Clone, Debug)]
 pub struct CheckedLog {
@@ -50,6 +63,14 @@ impl<D: Disk> Directory<D> {
             checked.files += 1;
         }
         Ok(CheckedSnapshot { bytes, pairs, ..checked })
+    }
+
+    /// Reads the sources and the names of functions. Does not compile them.
+    pub fn check_functions(&self) -> Result<CheckedFunctions, LogError> {
+        let (functions, file) = self.functions()?;
+        let modules = functions.modules.iter().filter(|module| module.is_current).count() as u64;
+        let (sources, names) = (functions.modules.len() as u64, functions.names.len() as u64);
+        Ok(CheckedFunctions { modules, sources, names, damaged: file.damaged() })
     }
 
     /// Reads the log, and decodes its operations.

@@ -5,9 +5,10 @@
 //! 2. open the snapshot files     they stay readable when the server removes them
 //! 3. copy the groups             from the manifest's first one up to the first one that is not complete
 //! 4. were the segments still in place, under the same log? if not, begin again
-//! 5. copy the snapshot files
-//! 6. write a manifest            the log ends with the last group that was copied
-//! 7. check the copy as any data directory
+//! 5. copy the functions
+//! 6. copy the snapshot files
+//! 7. write a manifest            the log ends with the last group that was copied
+//! 8. check the copy as any data directory
 //! ```
 //!
 //! **What a copy contains.** All that was durable when the copy began, and perhaps more: some of the operations that ran
@@ -21,6 +22,8 @@
 //! - *Order:* 3 reads the groups as a recovery does, each with the checksum of the one before it. So it copies a sequence
 //!   that the server has written, without a gap.
 //! - *Snapshot:* a manifest names only files that are complete, and these never change.
+//! - *Functions:* a function is durable before the first block that names it, and sources and names are only ever added. The
+//!   blocks of the copy were written before 5, so the functions that are read then have all that these blocks name.
 //!
 //! **Another manifest at 4** may tell that the log of 1 has ended: blocks are left out, or a fresh log has begun. Then the
 //! gap differs, or the first group is beyond those that were read, because no fresh log uses the number of the group
@@ -44,11 +47,12 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::check::{CheckedLog, CheckedSnapshot};
+use crate::check::{CheckedFunctions, CheckedLog, CheckedSnapshot};
 use crate::chunk::SnapshotPart;
 use crate::directory::{Directory, LOCK, LOST_AND_FOUND};
 use crate::disk::Disk;
 use crate::error::LogError;
+use crate::functions_file::{self, StoredFunctions};
 use crate::group::Group;
 use crate::log_end::LogEnd;
 use crate::manifest::{self, Manifest};
@@ -71,6 +75,8 @@ pub struct Copied {
     pub snapshot: CheckedSnapshot,
     /// Its log, as it was read back.
     pub log: CheckedLog,
+    /// Its functions, as they were read back.
+    pub functions: CheckedFunctions,
     /// Bytes of its files.
     pub bytes: u64,
 }
@@ -153,6 +159,8 @@ fn try_copy<S: Disk, T: Disk>(source: &Arc<S>, writer: &mut Writer<'_, T>) -> Re
     }
     let (snapshot, end) = (snapshot.map_err(CopyError::Source)?, log.map_err(CopyError::Source)?);
     writer.end_segment().map_err(CopyError::Target)?;
+    let functions = functions_file::read_live(source).map_err(CopyError::Source)?;
+    writer.write_functions(&functions).map_err(CopyError::Target)?;
     for (name, file) in snapshot {
         copy_file(&**source, &name, &file, writer)?;
     }
@@ -167,7 +175,8 @@ fn try_copy<S: Disk, T: Disk>(source: &Arc<S>, writer: &mut Writer<'_, T>) -> Re
     let directory = Directory::open_unlocked(Arc::clone(writer.disk)).map_err(CopyError::Target)?;
     let snapshot = directory.check_snapshot().map_err(CopyError::Target)?;
     let log = directory.check_log().map_err(CopyError::Target)?;
-    Ok(Some(Copied { manifest: copy, snapshot, log, bytes: writer.bytes }))
+    let functions = directory.check_functions().map_err(CopyError::Target)?;
+    Ok(Some(Copied { manifest: copy, snapshot, log, functions, bytes: writer.bytes }))
 }
 
 /// Returns true if what was read with a manifest was not used again meanwhile. Without an end, it could not be read: if
@@ -306,6 +315,21 @@ impl<'t, T: Disk> Writer<'t, T> {
         written.map_err(LogError::io("write", segment::name(header.number)))?;
         self.bytes += size;
         self.last_segment = header.number;
+        Ok(())
+    }
+
+    /// Writes both files of the functions, if there are any.
+    fn write_functions(&mut self, functions: &StoredFunctions) -> Result<(), LogError> {
+        if functions.is_empty() {
+            return Ok(());
+        }
+        let mut pages = Pages::default();
+        functions.encode(1, &mut pages);
+        for name in functions_file::NAMES {
+            let file = self.create(name).map_err(LogError::io("create", name))?;
+            self.disk.write_at(&file, 0, pages.padded()).map_err(LogError::io("write", name))?;
+            self.bytes += padded_size(pages.size() as u64);
+        }
         Ok(())
     }
 

@@ -3,18 +3,20 @@
 //! ```text
 //! data directory   lock
 //!                  manifest.a  manifest.b
+//!                  functions.a  functions.b   if functions were loaded
 //!                  log-<number>            16 hexadecimal digits
 //!                  snapshot-<number>-<shard>  snapshot-<number>-ordered
 //! ```
 //!
 //! 1. [`Directory::open`] refuses a directory that is foreign, locked, of a later version or without a valid manifest.
-//! 2. [`Directory::read_snapshot`] and [`Directory::read_log`] return its content. They change nothing.
+//! 2. [`Directory::functions`], [`Directory::read_snapshot`] and [`Directory::read_log`] return its content. They change
+//!    nothing.
 //! 3. [`Directory::begin`] makes durable what was read, and begins a new segment. Nothing is ever written after the
 //!    groups that were read, so that a group which a crash has torn is not part of the log, even if it can be read
 //!    later.
 //!
-//! **The first files.** The first manifest is durable before another file exists. So a directory with files of the log
-//! and without a manifest is incomplete, and never new.
+//! **The first files.** The first manifest is durable before another file exists. So a directory with files of the log or
+//! of functions and without a manifest is incomplete, and never new.
 //!
 //! **Why nothing acknowledged is lost when a process was killed.** The bytes of its last writes can be read, but may
 //! only be in a cache. Step 3 flushes each file on which later steps depend, before it changes one.
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use crate::VERSION;
 use crate::disk::Disk;
 use crate::error::{LogError, is_full};
+use crate::functions_file::{self, FunctionsFile, StoredFunctions};
 use crate::group_writer::{GROUP_SIZE, GroupWriter, Start, UsedSegment};
 use crate::log_end::LogEnd;
 use crate::manifest::{self, Manifest, ManifestFault, ManifestShard, SnapshotFile};
@@ -76,7 +79,10 @@ impl<D: Disk> Directory<D> {
 
     fn open_with(disk: Arc<D>, locks: bool) -> Result<Self, LogError> {
         let names = disk.list().map_err(LogError::io("list", "."))?;
-        let is_content = |name: &str| segment::number_of(name).is_some() || snapshot_name::number_of(name).is_some();
+        let is_content = |name: &str| {
+            let is_numbered = segment::number_of(name).is_some() || snapshot_name::number_of(name).is_some();
+            is_numbered || functions_file::NAMES.contains(&name)
+        };
         let has_content = names.iter().any(|name| is_content(name));
         if !names.iter().any(|name| manifest::NAMES.contains(&name.as_str())) {
             if let Some(name) = names.iter().find(|name| !is_content(name) && *name != LOCK && *name != LOST_AND_FOUND)
@@ -123,6 +129,14 @@ impl<D: Disk> Directory<D> {
         self.damaged
     }
 
+    /// Reads the functions that users have loaded. In a directory without them, they are empty. Changes nothing.
+    ///
+    /// Operations of the log may name them. New ones are written after [`begin`](Self::begin), which makes durable what
+    /// was read.
+    pub fn functions(&self) -> Result<(StoredFunctions, FunctionsFile<D>), LogError> {
+        FunctionsFile::open(&self.disk)
+    }
+
     /// Continues the log in a new segment, after the directory was read. `uid` returns random numbers.
     ///
     /// `new` describes the store that is started. In a new directory it becomes the manifest. In another one the old
@@ -136,6 +150,7 @@ impl<D: Disk> Directory<D> {
         uid: impl FnMut() -> u64,
     ) -> Result<(GroupWriter, Segments<D>), LogError> {
         self.make_durable(&end)?;
+        FunctionsFile::repair(&self.disk)?;
         if self.manifest.is_none() {
             let seed = |shard: ManifestShard| ManifestShard { file: SnapshotFile::default(), ..shard };
             let shards = new.shards.into_iter().map(seed).collect();

@@ -32,6 +32,15 @@ pub enum LogError {
     /// Neither manifest is valid.
     #[error("no manifest in the data directory is valid: restore the directory from a backup")]
     ManifestDamaged,
+    /// The functions that users have loaded cannot be read.
+    #[error("the functions in the data directory are damaged, in both files: restore the directory from a backup")]
+    FunctionsDamaged,
+    /// There are more functions than a data directory can have. Nothing was written.
+    #[error("a data directory can have functions of at most {limit}: load fewer or shorter modules")]
+    FunctionsExceed {
+        /// The limit.
+        limit: String,
+    },
     /// A file is missing or shorter than it was written.
     #[error(
         "{what}: the data directory was copied only in part, or is damaged: copy all of it while no server uses it, or \

@@ -16,6 +16,7 @@
 //! | `chunk`, `snapshot_file`, `snapshot_name` | pairs that a walk found; their file and its name |
 //! | `boundary` | which operations of the log are applied to a snapshot |
 //! | `manifest`, `directory` | what a data directory consists of; how it is accepted and continued |
+//! | `functions_file` | the sources of functions that users have loaded, and their numbers |
 //! | `recovery`, `log_end` | how the log is read, and whether its end is torn or damaged |
 //! | `check`, `copy` | how a directory is read without a store; how it is copied, also while a server uses it |
 //! | `disk`, `files`, `simulated` | the calls of a disk; a directory; a disk that forgets, tears and lies |
@@ -63,6 +64,7 @@ mod effect_order;
 mod effects;
 mod error;
 mod files;
+mod functions_file;
 #[cfg(feature = "simulated")]
 mod fuzzing;
 mod group;
@@ -82,7 +84,7 @@ mod tests;
 
 pub use block::{BLOCK_SIZE_MAX, Block, BlockView, BlockWriter, Section};
 pub use boundary::{Boundary, OrderedBoundary};
-pub use check::{CheckedLog, CheckedSnapshot};
+pub use check::{CheckedFunctions, CheckedLog, CheckedSnapshot};
 pub use chunk::{Chunk, ChunkWriter, SnapshotPart, Step, last_position};
 pub use copy::{Copied, CopyError, copy};
 pub use directory::{Directory, LogSettings};
@@ -91,8 +93,12 @@ pub use effect_order::EffectOrder;
 pub use effects::Effects;
 pub use error::{Damage, LogError};
 pub use files::{Files, OpenFile};
+pub use functions_file::{
+    FUNCTION_NAME_SIZE_MAX, FUNCTION_NAMES_MAX, FUNCTION_SOURCE_SIZE_MAX, FUNCTIONS_SIZE_MAX, FunctionsFault,
+    FunctionsFile, StoredFunctions, StoredModule,
+};
 #[cfg(feature = "simulated")]
-pub use fuzzing::{set_chunk_checksum, set_group_checksums, set_manifest_checksum};
+pub use fuzzing::{set_chunk_checksum, set_functions_checksum, set_group_checksums, set_manifest_checksum};
 pub use group::Group;
 pub use group_writer::{GROUP_SIZE, GroupWriter, UsedSegment, WRITES_IN_FLIGHT, Write, WriteFailure};
 pub use log_end::LogEnd;
@@ -111,9 +117,10 @@ pub use snapshot_file::SnapshotWriter;
 /// | 1 | |
 /// | 2 | The manifest states a last time. The last step of an ordered snapshot has the version at which the snapshot began, which may be lower than those of the steps before it. |
 /// | 3 | The header of a segment states the server. |
+/// | 4 | Operations may be calls of functions that users have loaded. Their sources are in files of their own. |
 ///
 /// All earlier versions are read. A directory of a later version is refused by its manifest.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Returns true if this program reads files of this version.
 fn is_readable(version: u16) -> bool {

@@ -10,7 +10,7 @@
 //!   lost.
 //! - **Kill** ([`SimulatedDisk::kill`]): the process ends. What it wrote remains, and is not more durable than before.
 //! - **Faults** ([`SimulatedDisk::fail_at`]): a call fails with an error. A write that fails may have written any
-//!   sectors.
+//!   sectors, until a later one has written them.
 //! - **Full** ([`SimulatedDisk::limit`]): a write that would exceed a number of bytes fails.
 //! - **Lies** ([`SimulatedDisk::lie`]): the disk reports writes and flushes as durable that are not.
 //! - **Writes in flight** ([`SimulatedDisk::begin_write`]): a crash may come before several of them have ended.
@@ -270,6 +270,13 @@ impl SimulatedDisk {
         if let Some(position) = file.pending.iter().position(|(number, ..)| *number == write.number) {
             let (_, offset, bytes) = file.pending.remove(position);
             overwrite(&mut file.durable, offset, &bytes);
+            // What an earlier write has left there, one that failed, does not return.
+            file.pending[..position].iter_mut().for_each(|(_, start, earlier)| {
+                let (from, to) = (offset.max(*start), (offset + bytes.len()).min(*start + earlier.len()));
+                if from < to {
+                    earlier[from - *start..to - *start].copy_from_slice(&bytes[from - offset..to - offset]);
+                }
+            });
         }
     }
 
@@ -393,5 +400,34 @@ impl Disk for SimulatedDisk {
         let write = self.begin_write(file, offset, pages)?;
         self.end_write(&write);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pages::PAGE_SIZE;
+
+    #[test]
+    fn a_write_that_failed_does_not_return_where_a_later_one_is_durable() {
+        let page = |byte| {
+            let mut page = Page::ZERO;
+            page.as_mut_bytes().fill(byte);
+            page
+        };
+        let mut survived = 0;
+        for seed in 0..100 {
+            let disk = SimulatedDisk::new(seed);
+            let file = disk.create("file").unwrap();
+            disk.write_at(&file, 0, &[page(1); 3]).unwrap();
+            disk.sync_directory().unwrap();
+            disk.fail_at(1, io::ErrorKind::Other);
+            disk.write_at(&file, 0, &[page(2); 3]).unwrap_err();
+            disk.write_at(&file, PAGE_SIZE as u64, &[page(3); 1]).unwrap();
+            let content = disk.crash().content("file").unwrap();
+            assert_eq!(content[PAGE_SIZE..2 * PAGE_SIZE], [3; PAGE_SIZE], "seed {seed}");
+            survived += usize::from(content[..PAGE_SIZE].contains(&2));
+        }
+        assert!(survived > 20, "{survived}");
     }
 }

@@ -438,10 +438,10 @@ fn a_log_that_a_snapshot_replaces_is_not_read_again() {
     }
 }
 
-/// Returns the files and pairs of the [`example`] as the first version of the formats wrote it.
-fn example_of_version_1() -> BTreeMap<String, Vec<u8>> {
+/// Returns the files of the [`example`] as an earlier version of the formats wrote them: rows of bytes that are not zeros.
+fn example_of(text: &str) -> BTreeMap<String, Vec<u8>> {
     let (mut files, mut name) = (BTreeMap::<String, Vec<u8>>::new(), String::new());
-    for line in include_str!("version_1.txt").lines() {
+    for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         if let ["file", of_file, size] = words[..] {
             name = of_file.to_owned();
@@ -514,19 +514,27 @@ fn segments_of_other_directories_are_named_and_left() {
 }
 
 #[test]
-fn a_directory_of_version_1_is_read_and_continued() {
-    let (_, pairs) = example();
-    let disk = disk_of(&example_of_version_1());
-    let (found, end, directory) = recover(&disk, false).unwrap();
-    assert_eq!((found, end.cut, end.next_block()), (pairs, None, 12));
-    assert_eq!(directory.manifest().unwrap().last_time, 0);
-    drop(directory);
-    let disk = restart(&disk);
-    let mut process = Process::start(&disk, false).unwrap();
-    process.put("of version 2", b"");
-    let pairs = process.pairs;
-    let version = |name: &str| u16::from_le_bytes(disk.content(name).unwrap()[16..18].try_into().unwrap());
-    // The older manifest is still there.
-    assert_eq!([version("manifest.a"), version("manifest.b")].iter().sum::<u16>(), 1 + VERSION);
-    assert_eq!(recover(&restart(&disk), false).unwrap().0, pairs);
+fn directories_of_earlier_versions_are_read_and_continued() {
+    for (version, text) in [(1, include_str!("version_1.txt")), (3, include_str!("version_3.txt"))] {
+        let (_, pairs) = example();
+        let disk = disk_of(&example_of(text));
+        let version_of = |name: &str| u16::from_le_bytes(disk.content(name).unwrap()[16..18].try_into().unwrap());
+        assert_eq!([version_of("manifest.a"), version_of("manifest.b")], [version; 2]);
+        let (found, end, directory) = recover(&disk, false).unwrap();
+        assert_eq!((found, end.cut, end.next_block()), (pairs, None, 12));
+        assert_eq!(directory.manifest().unwrap().last_time, 0);
+        assert!(directory.functions().unwrap().0.is_empty());
+        drop(directory);
+        let disk = restart(&disk);
+        let mut process = Process::start(&disk, false).unwrap();
+        process.put("of this version", b"");
+        let (_, mut functions) = process.directory.functions().unwrap();
+        functions.write(&super::functions::loaded(1)).unwrap();
+        let pairs = process.pairs;
+        // The older manifest is still there.
+        let versions = [version_of("manifest.a"), version_of("manifest.b")];
+        assert_eq!(versions.iter().sum::<u16>(), version + VERSION);
+        let (found, _, directory) = recover(&restart(&disk), false).unwrap();
+        assert_eq!((found, directory.functions().unwrap().0), (pairs, super::functions::loaded(1)));
+    }
 }

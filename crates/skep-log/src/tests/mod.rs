@@ -3,6 +3,7 @@
 mod copies;
 mod crashes;
 mod directories;
+mod functions;
 mod model;
 mod without_room;
 
