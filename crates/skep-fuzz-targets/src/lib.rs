@@ -5,6 +5,7 @@
 
 pub mod datagram_packets;
 pub mod log_chunk;
+pub mod log_functions;
 pub mod log_group;
 pub mod log_manifest;
 pub mod memcached_request;
@@ -21,9 +22,10 @@ pub mod store_operations;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets. Each has a program of the same name in `fuzz/fuzz_targets`.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("datagram_packets", datagram_packets::run),
     ("log_chunk", log_chunk::run),
+    ("log_functions", log_functions::run),
     ("log_group", log_group::run),
     ("log_manifest", log_manifest::run),
     ("memcached_request", memcached_request::run),

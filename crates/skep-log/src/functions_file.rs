@@ -27,8 +27,8 @@
 //! 3. When this is durable, the functions may be used: blocks that name them may be written.
 //!
 //! **Why the newest functions are read.** At each moment one file is valid: step 2 begins when the file of step 1 is
-//! durable. Step 3 begins when both files have the generation. So if one of both is not valid later, a write was interrupted
-//! and nobody has used its functions, or the file is damaged and the other one has the same functions.
+//! durable. Step 3 begins when both files have the generation. So if one of them is not valid later, there are two cases: a
+//! write was interrupted, and its functions were not used; or the file is damaged, and the other one has the same functions.
 //!
 //! | files | what has happened | functions |
 //! |---|---|---|

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use skep_log::{Copied, CopyError, Files, copy};
 
 use crate::failure::{Failure, reason};
-use crate::log::{describe_log, describe_manifest, describe_snapshot, failed, not_read, unreadable};
+use crate::log::{
+    describe_functions, describe_log, describe_manifest, describe_snapshot, failed, not_read, unreadable,
+};
 use crate::size::MemorySize;
 
 /// Copies a data directory.
@@ -86,6 +88,7 @@ fn report(copied: &Copied, to: &Path) -> Result<(), Failure> {
     writeln!(out, "{}", describe_manifest(&copied.manifest))?;
     writeln!(out, "{}", describe_snapshot(&copied.manifest, &copied.snapshot))?;
     writeln!(out, "{}", describe_log(&copied.log))?;
+    writeln!(out, "{}", describe_functions(&copied.functions))?;
     if copied.snapshot.pairs == 0 && copied.log.operations == 0 {
         writeln!(
             out,

@@ -6,17 +6,21 @@ use std::sync::{Arc, Mutex};
 
 use skep_core::operation::{Operation, PutCondition, Request};
 
+use super::functions::loaded;
 use super::model::{Pairs, execute, shard};
 use super::{Random, Rule};
-use crate::segment;
 use crate::{
-    BlockWriter, ChunkWriter, CopyError, Directory, Disk, GroupWriter, LogError, LogSettings, Manifest, ManifestShard,
-    PAGE_SIZE, Page, Pages, Segments, SimulatedDisk, SimulatedFile, SnapshotPart, SnapshotWriter, Write, copy,
+    BlockWriter, ChunkWriter, CopyError, Directory, Disk, FunctionsFile, GroupWriter, LogError, LogSettings, Manifest,
+    ManifestShard, PAGE_SIZE, Page, Pages, Segments, SimulatedDisk, SimulatedFile, SnapshotPart, SnapshotWriter, Write,
+    copy,
 };
+use crate::{functions_file, segment};
 
 const SETTINGS: LogSettings = LogSettings { segment_size: 16 * PAGE_SIZE as u64, group_size: 8192 };
 const SHARDS: usize = 2;
 const KEYS: usize = 7;
+/// Most loads of functions: their files are read page by page.
+const LOADS_MAX: u32 = 40;
 
 /// A server. Each block puts the number of the block.
 struct Server {
@@ -29,6 +33,10 @@ struct Server {
     writes: Vec<(Write, Vec<usize>)>,
     /// The keys and values of all blocks.
     history: Vec<(Vec<u8>, Vec<u8>)>,
+    functions: FunctionsFile<SimulatedDisk>,
+    /// For each block, the number of loads before it: it may name all their functions.
+    loads: Vec<u32>,
+    last_load: u32,
     /// A snapshot that waits for its last block: first group, last block, number, files.
     taking: Option<(u64, u64, u64, Vec<ManifestShard>)>,
     snapshots: u64,
@@ -50,6 +58,7 @@ impl Server {
         let new = Manifest { shards: vec![ManifestShard::default(); SHARDS], ..Manifest::default() };
         let (groups, segments) = directory.begin(end, SETTINGS, new, || 77).unwrap();
         let (writer, random) = (BlockWriter::new(), Random(seed));
+        let (_, functions) = directory.functions().unwrap();
         let (writes, history, taking) = (Vec::new(), Vec::new(), None);
         Server {
             disk,
@@ -59,6 +68,9 @@ impl Server {
             writer,
             writes,
             history,
+            functions,
+            loads: Vec::new(),
+            last_load: 0,
             taking,
             snapshots: 0,
             fresh_after: None,
@@ -86,6 +98,7 @@ impl Server {
                 let mut value = number.to_string().into_bytes();
                 value.resize(10 + self.random.below(3000), b' ');
                 self.history.push((format!("key {}", number % KEYS).into_bytes(), value));
+                self.loads.push(self.last_load);
                 let (key, value) = self.history.last().unwrap();
                 assert!(self.writer.append(0, 1, &put(key, value)));
                 assert_eq!(self.groups.push(self.writer.seal(0).unwrap()), number as u64);
@@ -113,6 +126,10 @@ impl Server {
                 }
             }
             11 if self.random.once_in(20) => self.snapshot(),
+            11 if self.random.once_in(4) && self.last_load < LOADS_MAX => {
+                self.last_load += 1;
+                self.functions.write(&loaded(self.last_load)).unwrap();
+            }
             11 if self.random.once_in(10) && self.may_begin_log() => self.begin_log(),
             _ => {}
         }
@@ -301,10 +318,14 @@ fn a_log_that_begins_during_a_copy_is_no_damage() {
 #[test]
 fn a_copy_has_all_that_was_durable_when_it_began() {
     let (mut begun_again, mut went_on, mut fresh_logs) = (0, 0, 0);
+    let (mut read_too_early, mut loaded_meanwhile) = (0, 0);
     for seed in 0..600 {
         let live = live(seed);
         let durable = live.server.lock().unwrap().acknowledged();
         let snapshots = live.server.lock().unwrap().snapshots;
+        let loads_before = live.server.lock().unwrap().last_load;
+        let read_before = functions_file::read_live(&live).unwrap().modules.len() as u32;
+        assert!(read_before >= loads_before, "seed {seed}: {read_before} of {loads_before} loads");
         let target = Arc::new(SimulatedDisk::new(seed));
         match copy(&live, &target) {
             Err(CopyError::Changing) => {
@@ -323,8 +344,17 @@ fn a_copy_has_all_that_was_durable_when_it_began() {
         assert!(last_block >= durable, "seed {seed}: {last_block} of {durable} blocks");
         assert!(pairs == server.pairs(last_block), "seed {seed}: another state than after block {last_block}");
         went_on += usize::from(last_block > durable);
+        let (functions, file) = directory.functions().unwrap();
+        let loads = functions.modules.len() as u32;
+        assert_eq!((functions, file.damaged()), (loaded(loads), None), "seed {seed}");
+        let named = last_block.checked_sub(1).map_or(0, |last| server.loads[last as usize]);
+        assert!(loads >= named, "seed {seed}: {loads} loads, of which the log names {named}");
+        loaded_meanwhile += usize::from(loads > loads_before);
+        // The control: before the log.
+        read_too_early += usize::from(read_before < named);
     }
     assert!(begun_again > 20 && went_on > 100 && fresh_logs > 50, "{begun_again} {went_on} {fresh_logs}");
+    assert!(read_too_early > 20 && loaded_meanwhile > 50, "{read_too_early} {loaded_meanwhile}");
 }
 
 #[test]

@@ -5,8 +5,12 @@
 //! 17        2026-11-24T00:48:08.123Z  hash     put        name    skep
 //! 18        version 7                 ordered  delete     user:4
 //! 19        -                         hash     flush      -       shard 1 of 2
+//! 20        2026-11-24T00:48:09.456Z  hash     call       bucket  limits.take revision 3 0x0100000000002041
 //! snapshot  -                         hash     put        hits    12
 //! ```
+//!
+//! A call is shown with the name of its function, or with its number if the directory has no such name. Its operands are
+//! bytes: their types are in the source of the function, which is not read.
 
 use std::io::{self, BufWriter, Write};
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,7 +18,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use skep::{
     CACHE_SPACE, Element, ExpiryChange, HASH_SPACE, ORDERED_SPACE, Operation, Request, StringWrite, Update, WireError,
 };
-use skep_log::{BlockView, Chunk, Directory, Files, Section};
+use skep_core::operation::Call;
+use skep_log::{BlockView, Chunk, Directory, Files, LogError, Section, StoredFunctions};
 
 use crate::failure::Failure;
 
@@ -55,7 +60,13 @@ impl From<WireError> for Stop {
 
 /// Prints a directory. An error of the directory ends the output.
 pub(super) fn dump(directory: &Directory<Files>, options: &Options) -> Result<(), Failure> {
-    let mut lines = Lines { out: BufWriter::new(io::stdout().lock()), left: options.limit.unwrap_or(u64::MAX) };
+    // Without names, the rest can be printed. The error is the last thing that is said.
+    let (functions, functions_error) = match directory.functions() {
+        Ok((functions, _)) => (functions, None),
+        Err(error) => (StoredFunctions::default(), Some(error)),
+    };
+    let (out, left) = (BufWriter::new(io::stdout().lock()), options.limit.unwrap_or(u64::MAX));
+    let mut lines = Lines { out, left, functions };
     // Readers know only errors of operations. One of these ends the reading, and the reason is kept here.
     let mut stop = None;
     let mut end = |reason| match reason {
@@ -86,17 +97,21 @@ pub(super) fn dump(directory: &Directory<Files>, options: &Options) -> Result<()
         (Some(Stop::Output(error)), _) => Err(error.into()),
         (Some(_), _) => Ok(()),
         (None, Err(error)) => Err(Failure::Runtime(error.to_string())),
-        (None, Ok(end)) => match end.loss.map(|loss| loss.to_string()).or(end.missing) {
-            Some(lost) => Err(Failure::Runtime(lost)),
-            None => Ok(()),
-        },
+        (None, Ok(end)) => {
+            let lost = end.loss.map(|loss| loss.to_string()).or(end.missing);
+            match lost.or(functions_error.as_ref().map(LogError::to_string)) {
+                Some(lost) => Err(Failure::Runtime(lost)),
+                None => Ok(()),
+            }
+        }
     }
 }
 
-/// The output, and the number of lines that may follow.
+/// The output, the number of lines that may follow, and the names of functions.
 struct Lines<W: Write> {
     out: BufWriter<W>,
     left: u64,
+    functions: StoredFunctions,
 }
 
 impl<W: Write> Lines<W> {
@@ -135,7 +150,7 @@ impl<W: Write> Lines<W> {
 
     fn line(&mut self, block: &str, time: &str, space: u16, request: &Request<'_>) -> Result<(), Stop> {
         self.take()?;
-        let (operation, operands) = words(&request.operation);
+        let (operation, operands) = words(&request.operation, &self.functions);
         let (space, key) = (space_name(space), bytes(request.key));
         writeln!(self.out, "{block}\t{time}\t{space}\t{operation}\t{key}\t{operands}")?;
         Ok(())
@@ -183,6 +198,31 @@ fn elements(element: Element, bytes: &[u8]) -> String {
     first.join(" ") + &rest
 }
 
+/// Formats bytes as a hexadecimal number, in their order, and cuts them.
+fn hexadecimal(bytes: &[u8]) -> String {
+    let first = bytes.iter().take(BYTES_MAX).map(|byte| format!("{byte:02x}"));
+    let rest = if bytes.len() > BYTES_MAX { format!("... ({} bytes)", bytes.len()) } else { String::new() };
+    format!("0x{}{rest}", first.collect::<String>())
+}
+
+/// Formats a call: its function, which operands have a record for each element, and the bytes of the operands.
+fn call_words(call: &Call<'_>, functions: &StoredFunctions) -> String {
+    let Call { function, vectors, operands, initial, .. } = call;
+    let name = functions.name(function.id).map_or_else(|| format!("function {}", function.id), str::to_owned);
+    let mut words = format!("{name} revision {}", function.revision);
+    if *vectors != 0 {
+        let each: Vec<_> = (0..u8::BITS).filter(|operand| vectors >> operand & 1 == 1).map(|n| n.to_string()).collect();
+        words += &format!(" each {}", each.join(","));
+    }
+    if !operands.is_empty() {
+        words += &format!(" {}", hexadecimal(operands));
+    }
+    if let Some(initial) = initial {
+        words += &format!(" init {}", hexadecimal(initial));
+    }
+    words
+}
+
 fn expiry(change: ExpiryChange) -> String {
     match change {
         ExpiryChange::CLEAR => String::new(),
@@ -192,8 +232,9 @@ fn expiry(change: ExpiryChange) -> String {
 }
 
 /// Returns the name of an operation, and its operands. Conditions are left out: the operation took place.
-fn words(operation: &Operation<'_>) -> (&'static str, String) {
+fn words(operation: &Operation<'_>, functions: &StoredFunctions) -> (&'static str, String) {
     match operation {
+        Operation::Call(call) => ("call", call_words(call, functions)),
         Operation::Put { value, .. } => ("put", bytes(value)),
         Operation::Delete => ("delete", String::new()),
         Operation::Update(Update { function, element, operand, initial, .. }) => {
@@ -218,11 +259,14 @@ fn words(operation: &Operation<'_>) -> (&'static str, String) {
 #[cfg(test)]
 mod tests {
     use skep::{ExpiryCondition, PutCondition};
+    use skep_core::function::FunctionHandle;
+    use skep_core::operation::CallReply;
 
     use super::*;
 
     #[test]
     fn operations_are_one_line_each() {
+        let words = |operation: &Operation<'_>| super::words(operation, &StoredFunctions::default());
         let put = |value| words(&Operation::Put { value, condition: PutCondition::IfAbsent });
         assert_eq!(put(b"a\tb\n\xff"), ("put", "a\\tb\\n\\xff".to_owned()));
         assert_eq!(put(&[b'x'; 101]).1, "x".repeat(100) + "... (101 bytes)");
@@ -234,5 +278,22 @@ mod tests {
         assert_eq!(words(&Operation::StringWrite(set)), ("expire", "1970-01-01T00:00:01.000Z".to_owned()));
         assert_eq!(time(u64::MAX), "18446744073709551615 ms");
         assert_eq!(elements(Element::U8, &[1; 9]), "1 1 1 1 1 1 1 1... (9 elements)");
+    }
+
+    #[test]
+    fn a_call_has_the_name_of_its_function() {
+        let functions = StoredFunctions { names: vec!["limits.take".into()], modules: Vec::new() };
+        let words = |id, vectors, operands, initial| {
+            let function = FunctionHandle { id, revision: 3, function: None };
+            let call = Call { function, vectors, operands, initial, reply: CallReply::Nothing };
+            super::words(&Operation::Call(call), &functions)
+        };
+        assert_eq!(words(1, 0, &[1, 0xab], None), ("call", "limits.take revision 3 0x01ab".to_owned()));
+        assert_eq!(words(2, 0, &[], None).1, "function 2 revision 3");
+        assert_eq!(words(1, 5, &[7], Some(&[0, 1])).1, "limits.take revision 3 each 0,2 0x07 init 0x0001");
+        assert_eq!(
+            words(1, 0, &[0; 101], None).1,
+            format!("limits.take revision 3 0x{}... (101 bytes)", "00".repeat(100))
+        );
     }
 }

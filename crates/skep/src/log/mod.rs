@@ -9,7 +9,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use skep_log::{CheckedLog, CheckedSnapshot, Directory, Files, LogEnd, LogError, Manifest, segment_name};
+use skep_log::{
+    CheckedFunctions, CheckedLog, CheckedSnapshot, Directory, Files, LogEnd, LogError, Manifest, segment_name,
+};
 
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
@@ -118,17 +120,20 @@ fn check(path: &Path) -> Result<(), Failure> {
         Ok(log) => writeln!(out, "{}\n{}", describe_log(log), describe_end(&log.end))?,
         Err(error) => writeln!(out, "log           {}", describe_fault(error))?,
     }
-    out.flush()?;
-    let fault = |error| failed(path, &error);
-    match (snapshot, log) {
-        (Ok(_), Ok(_)) => {
-            writeln!(out, "result        all that a start reads is valid")?;
-            out.flush()?;
-            Ok(())
-        }
-        (Err(first), Err(second)) => Err(fault(format!("{first}; {second}"))),
-        (Err(error), _) | (_, Err(error)) => Err(fault(error.to_string())),
+    let functions = directory.check_functions();
+    match &functions {
+        Ok(functions) => writeln!(out, "{}", describe_functions(functions))?,
+        Err(error) => writeln!(out, "functions     {}", describe_fault(error))?,
     }
+    out.flush()?;
+    let faults: Vec<_> = [snapshot.err(), log.err(), functions.err()].into_iter().flatten().collect();
+    if !faults.is_empty() {
+        let faults: Vec<_> = faults.iter().map(LogError::to_string).collect();
+        return Err(failed(path, &faults.join("; ")));
+    }
+    writeln!(out, "result        all that a start reads is valid")?;
+    out.flush()?;
+    Ok(())
 }
 
 /// Tells damage from files that cannot be read.
@@ -162,6 +167,24 @@ pub(crate) fn describe_log(log: &CheckedLog) -> String {
     let segments = counted(end.segment_count() as u64, "segment");
     let (groups, blocks) = (counted(end.groups, "group"), counted(end.blocks, "block"));
     format!("log           {segments}, {groups}, {blocks}, {}", counted(*operations, "operation"))
+}
+
+/// Describes the functions that users have loaded, on one line, or two if one of their files is not valid.
+pub(crate) fn describe_functions(functions: &CheckedFunctions) -> String {
+    let CheckedFunctions { modules, sources, names, damaged } = functions;
+    let described = match (sources, names) {
+        (0, 0) => "functions     none".to_owned(),
+        _ => {
+            let (modules, sources) = (counted(*modules, "module"), counted(*sources, "source"));
+            format!("functions     {}, {modules}, {sources}", counted(*names, "name"))
+        }
+    };
+    match damaged {
+        Some(file) => format!(
+            "{described}\n              {file} is not valid, as after a crash while it was written: the other one is used"
+        ),
+        None => described,
+    }
 }
 
 /// Returns a number with its noun, in the singular for 1.

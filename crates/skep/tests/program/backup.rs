@@ -5,7 +5,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::sync::Arc;
 
+use skep_core::function::FunctionHandle;
+use skep_core::operation::{Call, CallReply, Operation, Request};
+use skep_log::{BlockWriter, Directory, Files, LogSettings, Manifest, SEGMENT_SIZE_MIN, StoredFunctions, StoredModule};
 use tempfile::TempDir;
 
 use crate::process::{Server, assert_refusal, output, refusal, skep, text};
@@ -136,6 +140,70 @@ fn a_directory_is_checked_dumped_copied_and_started() {
     let server = start(&again);
     assert_eq!(text(&server.cli(&["get", "later"]).stdout), "1");
     stop(server);
+}
+
+/// Writes functions to a directory that no server uses, and a call of one of them to its log.
+fn add_functions(directory: &str) {
+    let mut directory = Directory::open(Arc::new(Files::open(Path::new(directory)).unwrap())).unwrap();
+    let end = directory.read_log(false, |_| Ok(())).unwrap();
+    let settings = LogSettings { segment_size: SEGMENT_SIZE_MIN, ..LogSettings::default() };
+    let (mut groups, segments) = directory.begin(end, settings, Manifest::default(), || 77).unwrap();
+    let source = |revision, is_current| StoredModule {
+        name: "limits".into(),
+        revision,
+        is_current,
+        source: "mod limits {}".into(),
+    };
+    let functions = StoredFunctions {
+        names: vec!["limits.take".into(), "limits.left".into()],
+        modules: vec![source(1, false), source(2, true)],
+    };
+    directory.functions().unwrap().1.write(&functions).unwrap();
+    let mut writer = BlockWriter::new();
+    for id in [2, 3] {
+        let function = FunctionHandle { id, revision: 1, function: None };
+        let call = Call { function, vectors: 0, operands: &[5, 0], initial: None, reply: CallReply::Nothing };
+        assert!(writer.append(0, 1_000, &Request { key: b"bucket", operation: Operation::Call(call) }));
+    }
+    groups.push(writer.seal(groups.durable_floor()).unwrap());
+    while let Some(write) = groups.next_write().or_else(|| groups.next_seal()) {
+        let result = segments.write(&write);
+        groups.written(write, result);
+    }
+    assert!(groups.failure().is_none());
+}
+
+#[test]
+fn functions_are_checked_dumped_and_copied() {
+    let folder = Folder::new();
+    let [data, backup, new] = ["data", "backup", "new"].map(|name| folder.path(name));
+    write(&data);
+    assert!(printed(&["log", "check", &data]).contains("\nfunctions     none\n"));
+    add_functions(&data);
+    let described = "\nfunctions     2 names, 1 module, 2 sources\n";
+    assert!(printed(&["log", "check", &data]).contains(described));
+    assert!(printed(&["backup", &data, &backup]).contains(described));
+    let dump = printed(&["log", "dump", &backup]);
+    let calls = ["call\tbucket\tlimits.left revision 1 0x0500\n", "call\tbucket\tfunction 3 revision 1 0x0500\n"];
+    assert!(calls.iter().all(|call| dump.contains(call)), "{dump}");
+
+    let damage = |name: &str| {
+        let path = Path::new(&backup).join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[50] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    damage("functions.a");
+    let report = printed(&["log", "check", &backup]);
+    assert!(report.contains(described) && report.contains("functions.a is not valid"), "{report}");
+    damage("functions.b");
+    let parts = ["the functions in the data directory are damaged, in both files", "from a backup"];
+    assert_damaged(&output(&["log", "check", &backup]), &parts);
+    assert_refusal(&output(&["restore", &backup, &new]), 1, &parts);
+    // All calls are printed, by numbers.
+    let by_numbers = output(&["log", "dump", &backup]);
+    assert_eq!(text(&by_numbers.stdout), dump.replace("limits.left", "function 2"));
+    assert_damaged(&by_numbers, &parts);
 }
 
 #[test]
