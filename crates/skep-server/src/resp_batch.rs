@@ -495,7 +495,7 @@ impl RespBatch {
             }
             count_alike(alike.take(), context);
             let arguments = command.arguments(input, ranges);
-            on_key.reply(arguments.count(), 0, response, progress, &mut writer);
+            on_key.reply(arguments, 0, response, progress, &mut writer);
             context.count_command(name, arguments, 1);
             on_key.finish(progress, &mut writer);
             progress.clear();
@@ -541,7 +541,7 @@ impl RespBatch {
             let continues = match &command.action {
                 _ if elements.is_some() => false,
                 Action::Keys(_, on_key) => {
-                    on_key.reply(arguments.count(), self.replies.operation, response, progress, &mut writer)
+                    on_key.reply(arguments, self.replies.operation, response, progress, &mut writer)
                 }
                 Action::Keyspace(on_all) => {
                     on_all.reply(arguments, response, progress, left, context.account, &mut writer)

@@ -107,6 +107,40 @@ fn ranges() {
 }
 
 #[test]
+fn scans_from_a_floor() {
+    for shards in [1, 3] {
+        let server = server(shards, SMALL);
+        let mut resp = ordered(&server);
+        resp.expect("SKEP.SCAN ~a +\r\nSKEP.COUNT ~a +\r\n", last(&[]) + ":0\r\n");
+        resp.expect("MSET b 2 d 4 f 6 ~g 7\r\n", "+OK\r\n");
+        // A key that exists is its own floor.
+        resp.expect("SKEP.SCAN ~d + KEYS\r\n", last(&["d", "f", "~g"]));
+        resp.expect("SKEP.SCAN ~e +\r\n", last(&["d", "4", "f", "6", "~g", "7"]));
+        resp.expect("SKEP.SCAN ~e [f KEYS\r\nSKEP.SCAN ~e (f KEYS\r\n", last(&["d", "f"]) + &last(&["d"]));
+        // Without a floor, it begins at the lowest of all keys.
+        resp.expect("SKEP.SCAN ~a (f KEYS\r\nSKEP.SCAN ~ [b KEYS\r\n", last(&["b", "d"]) + &last(&["b"]));
+        resp.expect("SKEP.SCAN ~a [a\r\n", last(&[]));
+        resp.expect("SKEP.SCAN ~z + KEYS\r\nSKEP.SCAN ~~z + KEYS\r\n", last(&["f", "~g"]) + &last(&["~g"]));
+        // A key may begin with this byte.
+        resp.expect("SKEP.SCAN [~ + KEYS\r\nSKEP.SCAN (~g + KEYS\r\n", last(&["~g"]) + &last(&[]));
+        // Pages: the floor is below the start, and the next one begins after it.
+        resp.expect("SKEP.SCAN ~e + LIMIT 1\r\n", page("d", &["d", "4"]));
+        resp.expect("SKEP.SCAN ~e + LIMIT 1 AFTER d\r\n", page("f", &["f", "6"]));
+        resp.expect("SKEP.SCAN ~e + LIMIT 1 AFTER f\r\n", last(&["~g", "7"]));
+        resp.expect("SKEP.SCAN ~e [f AFTER f\r\n", last(&[]));
+        // The other way, the floor is the last one.
+        resp.expect("SKEP.SCAN ~e + REV KEYS\r\n", last(&["~g", "f", "d"]));
+        resp.expect("SKEP.SCAN ~e + REV KEYS LIMIT 2\r\n", page("f", &["~g", "f"]));
+        resp.expect("SKEP.SCAN ~e + REV KEYS AFTER f\r\n", last(&["d"]));
+        resp.expect("SKEP.SCAN ~e + REV KEYS AFTER d\r\n", last(&[]));
+        resp.expect("SKEP.COUNT ~e +\r\nSKEP.COUNT ~a (f\r\nSKEP.COUNT ~e [e\r\n", ":3\r\n:2\r\n:1\r\n");
+        resp.expect("SKEP.SCAN ~e [d\r\n", format!("-ERR {}\r\n", OperationError::RangeReversed));
+        let long = [b"~", &[b'k'; 461][..]].concat();
+        resp.expect(command(&[b"SKEP.SCAN", &long, b"+"]), format!("-ERR {}\r\n", OperationError::KeyTooLong));
+    }
+}
+
+#[test]
 fn spaces_are_apart_and_each_connection_has_its_own() {
     let server = server(3, SMALL);
     let (mut first, mut second) = (Resp::connect(&server), Resp::connect(&server));
@@ -197,8 +231,12 @@ fn a_space_that_is_switched_off() {
 fn refusals() {
     let server = server(2, SMALL);
     let mut resp = ordered(&server);
-    let bound = "-ERR min or max not valid string range item: write [key, (key, - or +\r\n";
-    resp.expect("SKEP.SCAN a b\r\nSKEP.SCAN [a \"\"\r\nSKEP.COUNT a +\r\n", bound.repeat(3));
+    let [start, end] = ["[key, (key, ~key, - or +", "[key, (key, - or +"];
+    let bound = |forms| format!("-ERR min or max not valid string range item: write {forms}\r\n");
+    resp.expect("SKEP.SCAN a b\r\nSKEP.SCAN [a \"\"\r\nSKEP.COUNT a +\r\n", bound(start) + &bound(end) + &bound(start));
+    resp.expect("SKEP.SCAN - ~b\r\nSKEP.COUNT ~a ~b\r\n", {
+        format!("-ERR ~key is a start, not an end: write {end}\r\n").repeat(2)
+    });
     resp.expect("SKEP.SCAN -\r\n", "-ERR wrong number of arguments for 'skep.scan' command\r\n");
     let options = "the options are LIMIT n, REV, KEYS, LEASE OPEN or LEASE n, AFTER key\r\n";
     resp.expect("SKEP.SCAN - + FOO\r\nSKEP.SCAN - + LIMIT\r\n", {
@@ -341,14 +379,8 @@ fn a_range_that_is_longer_than_a_reply_comes_in_pages() {
 
 /// Opens a lease with a page of one pair, that of the key `a`. Returns its number.
 fn open_lease(resp: &mut Resp, first: &[&str]) -> u64 {
-    resp.expect("SKEP.SCAN - + LIMIT 1 LEASE OPEN\r\n", format!("*3\r\n$1\r\na\r\n{}:", bulks(first)));
-    let mut rest = Vec::new();
-    while !rest.ends_with(b"\r\n") {
-        let mut byte = [0];
-        std::io::Read::read_exact(&mut resp.0, &mut byte).unwrap();
-        rest.push(byte[0]);
-    }
-    String::from_utf8(rest).unwrap().trim().parse().expect("a number")
+    resp.expect("SKEP.SCAN - + LIMIT 1 LEASE OPEN\r\n", format!("*3\r\n$1\r\na\r\n{}", bulks(first)));
+    resp.integer().cast_unsigned()
 }
 
 #[test]
@@ -374,6 +406,14 @@ fn a_lease_shows_one_moment_until_it_expires() {
     });
     resp.expect(format!("SKEP.SCAN - + AFTER b LEASE {lease}\r\n"), &expired);
     resp.expect("SKEP.SCAN - + KEYS\r\n", last(&["a", "b", "bb", "c"]));
+    // The floor too is that of the first page.
+    resp.expect("SKEP.SCAN ~bbb + LIMIT 1 LEASE OPEN\r\n", format!("*3\r\n$2\r\nbb\r\n{}", bulks(&["bb", "new"])));
+    let lease = resp.integer();
+    resp.expect("MSET bbb new cc new\r\n", "+OK\r\n");
+    resp.expect(format!("SKEP.SCAN ~bbb + AFTER bb LEASE {lease}\r\n"), {
+        format!("*3\r\n$-1\r\n{}$-1\r\n", bulks(&["c", "3"]))
+    });
+    resp.expect("DEL bbb cc\r\n", ":2\r\n");
     // An empty range gives a lease back.
     let lease = open(&mut resp);
     resp.expect(format!("SKEP.SCAN - - LEASE {lease}\r\n"), "*3\r\n$-1\r\n*0\r\n$-1\r\n");

@@ -188,7 +188,7 @@ impl KeyCommand {
     /// again.
     pub(crate) fn reply(
         &self,
-        argument_count: usize,
+        arguments: Arguments<'_>,
         index: usize,
         response: Response<'_>,
         progress: &mut Progress,
@@ -206,7 +206,7 @@ impl KeyCommand {
             }
         };
         if index == 0 && matches!(self, KeyCommand::GetMany) {
-            writer.array(self.operation_count(argument_count));
+            writer.array(self.operation_count(arguments.count()));
         }
         if let Reply::Failed(error) = reply {
             progress.error = progress.error.or(Some(error));
@@ -216,7 +216,7 @@ impl KeyCommand {
             return false;
         }
         match (self, reply) {
-            (KeyCommand::Scan(scan), _) => return scan.reply(reply, progress, writer),
+            (KeyCommand::Scan(scan), _) => return scan.reply(arguments, reply, progress, writer),
             (KeyCommand::String(command), _) => command.reply(reply, writer),
             (KeyCommand::Delete | KeyCommand::Exists, _) => {
                 progress.done += i64::from(reply == Reply::Done);

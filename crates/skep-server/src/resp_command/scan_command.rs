@@ -8,6 +8,7 @@
 //!   SKEP.FLOOR key                       the pair with the greatest key not above this one
 //!
 //!   start, end   [key included   (key not included   - the lowest   + the greatest     as ZRANGEBYLEX has them
+//!   start        ~key            the greatest key not above it, or the lowest of all: the paper's SCAN
 //!   reply        next, pairs of the page; after them, if LEASE was given, the number of the lease
 //! ```
 //!
@@ -15,6 +16,10 @@
 //! key: the same command with `AFTER` and this key continues. With `LEASE OPEN` all pages show one state of the space;
 //! the next ones are asked for with the number. A count goes through as many pages as it takes, of one state, before it
 //! replies.
+//!
+//! A floor may be below many expired keys, so that a page of the store ends before it is found. The command then asks
+//! for the next page itself. A client could not: the key of such a page is not above *start*, as the key of a floor is
+//! not, but the scan has to continue below it.
 
 use skep_core::operation::{
     KEY_SIZE_MAX, Operation, Page, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
@@ -39,7 +44,7 @@ pub(crate) struct ScanCommand {
 /// The range of the pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Range {
-    /// Between the first two arguments.
+    /// Between the first two arguments. The end is no floor.
     Between(Bound, Bound),
     /// Those with the prefix in this argument.
     Prefix(usize),
@@ -58,6 +63,8 @@ enum Bound {
     Included,
     /// `(key`
     Excluded,
+    /// `~key`
+    Floor,
 }
 
 /// The form of the reply.
@@ -77,13 +84,15 @@ enum ReplyForm {
 #[derive(Debug)]
 pub(crate) struct Resume {
     after: Vec<u8>,
+    /// The floor is still to be found: at that key or below it.
+    seeks_floor: bool,
     lease: ScanLease,
 }
 
 impl Resume {
-    fn after(page: &Page<'_>) -> Resume {
+    fn after(page: &Page<'_>, seeks_floor: bool) -> Resume {
         let lease = page.lease().map_or(ScanLease::None, ScanLease::Continue);
-        Resume { after: page.last_key().to_vec(), lease }
+        Resume { after: page.last_key().to_vec(), seeks_floor, lease }
     }
 }
 
@@ -123,15 +132,21 @@ pub(super) fn floor() -> ScanCommand {
 const ABOVE_ALL: &[u8] = &[0xff; KEY_SIZE_MAX];
 
 fn between(arguments: Arguments<'_>) -> Result<Range, String> {
-    let bound = |index: usize| match arguments.get(index) {
+    let bound = |index: usize, forms: &str| match arguments.get(index) {
         b"-" => Ok(Bound::Lowest),
         b"+" => Ok(Bound::Greatest),
         [b'[', ..] => Ok(Bound::Included),
         [b'(', ..] => Ok(Bound::Excluded),
-        _ => Err("ERR min or max not valid string range item: write [key, (key, - or +".to_owned()),
+        [b'~', ..] => Ok(Bound::Floor),
+        _ => Err(format!("ERR min or max not valid string range item: write {forms}")),
     };
-    Ok(Range::Between(bound(1)?, bound(2)?))
+    match (bound(1, "[key, (key, ~key, - or +")?, bound(2, END_FORMS)?) {
+        (_, Bound::Floor) => Err(format!("ERR ~key is a start, not an end: write {END_FORMS}")),
+        (start, end) => Ok(Range::Between(start, end)),
+    }
 }
+
+const END_FORMS: &str = "[key, (key, - or +";
 
 fn options(mut command: ScanCommand, arguments: Arguments<'_>, first: usize) -> Result<ScanCommand, String> {
     let mut index = first;
@@ -187,12 +202,14 @@ impl ScanCommand {
                     Bound::Included => (ScanStart::AtOrAbove, key(1)),
                     Bound::Excluded => (ScanStart::Above, key(1)),
                     Bound::Greatest => (ScanStart::Above, ABOVE_ALL),
+                    Bound::Floor => (ScanStart::Floor, key(1)),
                 },
                 match end {
                     Bound::Lowest => ScanEnd::Below(&[]),
                     Bound::Included => ScanEnd::AtOrBelow(key(2)),
                     Bound::Excluded => ScanEnd::Below(key(2)),
                     Bound::Greatest => ScanEnd::Last,
+                    Bound::Floor => unreachable!("a floor is a start"),
                 },
             ),
             Range::Prefix(index) => {
@@ -200,15 +217,26 @@ impl ScanCommand {
             }
             Range::Floor => ((ScanStart::Floor, arguments.get(1)), ScanEnd::AtOrBelow(arguments.get(1))),
         };
+        let is_seeking = resume.is_some_and(|resume| resume.seeks_floor);
         let after = resume.map(|resume| &resume.after[..]).or(self.after.map(|index| arguments.get(index)));
         match after {
-            // The keys since the last floor have expired.
-            Some(after) if matches!(self.range, Range::Floor) => start.1 = after,
+            // All keys from there to the start have expired.
+            Some(after) if is_seeking => {
+                start.1 = after;
+                if self.reverse {
+                    end = ScanEnd::Below(after);
+                } else if matches!(self.range, Range::Floor) {
+                    end = ScanEnd::AtOrBelow(after);
+                }
+            }
             // Nothing of a range follows a key that is beyond its other end. A range whose ends are exchanged stays so.
             Some(after) if is_within(start.1, end) && self.is_beyond(after, start.1, end) => {
                 (start, end) = ((ScanStart::Above, after), ScanEnd::AtOrBelow(after));
             }
-            Some(after) if !self.reverse && after >= start.1 => start = (ScanStart::Above, after),
+            // A key below the start is the floor.
+            Some(after) if !self.reverse && (start.0 == ScanStart::Floor || after >= start.1) => {
+                start = (ScanStart::Above, after);
+            }
             Some(after) if self.reverse && is_within(after, end) => end = ScanEnd::Below(after),
             _ => {}
         }
@@ -228,33 +256,50 @@ impl ScanCommand {
         if self.reverse { after < start } else { !is_within(after, end) }
     }
 
-    /// Takes a page. Whether another one is to be asked for before there is a reply.
-    pub(super) fn reply(&self, reply: Reply<'_>, progress: &mut Progress, writer: &mut ReplyWriter<'_>) -> bool {
+    /// Takes a page. Returns true if another one is to be asked for before there is a reply.
+    pub(super) fn reply(
+        &self,
+        arguments: Arguments<'_>,
+        reply: Reply<'_>,
+        progress: &mut Progress,
+        writer: &mut ReplyWriter<'_>,
+    ) -> bool {
         let Reply::Value(bytes) = reply else { unreachable!("the reply to a scan is a page: {reply:?}") };
         let page = Page::decode(bytes).expect("the store returns a whole page");
+        let seeks_floor = self.seeks_floor(arguments, progress.resume.as_ref(), &page);
+        let goes_on = seeks_floor || self.reply == ReplyForm::Count && page.more();
+        progress.resume = goes_on.then(|| Resume::after(&page, seeks_floor));
+        progress.done += i64::from(page.count());
+        if !goes_on {
+            self.write(&page, progress.done, writer);
+        }
+        goes_on
+    }
+
+    /// Returns true if the page ended among expired keys before it found the floor of the range.
+    fn seeks_floor(&self, arguments: Arguments<'_>, resume: Option<&Resume>, page: &Page<'_>) -> bool {
+        let has_floor = matches!(self.range, Range::Floor | Range::Between(Bound::Floor, _));
+        if !has_floor || page.count() > 0 {
+            return false;
+        }
+        let Request { key, operation: Operation::Scan(scan) } = self.request(arguments, resume) else {
+            unreachable!("it is a scan")
+        };
+        scan.seeks_floor(key, page)
+    }
+
+    /// Writes the reply; its last page, or its only one, is `page`, and `count` is that of all its pairs.
+    fn write(&self, page: &Page<'_>, count: i64, writer: &mut ReplyWriter<'_>) {
         match self.reply {
-            ReplyForm::Count => {
-                progress.done += i64::from(page.count());
-                if page.more() {
-                    progress.resume = Some(Resume::after(&page));
-                    return true;
+            ReplyForm::Count => writer.integer(count),
+            ReplyForm::Pair => match page.pairs().next() {
+                Some((key, value)) => {
+                    writer.array(2);
+                    writer.bulk(key);
+                    writer.bulk(value);
                 }
-                progress.resume = None;
-                writer.integer(progress.done);
-            }
-            ReplyForm::Pair => {
-                let pair = page.pairs().next();
-                progress.resume = (page.more() && pair.is_none()).then(|| Resume::after(&page));
-                match pair {
-                    Some((key, value)) => {
-                        writer.array(2);
-                        writer.bulk(key);
-                        writer.bulk(value);
-                    }
-                    None if progress.resume.is_some() => return true,
-                    None => writer.null(),
-                }
-            }
+                None => writer.null(),
+            },
             ReplyForm::Page | ReplyForm::LeasedPage => {
                 writer.array(if self.reply == ReplyForm::Page { 2 } else { 3 });
                 if page.more() {
@@ -278,16 +323,23 @@ impl ScanCommand {
                 }
             }
         }
-        false
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use skep_core::operation::PageWriter;
+    use std::collections::BTreeSet;
+    use std::time::Instant;
+
+    use skep_core::operation::{
+        Condition, Expiry, ExpiryChange, PAGE_SKIPPED_MAX, PageWriter, PutCondition, StringWrite,
+    };
+    use skep_store::ordered::{OrderedSettings, OrderedStore, Session};
+    use skep_store::processor::Replies;
     use skep_wire::resp::RequestParser;
 
     use super::*;
+    use crate::resp_command::{CommandName, KeyCommand};
 
     /// The server has skipped expired keys below the key, and not yet found the floor.
     #[test]
@@ -299,14 +351,117 @@ mod tests {
         for (keys, more, start) in [(&[][..], true, &b"m"[..]), (&[], true, b"k"), (&[&b"c"[..]], false, b"k")] {
             let request = floor().request(arguments, progress.resume.as_ref());
             let Operation::Scan(scan) = request.operation else { panic!("a scan") };
-            assert_eq!((scan.start, request.key, scan.end), (ScanStart::Floor, start, ScanEnd::AtOrBelow(b"m")));
+            assert_eq!((scan.start, request.key, scan.end), (ScanStart::Floor, start, ScanEnd::AtOrBelow(start)));
             let mut page = Vec::new();
             let mut writer = PageWriter::new(&mut page, ScanAnswer::Pairs);
             keys.iter().for_each(|key| writer.push(key, 1, |out| out.push(b'v')));
             writer.finish(if more { b"k" } else { b"c" }, more, None);
             let mut writer = ReplyWriter::new(&mut output, Default::default());
-            assert_eq!(floor().reply(Reply::Value(&page), &mut progress, &mut writer), more);
+            assert_eq!(floor().reply(arguments, Reply::Value(&page), &mut progress, &mut writer), more);
         }
         assert_eq!(output, b"*2\r\n$1\r\nc\r\n$1\r\nv\r\n");
+    }
+
+    /// The number of keys. A search for a floor below all of them takes three pages.
+    const KEYS: usize = 2 * PAGE_SKIPPED_MAX + PAGE_SKIPPED_MAX / 2;
+
+    fn key(number: usize) -> String {
+        format!("k{number:05}")
+    }
+
+    /// Executes a command on one key. Returns the lines of its reply, and the number of operations that it took.
+    fn execute(session: &mut Session<'_>, line: &str) -> (Vec<String>, usize) {
+        let (mut input, mut ranges) = (format!("{line}\r\n").into_bytes(), Vec::with_capacity(64));
+        RequestParser::default().parse(&mut input, &mut ranges).unwrap();
+        let arguments = Arguments::new(&input, &ranges);
+        let command = match CommandName::find(arguments.get(0)).unwrap() {
+            CommandName::SkepScan => scan(arguments).unwrap(),
+            CommandName::SkepCount => count(arguments).unwrap(),
+            CommandName::SkepFloor => floor(),
+            name => panic!("{name:?} has no range"),
+        };
+        let command = KeyCommand::Scan(command);
+        let (mut progress, mut output, mut operations) = (Progress::default(), Vec::new(), 0);
+        let mut replies = Replies::with_budget(1 << 20);
+        loop {
+            let request = command.request(arguments, &[], 0, progress.resume());
+            session.execute(&[request], &mut replies, Instant::now());
+            operations += 1;
+            assert!(operations < 10, "{line} does not end");
+            let mut writer = ReplyWriter::new(&mut output, Default::default());
+            if !command.reply(arguments, 0, Ok(replies.get(0)), &mut progress, &mut writer) {
+                break;
+            }
+        }
+        (String::from_utf8(output).unwrap().lines().map(str::to_owned).collect(), operations)
+    }
+
+    /// Returns the keys of all pages of a scan, each asked for as a client asks for it.
+    fn pages(session: &mut Session<'_>, line: &str, is_leased: bool) -> Vec<String> {
+        let (mut keys, mut options) = (Vec::new(), if is_leased { " LEASE OPEN".to_owned() } else { String::new() });
+        for _ in 0..20 {
+            let (lines, _) = execute(session, &format!("{line}{options}"));
+            let has_next = lines[1] != "$-1";
+            keys.extend(lines[if has_next { 3 } else { 2 }..].iter().filter(|line| line.starts_with('k')).cloned());
+            if !has_next {
+                return keys;
+            }
+            options = format!(" AFTER {}", lines[2]);
+            if is_leased {
+                options += &format!(" LEASE {}", lines.last().unwrap().trim_start_matches(':'));
+            }
+        }
+        panic!("{line} does not end")
+    }
+
+    /// Of many keys a few are left: the others have expired, and their memory is not freed yet.
+    #[test]
+    fn floors_are_found_below_any_number_of_expired_keys() {
+        let middle = KEYS / 2;
+        for left in [&[][..], &[0], &[middle], &[KEYS - 1], &[0, 1, KEYS - 1], &[3, middle - 1, middle]] {
+            let store = OrderedStore::new(&OrderedSettings::new(16 << 20)).unwrap();
+            let mut session = store.session().unwrap();
+            let mut replies = Replies::with_budget(1 << 20);
+            let left: BTreeSet<String> = left.iter().copied().map(key).collect();
+            for key in (0..KEYS).map(key) {
+                let (value, condition) = (&b"v"[..], Condition::ALWAYS);
+                let expiry = ExpiryChange::set(Expiry::at(100).unwrap());
+                let operation = match left.contains(&key) {
+                    true => Operation::Put { value, condition: PutCondition::Always },
+                    false => Operation::StringWrite(StringWrite::Set { value, condition, expiry, return_old: false }),
+                };
+                session.execute(&[Request { key: key.as_bytes(), operation }], &mut replies, Instant::now());
+                assert_eq!(replies.get(0), Reply::Done);
+            }
+            store.set_now(100);
+            for number in [0, 1, 100, PAGE_SKIPPED_MAX, middle, 2 * PAGE_SKIPPED_MAX + 7, KEYS - 1, 2 * KEYS] {
+                check_floor(&mut session, &key(number), &left);
+            }
+        }
+    }
+
+    /// Compares all commands that begin at the floor of a key with the keys that are left.
+    fn check_floor(session: &mut Session<'_>, key: &str, left: &BTreeSet<String>) {
+        let floor = left.range(..=key.to_owned()).next_back();
+        let (lines, _) = execute(session, &format!("SKEP.FLOOR {key}"));
+        match floor {
+            Some(floor) => assert_eq!(lines, ["*2", "$6", floor, "$1", "v"], "the floor of {key} in {left:?}"),
+            None => assert_eq!(lines, ["$-1"], "the floor of {key} in {left:?}"),
+        }
+        let mut range: Vec<String> = match floor {
+            Some(floor) => left.range(floor.clone()..).cloned().collect(),
+            None => left.iter().cloned().collect(),
+        };
+        let (lines, _) = execute(session, &format!("SKEP.COUNT ~{key} +"));
+        assert_eq!(lines, [format!(":{}", range.len())], "from {key} in {left:?}");
+        for order in ["", " REV"] {
+            for limit in ["", " LIMIT 1"] {
+                for is_leased in [false, true] {
+                    let line = format!("SKEP.SCAN ~{key} + KEYS{order}{limit}");
+                    assert_eq!(pages(session, &line, is_leased), range, "{line} in {left:?}, lease: {is_leased}");
+                }
+            }
+            range.reverse();
+        }
     }
 }

@@ -75,8 +75,7 @@ pub(super) fn keys(
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
     let Invocation { arguments, operands, space, .. } = invocation;
-    let argument_count = arguments.count();
-    let count = command.operation_count(argument_count);
+    let count = command.operation_count(arguments.count());
     while course.next < count {
         let reply_max = if may_pause { environment.context.reply_max } else { ISOLATED_REPLY_MAX };
         let is_too_much = course.written >= reply_max;
@@ -96,7 +95,7 @@ pub(super) fn keys(
         while let Some((index, response)) = window.next() {
             match response {
                 Some(response) => {
-                    if command.reply(argument_count, *next + index, response, progress, &mut writer) {
+                    if command.reply(arguments, *next + index, response, progress, &mut writer) {
                         window.repeat();
                         break;
                     }

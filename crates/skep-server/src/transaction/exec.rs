@@ -297,7 +297,7 @@ fn reply(
     let mut progress = Progress::default();
     let before = output.len();
     let Action::Keys(_, command) = action else { unreachable!("the commands are on keys") };
-    command.reply(arguments.count(), 0, response, &mut progress, &mut output.writer());
+    command.reply(arguments, 0, response, &mut progress, &mut output.writer());
     if action.has_elements() {
         environment.spend(0, TEXT_WORK * (output.len() - before));
     }

@@ -71,6 +71,31 @@ impl Resp {
         self.expect_bytes(expected);
     }
 
+    /// Sends bytes.
+    #[track_caller]
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Receives an integer.
+    #[track_caller]
+    pub(crate) fn integer(&mut self) -> i64 {
+        let line = self.line();
+        line.strip_prefix(':').and_then(|number| number.trim().parse().ok()).unwrap_or_else(|| panic!("{line}"))
+    }
+
+    /// Receives a line, with its end.
+    #[track_caller]
+    fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            let mut byte = [0];
+            self.0.read_exact(&mut byte).unwrap();
+            line.push(byte[0]);
+        }
+        String::from_utf8(line).unwrap()
+    }
+
     /// Expects exactly these bytes.
     #[track_caller]
     pub(crate) fn expect_bytes(&mut self, expected: impl AsRef<[u8]>) {
@@ -106,13 +131,7 @@ impl Resp {
     pub(crate) fn text(&mut self, line: &str) -> String {
         self.0.write_all(line.as_bytes()).unwrap();
         self.0.write_all(b"\r\n").unwrap();
-        let mut header = Vec::new();
-        while !header.ends_with(b"\r\n") {
-            let mut byte = [0];
-            self.0.read_exact(&mut byte).unwrap();
-            header.push(byte[0]);
-        }
-        let header = String::from_utf8(header).unwrap();
+        let header = self.line();
         let size: usize = header[1..].trim().parse().unwrap_or_else(|_| panic!("{header}"));
         let mut text = vec![0; size + 2];
         self.0.read_exact(&mut text).unwrap();

@@ -26,6 +26,9 @@ pub(super) enum ScanWords {
         start: Option<OsString>,
         /// The greatest key, included; without it the scan ends at the greatest key of all.
         end: Option<OsString>,
+        /// Begin at the greatest key that is not above START, or at the lowest key of all if there is none.
+        #[arg(long, requires = "start")]
+        floor: bool,
         #[command(flatten)]
         options: Options,
     },
@@ -71,7 +74,11 @@ pub(super) fn run(words: &ScanWords, login: &Login, space: Space) -> Result<(), 
     client.select(space.number());
     let mut out = io::stdout().lock();
     let (range, options) = match words {
-        ScanWords::Scan { start, end, options } => (between(start.as_deref(), end.as_deref()), options),
+        ScanWords::Scan { start, end, floor, options } => {
+            let range = between(start.as_deref(), end.as_deref());
+            let from_floor = start.as_deref().filter(|_| *floor).map(|start| range.from_floor(start.as_bytes()));
+            (from_floor.unwrap_or(range), options)
+        }
         ScanWords::Prefix { prefix, options } => (KeyRange::prefix(prefix.as_bytes()), options),
         ScanWords::Count { start, end, prefix } => {
             let between = between(start.as_deref(), end.as_deref());

@@ -141,6 +141,13 @@ fn the_ordered_space_has_ranges() {
     expect(&server, &["scan", "b", "c"], "b\t2\nc\tx\\ty\n");
     expect(&server, &["scan", "b", "--limit", "1"], "b\t2\n");
     expect(&server, &["scan", "a", "ca", "--reverse", "--keys"], "ca\nc\nb\na\n");
+    // From the greatest key that is not above the start.
+    expect(&server, &["scan", "bb", "c", "--floor"], "b\t2\nc\tx\\ty\n");
+    expect(&server, &["scan", "c", "--floor", "--keys"], "c\nca\n");
+    expect(&server, &["scan", "bb", "--floor", "--keys", "--reverse"], "ca\nc\nb\n");
+    expect(&server, &["scan", "bb", "--floor", "--limit", "1"], "b\t2\n");
+    expect(&server, &["scan", "A", "--floor", "--limit", "1"], "a\t10\n");
+    assert_refusal(&server.cli(&["scan", "--floor"]), 2, &["<START>", "not provided"]);
     expect(&server, &["prefix", "c", "--keys"], "c\nca\n");
     expect(&server, &["prefix", "c", "--reverse", "--limit", "1"], "ca\t4\n");
     expect(&server, &["count"], "4\n");
