@@ -1,6 +1,7 @@
 //! The ordered store and the maps that it is compared with.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use skep_core::operation::{Operation, PutCondition, Reply, Request, Shape, Updat
 use skep_store::ordered::{End, OrderedSettings, OrderedStore, Range, Session, Start};
 use skep_store::processor::Replies;
 
-use super::{Contender, Pair, weight};
+use super::{Contender, Pair, Scan, weight};
 
 /// The most bytes of the store's region for each byte of keys and values.
 const MEMORY_PER_RAW_BYTE_MAX: u64 = 4;
@@ -88,18 +89,18 @@ impl<const N: usize> Contender<N> for Skep {
         sum
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)], is_batched: bool) -> u64 {
+    fn scan(&mut self, scans: &[Scan<N>], is_batched: bool) -> u64 {
         let mut sum = 0_u64;
         if is_batched {
-            let ranges: Vec<Range<'_>> = scans.iter().map(|(key, pair_count)| range(key, *pair_count)).collect();
+            let ranges: Vec<Range<'_>> = scans.iter().map(range).collect();
             self.session.scan_batch(&ranges, |_, key, value| {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
                 true
             });
             return sum;
         }
-        for (key, pair_count) in scans {
-            self.session.scan(range(key, *pair_count), |key, value| {
+        for scan in scans {
+            self.session.scan(range(scan), |key, value| {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
                 true
             });
@@ -126,9 +127,10 @@ impl<const N: usize> Contender<N> for Skep {
     }
 }
 
-/// Returns the range of the first `pair_count` pairs at or above a key.
-fn range<const N: usize>(key: &[u8; N], pair_count: usize) -> Range<'_> {
-    Range::new(Start::AtOrAbove(key), End::Last).limit(pair_count)
+/// Returns the range of a scan.
+fn range<const N: usize>(scan: &Scan<N>) -> Range<'_> {
+    let start = if scan.is_from_floor { Start::Floor(&scan.key) } else { Start::AtOrAbove(&scan.key) };
+    Range::new(start, End::Last).limit(scan.pair_count)
 }
 
 /// Returns the atomic update that stores this value and returns the old one.
@@ -169,10 +171,13 @@ impl<const N: usize> Contender<N> for Locked<N> {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.read().get(key).map_or(0, |value| weight(value))))
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)], _is_batched: bool) -> u64 {
+    fn scan(&mut self, scans: &[Scan<N>], _is_batched: bool) -> u64 {
         let mut sum = 0_u64;
-        for (key, pair_count) in scans {
-            for (key, value) in self.0.read().range(*key..).take(*pair_count) {
+        for Scan { key, is_from_floor, pair_count } in scans {
+            let map = self.0.read();
+            let floor = if *is_from_floor { map.range(..=*key).next_back() } else { None };
+            let start = floor.map_or(*key, |(floor, _)| *floor);
+            for (key, value) in map.range(start..).take(*pair_count) {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
             }
         }
@@ -208,17 +213,25 @@ impl<const N: usize> Contender<N> for Masstree<N> {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.get_ref(key, &guard).map_or(0, |value| weight(&*value))))
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)], _is_batched: bool) -> u64 {
+    fn scan(&mut self, scans: &[Scan<N>], _is_batched: bool) -> u64 {
         let guard = self.0.guard();
         let mut sum = 0_u64;
-        for (key, pair_count) in scans {
+        for Scan { key, is_from_floor, pair_count } in scans {
+            let mut start = *key;
+            if *is_from_floor {
+                let set_start = |floor: &[u8], _| {
+                    start.copy_from_slice(floor);
+                    false
+                };
+                self.0.scan_rev_batch(RangeBound::Unbounded, RangeBound::Included(key), set_start, &guard);
+            }
             let mut count = 0;
             let add = |key: &[u8], value: masstree::ValuePtr<[u8; N]>| {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(&*value));
                 count += 1;
                 count < *pair_count
             };
-            self.0.scan(RangeBound::Included(key), RangeBound::Unbounded, add, &guard);
+            self.0.scan(RangeBound::Included(&start), RangeBound::Unbounded, add, &guard);
         }
         sum
     }
@@ -253,11 +266,13 @@ impl<const N: usize> Contender<N> for Scc<N> {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.peek(key, &guard).map_or(0, |value| weight(value))))
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)], _is_batched: bool) -> u64 {
+    fn scan(&mut self, scans: &[Scan<N>], _is_batched: bool) -> u64 {
         let guard = Guard::new();
         let mut sum = 0_u64;
-        for (key, pair_count) in scans {
-            for (key, value) in self.0.range(*key.., &guard).take(*pair_count) {
+        for Scan { key, is_from_floor, pair_count } in scans {
+            let floor = if *is_from_floor { self.0.range(..=*key, &guard).next_back() } else { None };
+            let start = floor.map_or(*key, |(floor, _)| *floor);
+            for (key, value) in self.0.range(start.., &guard).take(*pair_count) {
                 sum = sum.wrapping_add(weight(key)).wrapping_add(weight(value));
             }
         }
@@ -290,11 +305,21 @@ impl<const N: usize> Contender<N> for Skiplist<N> {
         keys.iter().fold(0, |sum, key| sum.wrapping_add(self.0.get(key).map_or(0, |entry| weight(entry.value()))))
     }
 
-    fn scan(&mut self, scans: &[([u8; N], usize)], _is_batched: bool) -> u64 {
+    fn scan(&mut self, scans: &[Scan<N>], _is_batched: bool) -> u64 {
         let mut sum = 0_u64;
-        for (key, pair_count) in scans {
-            for entry in self.0.range(*key..).take(*pair_count) {
+        for Scan { key, is_from_floor, pair_count } in scans {
+            let mut left = *pair_count;
+            let mut next = if *is_from_floor { self.0.upper_bound(Bound::Included(key)) } else { None };
+            let has_floor = next.is_some();
+            while let Some(entry) = next.filter(|_| left > 0) {
                 sum = sum.wrapping_add(weight(entry.key())).wrapping_add(weight(entry.value()));
+                left -= 1;
+                next = entry.next();
+            }
+            if !has_floor {
+                for entry in self.0.range(*key..).take(left) {
+                    sum = sum.wrapping_add(weight(entry.key())).wrapping_add(weight(entry.value()));
+                }
             }
         }
         sum

@@ -5,7 +5,8 @@
 //! then its writes. Peers execute one operation after the other, since none of them offers batches. The store executes
 //! gets and scans both ways. It gets the keys of a batch's writes first, prefetches them, and then executes the writes
 //! one after the other. A read-modify-write is one atomic update of the store. For a peer it is a get and a put, which
-//! loses updates of concurrent threads.
+//! loses updates of concurrent threads. A scan from a floor is one operation of the store. A peer searches for the floor
+//! backwards; all but the skip list then search for it again.
 //!
 //! ```text
 //! fill      one contender after another: time, growth of resident memory
@@ -32,6 +33,17 @@ pub use work::{Batch, Case, Draw, Keys, Read, execute, fill, pair};
 /// A key and its value, of the same size.
 pub type Pair<const N: usize> = ([u8; N], [u8; N]);
 
+/// A scan.
+#[derive(Clone, Copy, Debug)]
+pub struct Scan<const N: usize> {
+    /// The key at or above which it begins.
+    pub key: [u8; N],
+    /// True if it begins at the greatest key that is not above `key`.
+    pub is_from_floor: bool,
+    /// Most pairs.
+    pub pair_count: usize,
+}
+
 /// A store of pairs.
 pub trait Contender<const N: usize>: Send {
     /// Inserts or replaces pairs.
@@ -43,9 +55,8 @@ pub trait Contender<const N: usize>: Send {
     /// Finds keys, in one batch if it can and `is_batched` is true. Returns the sum of the values found.
     fn get(&mut self, keys: &[[u8; N]], is_batched: bool) -> u64;
 
-    /// Scans the given number of pairs from each key, in one batch if it can and `is_batched` is true. Returns the sum
-    /// of keys and values.
-    fn scan(&mut self, scans: &[([u8; N], usize)], is_batched: bool) -> u64;
+    /// Executes scans, in one batch if it can and `is_batched` is true. Returns the sum of keys and values.
+    fn scan(&mut self, scans: &[Scan<N>], is_batched: bool) -> u64;
 
     /// Replaces the values of keys that exist. Returns the sum of the old values. The default does what YCSB's client
     /// does: gets, then puts.

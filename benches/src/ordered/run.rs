@@ -344,7 +344,7 @@ impl Measured for Report {
         let note = format!(
             "{} pairs of 16 + 16 B, batches of {}, medians of {} rounds; Zipf 0.99. A batch has its gets first, then its scans, \
              then its puts; the others execute one operation after the other, since none offers batches. Scans have {} pairs, those of \
-             YCSB E 1 to 100, those of cloud storage 3 or 4; these mixes and YCSB D put new keys. A read-modify-write \
+             YCSB E 1 to 100, those of cloud storage 3 or 4 from a floor; these mixes and YCSB D put new keys. A read-modify-write \
              of YCSB F is one atomic update of the store, a get and a put of the others. Inserts during the fill: {:.2} times \
              as fast as the fastest of the others. Allocator of the others: {}.{} Work {:016x}.",
             self.pairs,

@@ -4,7 +4,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_measure::mix::{self, Mix, Write};
 
-use super::{Contender, Pair};
+use super::{Contender, Pair, Scan};
 use crate::keys::{Ranks, record_of_rank};
 
 /// Pairs in one step of a fill.
@@ -35,6 +35,8 @@ pub enum Read {
     /// Scans from a key, of a random number of pairs between the first and the second number. In batches if the
     /// contender can.
     Scan(usize, usize),
+    /// The same from the greatest key that is not above one inside a record.
+    ScanFromFloor(usize, usize),
     /// Scans from a key, of this number of pairs, one after the other.
     ScanSingle(usize),
     /// Gets of one key, in batches; the puts are YCSB F's read-modify-writes.
@@ -69,6 +71,7 @@ impl Case {
             (mix::Read::Get, Write::Modify) => Read::GetOrModify,
             (mix::Read::Get, _) => Read::Get,
             (mix::Read::Scan(least, most), _) => Read::Scan(least as usize, most as usize),
+            (mix::Read::ScanFromFloor(least, most), _) => Read::ScanFromFloor(least as usize, most as usize),
             (mix::Read::Sum, _) => unreachable!("maps have no sums"),
         };
         let puts = f64::from(mix.writes_in_100) / 100.0;
@@ -80,7 +83,7 @@ impl Case {
 #[derive(Clone, Debug, Default)]
 pub struct Batch<const N: usize> {
     gets: Vec<[u8; N]>,
-    scans: Vec<([u8; N], usize)>,
+    scans: Vec<Scan<N>>,
     puts: Vec<Pair<N>>,
     modifies: Vec<Pair<N>>,
 }
@@ -138,12 +141,18 @@ impl Draw {
                 continue;
             }
             let pair = pair(self.record(case.keys));
+            let scan = |pair_count| Scan { key: pair.0, is_from_floor: false, pair_count };
             match case.read {
                 Read::GetOrModify if is_put => batch.modifies.push(pair),
                 _ if is_put => batch.puts.push(pair),
                 Read::Get | Read::GetSingle | Read::GetOrModify => batch.gets.push(pair.0),
-                Read::Scan(least, most) => batch.scans.push((pair.0, self.random.random_range(least..=most))),
-                Read::ScanSingle(pair_count) => batch.scans.push((pair.0, pair_count)),
+                Read::Scan(least, most) => batch.scans.push(scan(self.random.random_range(least..=most))),
+                Read::ScanFromFloor(least, most) => {
+                    let mut scan = Scan { is_from_floor: true, ..scan(self.random.random_range(least..=most)) };
+                    mix::inside(&mut scan.key);
+                    batch.scans.push(scan);
+                }
+                Read::ScanSingle(pair_count) => batch.scans.push(scan(pair_count)),
             }
         }
         self.records = next;

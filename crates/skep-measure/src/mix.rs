@@ -9,7 +9,10 @@
 //! | D | 95% get | insert of a new record |
 //! | E | 95% scan of 1 to 100 pairs | insert of a new record |
 //! | F | 50% get | read-modify-write |
-//! | cloud storage | scan of 3 or 4 pairs | insert of a new record |
+//! | cloud storage | scan of 3 or 4 pairs from a floor | insert of a new record |
+//!
+//! A range of cloud storage begins at an offset in a file, within one of the chunks that the records describe. So the
+//! scan begins at a key that is no record, and shows first the record with the greatest key below it (section 3.3).
 //!
 //! YCSB's client does a read-modify-write as a get and a put, which loses updates of concurrent clients. Here it is one
 //! atomic update next to the data: it adds one to every element of the value and returns the old value.
@@ -32,6 +35,8 @@ pub enum Read {
     Get,
     /// A scan from a record, of a random number of pairs between the first and the second number.
     Scan(u32, u32),
+    /// The same from [`inside`] a record: from the greatest key that is not above that.
+    ScanFromFloor(u32, u32),
     /// The sum of a value's elements.
     Sum,
 }
@@ -45,6 +50,24 @@ pub enum Write {
     Insert,
     /// An atomic update of a record that exists.
     Modify,
+}
+
+impl Read {
+    /// Returns the least and the greatest number of pairs of a scan, if it is one.
+    pub const fn pair_counts(self) -> Option<(u32, u32)> {
+        match self {
+            Read::Scan(least, most) | Read::ScanFromFloor(least, most) => Some((least, most)),
+            Read::Get | Read::Sum => None,
+        }
+    }
+}
+
+/// Adds one to the last byte of a record's key, unless that is the greatest byte. No record is likely to have a key
+/// between both, if keys are random. So the record is the floor of the new key.
+pub fn inside(key: &mut [u8]) {
+    if let Some(last) = key.last_mut() {
+        *last = last.saturating_add(1);
+    }
 }
 
 impl Mix {
@@ -68,7 +91,7 @@ impl Mix {
 
     /// Returns the mix of cloud storage. The paper's ranges have three pairs at first, and four after an insert.
     pub const fn cloud_storage(reads_in_100: u32) -> Mix {
-        Mix::new(Read::Scan(3, 4), Write::Insert, 100 - reads_in_100)
+        Mix::new(Read::ScanFromFloor(3, 4), Write::Insert, 100 - reads_in_100)
     }
 
     /// Returns the number of writes in 256 operations, rounded.
@@ -90,5 +113,14 @@ mod tests {
     fn writes_in_256_are_rounded() {
         assert_eq!([Mix::A, Mix::B, Mix::C].map(Mix::writes_in_256), [128, 13, 0]);
         assert_eq!(Mix::new(Read::Get, Write::Update, 100).writes_in_256(), 256);
+    }
+
+    #[test]
+    fn a_key_inside_a_record_is_not_below_it() {
+        for (record, expected) in [(&b"a"[..], &b"b"[..]), (b"ab", b"ac"), (b"a\xff", b"a\xff"), (b"", b"")] {
+            let mut key = record.to_vec();
+            inside(&mut key);
+            assert_eq!(key, expected);
+        }
     }
 }

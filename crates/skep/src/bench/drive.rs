@@ -14,7 +14,7 @@ use skep::{Operation, Page, PutCondition, Reply, Request, WireError};
 use super::inserts::Inserts;
 use super::modify::widest_element;
 use super::target::Target;
-use super::workload::{Draw, Keys, Values, operation};
+use super::workload::{Draw, Keys, Values, append_key, operation};
 use crate::failure::with_options;
 use skep_measure::mix::{Mix, Read, Write};
 
@@ -108,8 +108,8 @@ impl Findings {
             (Ok(Reply::Value(value)), false) => match plan.mix.read {
                 Read::Get => value.len() == plan.value_size,
                 Read::Sum => value.len() == widest_element(plan.value_size).width(),
-                // The record at its start exists. A page has fewer pairs than requested only at the end of the keys.
-                Read::Scan(..) => Page::decode(value).is_some_and(|page| {
+                // The record at its start, or the floor of its start, exists. A page has fewer pairs than requested only at the end of the keys.
+                Read::Scan(..) | Read::ScanFromFloor(..) => Page::decode(value).is_some_and(|page| {
                     page.count() == draw.pair_count() || !page.more() && (1..draw.pair_count()).contains(&page.count())
                 }),
             },
@@ -259,7 +259,7 @@ pub(crate) fn drive(
             let draw = draws[next];
             next = if next + 1 == draws.len() { 0 } else { next + 1 };
             let key_start = keys.len();
-            plan.keys.append(plan.record(draw, inserts), &mut keys);
+            append_key(plan.mix, draw, plan.keys, plan.record(draw, inserts), &mut keys);
             batch.push((key_start..keys.len(), draw, values.next_start()));
         }
         let requests: Vec<_> = batch

@@ -42,7 +42,7 @@ use offer::Offerer;
 use report::{Report, microseconds_at};
 use server_delays::{ServerDelays, Snapshot};
 use skep_measure::distribution::{Distribution, Generator};
-use skep_measure::mix::{Mix, Read};
+use skep_measure::mix::Mix;
 use skep_measure::{Progress, machine};
 use target::{BATCH_BYTES_MAX, Target};
 use workload::{Keys, RECORD_BITS, Workload, draw};
@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     part: Option<Part>,
     /// YCSB workload: a (half puts), b (5% puts), c (reads only), d (5% inserts), e (scans of 1 to 100 pairs, 5%
-    /// inserts), f (half read-modify-writes, each one atomic update); cloud (scans of 3 or 4 pairs, and inserts); or
+    /// inserts), f (half read-modify-writes, each one atomic update); cloud (scans of 3 or 4 pairs from a floor, and inserts); or
     /// reduce (sums of the elements of values, which are costly if the values are large).
     #[arg(long, value_name = "NAME", default_value = "a", ignore_case = true, hide_possible_values = true)]
     workload: Workload,
@@ -365,7 +365,7 @@ fn plan(arguments: &Arguments) -> Result<(Space, Plan), Failure> {
 /// Returns the space that is measured. Scans need the ordered space, and one reply must hold all pairs of a scan.
 /// Embedded stores are hash stores with memory for the loaded records only.
 fn space(arguments: &Arguments, mix: Mix) -> Result<Space, Failure> {
-    let pairs_max = if let Read::Scan(_, most) = mix.read { Some(most as usize) } else { None };
+    let pairs_max = mix.read.pair_counts().map(|(_, most)| most as usize);
     let default = if pairs_max.is_some() { Space::Ordered } else { Space::Hash };
     let space = arguments.space.unwrap_or(default);
     let refusal = match pairs_max {

@@ -30,7 +30,7 @@ use crate::password::Login;
 
 use super::drive::{Findings, Limit, Plan};
 use super::inserts::Inserts;
-use super::workload::{Draw, Values, operation};
+use super::workload::{Draw, Values, append_key, operation};
 
 /// A batch is encoded only if at most this many bytes wait for the socket.
 const OUTPUT_SIZE_MAX: usize = 64 << 10;
@@ -209,7 +209,7 @@ impl Connection {
             while left > 0 {
                 key.clear();
                 let record = deferred.take().unwrap_or_else(|| plan.record(draws[draw], inserts));
-                plan.keys.append(record, &mut key);
+                append_key(plan.mix, draws[draw], plan.keys, record, &mut key);
                 let value = values.next_start();
                 let operation = operation(plan.mix, draws[draw], values.at(value));
                 if !writer.push(&Request { key: &key, operation }) {

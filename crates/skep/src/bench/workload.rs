@@ -10,7 +10,7 @@ use skep_core::function::Fold;
 use skep_core::operation::{Operation, PutCondition, Reduce, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
 
 use skep_measure::distribution::Generator;
-use skep_measure::mix::{Mix, Read, Write};
+use skep_measure::mix::{Mix, Read, Write, inside};
 
 use super::modify::{modify, widest_element};
 
@@ -30,7 +30,7 @@ pub(crate) enum Workload {
     E,
     // Half reads, half atomic read-modify-writes.
     F,
-    // Short scans and inserts.
+    // Short scans from a floor, and inserts.
     Cloud,
     // The sum of each value's elements.
     Reduce,
@@ -96,8 +96,8 @@ pub(crate) fn draw(mix: Mix, generator: &Generator, count: usize, seed: u64) -> 
     (0..count)
         .map(|_| {
             let is_write = random.random_range(0..100) < mix.writes_in_100;
-            let pair_count = match mix.read {
-                Read::Scan(least, most) if !is_write => random.random_range(least..=most),
+            let pair_count = match mix.read.pair_counts() {
+                Some((least, most)) if !is_write => random.random_range(least..=most),
                 _ => 0,
             };
             Draw::new(generator.draw(&mut random), pair_count, is_write)
@@ -196,6 +196,15 @@ impl Values {
     }
 }
 
+/// Appends the key of a drawn operation on a record: that of the record, or one inside it.
+pub(crate) fn append_key(mix: Mix, draw: Draw, keys: Keys, record: u64, out: &mut Vec<u8>) {
+    let begin = out.len();
+    keys.append(record, out);
+    if matches!(mix.read, Read::ScanFromFloor(..)) && !draw.is_write() {
+        inside(&mut out[begin..]);
+    }
+}
+
 /// Returns the drawn operation. A put stores `value`; all values have its size.
 pub(crate) fn operation(mix: Mix, draw: Draw, value: &[u8]) -> Operation<'_> {
     if draw.is_write() {
@@ -211,8 +220,8 @@ pub(crate) fn operation(mix: Mix, draw: Draw, value: &[u8]) -> Operation<'_> {
             let initial = &ZERO[..element.width()];
             Operation::Reduce(Reduce { fold: Fold::Sum, element, initial, constants: &[] })
         }
-        Read::Scan(..) => Operation::Scan(Scan {
-            start: ScanStart::AtOrAbove,
+        Read::Scan(..) | Read::ScanFromFloor(..) => Operation::Scan(Scan {
+            start: if matches!(mix.read, Read::Scan(..)) { ScanStart::AtOrAbove } else { ScanStart::Floor },
             end: ScanEnd::Last,
             reverse: false,
             limit: draw.pair_count(),
@@ -292,7 +301,7 @@ mod tests {
         for size in [0, 1, 2, 6, 8, 12, 254] {
             let mut values = Values::new(size, 1);
             let start = values.next_start();
-            for workload in [Workload::A, Workload::D, Workload::E, Workload::F, Workload::Reduce] {
+            for workload in [Workload::A, Workload::D, Workload::E, Workload::F, Workload::Cloud, Workload::Reduce] {
                 for draw in [Draw::new(1, 1, true), Draw::new(1, 1, false)] {
                     let operation = operation(workload.mix(80), draw, values.at(start));
                     assert_eq!(Request { key: b"k", operation }.validate(), Ok(()), "{workload:?} {draw:?} {size}");

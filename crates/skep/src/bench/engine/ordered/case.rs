@@ -112,10 +112,10 @@ impl Case {
         let Kind::Mix(mix) = self.kind else {
             return Ideal { dependent_lines: pair_lines as u64, writes_in_256: 256 };
         };
-        let read_lines = match mix.read {
-            Read::Scan(least, most) => ((least + most) as usize * kv_size).div_ceil(2 * LINE_SIZE),
-            Read::Get | Read::Sum => pair_lines,
-        };
+        let read_lines = mix
+            .read
+            .pair_counts()
+            .map_or(pair_lines, |(least, most)| ((least + most) as usize * kv_size).div_ceil(2 * LINE_SIZE));
         let writes_in_256 = mix.writes_in_256() as usize;
         let mean = ((256 - writes_in_256) * read_lines + writes_in_256 * pair_lines + 128) / 256;
         Ideal { dependent_lines: mean as u64, writes_in_256: writes_in_256 as u16 }
@@ -138,6 +138,8 @@ pub(super) enum Operation {
     Get,
     /// A scan of this many pairs.
     Scan(usize),
+    /// A scan of this many pairs from the floor of a key inside the record.
+    ScanFromFloor(usize),
     Put,
     Delete,
     /// An atomic update.
@@ -147,7 +149,7 @@ pub(super) enum Operation {
 impl Operation {
     /// Returns true if it may change the store.
     pub(super) fn is_write(self) -> bool {
-        !matches!(self, Operation::Get | Operation::Scan(_))
+        !matches!(self, Operation::Get | Operation::Scan(_) | Operation::ScanFromFloor(_))
     }
 }
 
@@ -191,11 +193,16 @@ impl Draw {
                     Write::Update => (self.record(case, &known), Operation::Put),
                     Write::Modify => (self.record(case, &known), Operation::Modify),
                 },
-                Kind::Mix(Mix { read: Read::Scan(least, most), .. }) => {
-                    let count = self.random.random_range(least..=most) as usize;
-                    (self.record(case, &known), Operation::Scan(count))
+                Kind::Mix(mix) => {
+                    let counts = mix.read.pair_counts();
+                    let count = counts.map_or(0, |(least, most)| self.random.random_range(least..=most) as usize);
+                    let operation = match mix.read {
+                        Read::Scan(..) => Operation::Scan(count),
+                        Read::ScanFromFloor(..) => Operation::ScanFromFloor(count),
+                        Read::Get | Read::Sum => Operation::Get,
+                    };
+                    (self.record(case, &known), operation)
                 }
-                Kind::Mix(_) => (self.record(case, &known), Operation::Get),
             });
         }
     }

@@ -12,6 +12,7 @@ use skep_store::processor::Replies;
 use super::access::Access;
 use super::case::Operation;
 use crate::bench::modify::modify;
+use skep_measure::mix::inside;
 
 /// Sizes and number of the pairs.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +41,15 @@ impl Shape {
         let start = keys.len();
         keys.resize(start + self.key_size, 0);
         Xoshiro256PlusPlus::seed_from_u64(number).fill_bytes(&mut keys[start..]);
+    }
+
+    /// Appends the key of an operation on a pair.
+    fn append_key_of(&self, number: u64, operation: Operation, keys: &mut Vec<u8>) {
+        let start = keys.len();
+        self.append_key(number, keys);
+        if matches!(operation, Operation::ScanFromFloor(_)) {
+            inside(&mut keys[start..]);
+        }
     }
 }
 
@@ -75,7 +85,8 @@ impl<S: Access> Corpus<S> {
     /// building the keys. Fails if a reply is not the expected one.
     pub(super) fn execute(&mut self, operations: &[(u64, Operation)], is_batched: bool) -> Result<Duration, String> {
         self.keys.clear();
-        operations.iter().for_each(|(record, _)| self.shape.append_key(*record, &mut self.keys));
+        let append = |(record, operation): &_| self.shape.append_key_of(*record, *operation, &mut self.keys);
+        operations.iter().for_each(append);
         let key_of = |index: usize| &self.keys[index * self.shape.key_size..][..self.shape.key_size];
         let of_kind = |kind| (0..operations.len()).filter(move |index| operations[*index].1 == kind).map(key_of);
         let gets: Vec<&[u8]> = of_kind(Operation::Get).collect();
@@ -84,11 +95,7 @@ impl<S: Access> Corpus<S> {
             of_kind(Operation::Modify).map(|key| Request { key, operation: modify }).collect();
         let others = operations.iter().enumerate().filter(|(_, (_, operation))| *operation != Operation::Modify);
         let others: Vec<(&[u8], Operation)> = others.map(|(index, (_, op))| (key_of(index), *op)).collect();
-        let scan = |(key, operation): &(_, Operation)| match operation {
-            Operation::Scan(pair_count) => Some((*key, *pair_count)),
-            _ => None,
-        };
-        let scans: Vec<(&[u8], usize)> = others.iter().filter_map(scan).collect();
+        let scans: Vec<Range<'_>> = others.iter().filter_map(|(key, operation)| range(key, *operation)).collect();
         let puts: Vec<(&[u8], &[u8])> = of_kind(Operation::Put).map(|key| (key, self.value.as_slice())).collect();
         let delete = skep_core::operation::Operation::Delete;
         let deletes: Vec<Request<'_>> =
@@ -123,9 +130,14 @@ impl<S: Access> Corpus<S> {
     }
 }
 
-/// Returns the range of the first `pair_count` pairs at or above a key.
-fn range(key: &[u8], pair_count: usize) -> Range<'_> {
-    Range::new(Start::AtOrAbove(key), End::Last).limit(pair_count)
+/// Returns the range of a scan from a key.
+fn range(key: &[u8], operation: Operation) -> Option<Range<'_>> {
+    let (start, pair_count) = match operation {
+        Operation::Scan(pair_count) => (Start::AtOrAbove(key), pair_count),
+        Operation::ScanFromFloor(pair_count) => (Start::Floor(key), pair_count),
+        _ => return None,
+    };
+    Some(Range::new(start, End::Last).limit(pair_count))
 }
 
 /// Statistics of the replies to a batch.
@@ -156,9 +168,9 @@ impl Tally {
     }
 
     fn scan(&mut self, session: &mut impl Access, key: &[u8], operation: Operation) {
-        let Operation::Scan(pair_count) = operation else { return };
+        let Some(range) = range(key, operation) else { return };
         let mut count = 0;
-        session.scan(range(key, pair_count), |key, value| {
+        session.scan(range, |key, value| {
             self.checksum += u64::from(key[0]) + u64::from(value[0]);
             count += 1;
             true
@@ -166,10 +178,9 @@ impl Tally {
         self.found += usize::from(count > 0);
     }
 
-    fn scan_batch(&mut self, session: &mut impl Access, scans: &[(&[u8], usize)]) {
-        let ranges: Vec<Range<'_>> = scans.iter().map(|(key, pair_count)| range(key, *pair_count)).collect();
-        let mut counts = vec![0; scans.len()];
-        session.scan_batch(&ranges, |index, key, value| {
+    fn scan_batch(&mut self, session: &mut impl Access, ranges: &[Range<'_>]) {
+        let mut counts = vec![0; ranges.len()];
+        session.scan_batch(ranges, |index, key, value| {
             self.checksum += u64::from(key[0]) + u64::from(value[0]);
             counts[index] += 1;
             true
@@ -181,7 +192,7 @@ impl Tally {
         let reply = match operation {
             Operation::Put => session.put(key, value, PutCondition::Always),
             Operation::Delete => session.delete(key),
-            Operation::Get | Operation::Scan(_) | Operation::Modify => return,
+            Operation::Get | Operation::Scan(_) | Operation::ScanFromFloor(_) | Operation::Modify => return,
         };
         self.done += usize::from(reply == Reply::Done);
     }
