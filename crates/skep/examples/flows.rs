@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use application::{CountingClient, Options, Target, bytes_of, measure, numbers_of, on_threads, print_costs};
+use application::{CountingClient, Options, Target, WAYS, bytes_of, measure, numbers_of, on_threads, print_costs};
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -90,7 +90,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         println!("{bytes:>12} bytes {packets:>9} packets  {}", name(flow));
     }
     println!("exact: all counters are those of a count in this process");
-    print_costs(costs[0], costs[1]);
+    print_costs(WAYS, [costs[0], costs[1]]);
     Ok(())
 }
 

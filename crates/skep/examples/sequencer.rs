@@ -8,16 +8,17 @@
 //!   left out. Without functions, a client gets the counter, and sets the next number if it has not changed.
 //! - **Ticket lock.** A client takes a ticket from one counter and waits until another one, of the client that is served,
 //!   has come to it. While it holds the lock, it reads a number and writes the next one, in two steps that the server does
-//!   not join. If two clients had the lock, numbers would be lost. Without functions, the lock is a key: the client that
-//!   can insert it has the lock, and removes it afterwards.
+//!   not join. If two clients had the lock, numbers would be lost. It is compared with a key: the client that can insert it
+//!   has the lock, and removes it afterwards. That is shorter, but only tickets are served in the order of their clients.
 
 mod application;
 
 use std::process::ExitCode;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use application::{
-    CountingClient, Options, Target, fetch_add, measure, number, on_threads, print_costs, put, unexpected,
+    CountingClient, Options, Target, WAYS, fetch_add, measure, number, on_threads, print_costs, put, unexpected,
 };
 use clap::Parser;
 use skep::{HASH_SPACE, Operation, PutCondition, Reply, Request};
@@ -60,35 +61,42 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     check_numbers(&slow, arguments.slow_numbers)?;
     println!("sequencer: {} clients; no number twice, and none left out", clients.len());
     let (numbers, slow_numbers) = (arguments.numbers * clients.len(), arguments.slow_numbers * clients.len());
-    let rate = |count: usize, seconds: f64| count as f64 / seconds / 1e6;
-    println!("{:.3} million numbers a second in batches of {}", rate(numbers, by_functions.seconds), arguments.batch);
-    println!("{:.3} million numbers a second by get and compare-and-set", rate(slow_numbers, by_clients.seconds));
+    for (name, numbers, cost) in [(WAYS[0], numbers, by_functions), (WAYS[1], slow_numbers, by_clients)] {
+        let (rate, bytes) = (numbers as f64 / cost.seconds / 1e6, cost.bytes() as f64 / numbers as f64);
+        println!("{name}: {rate:.3} million numbers a second, {bytes:.0} bytes for a number");
+    }
 
     let keys = ["next", "served", "shared", "flag", "other"].map(|name| target.key(name));
     let [next, served, shared, flag, other] = &keys;
     for key in [next, served, shared, other] {
         put(&mut clients[0], key, &[0; 8])?;
     }
-    let (_, by_tickets) = measure(&mut clients, |clients| {
+    let (waits, by_tickets) = measure(&mut clients, |clients| {
         on_threads(clients, |_, client| {
-            (0..arguments.locks).try_for_each(|_| {
+            longest(arguments.locks, || {
+                let begun = Instant::now();
                 let ticket = take_numbers(client, next, 1, 1)?[0];
                 while number(&client.value(served, Operation::Get)?)? != ticket {
                     thread::yield_now();
                 }
+                let waited = begun.elapsed();
                 count(client, shared)?;
-                client.done(&[Request { key: served, operation: fetch_add(&ONE, false) }])
+                client.done(&[Request { key: served, operation: fetch_add(&ONE, false) }])?;
+                Ok(waited)
             })
         })
     })?;
-    let (_, by_keys) = measure(&mut clients, |clients| {
+    let (waits_for_key, by_key) = measure(&mut clients, |clients| {
         on_threads(clients, |_, client| {
-            (0..arguments.locks).try_for_each(|_| {
+            longest(arguments.locks, || {
+                let begun = Instant::now();
                 while !insert(client, flag)? {
                     thread::yield_now();
                 }
+                let waited = begun.elapsed();
                 count(client, other)?;
-                client.done(&[Request { key: flag, operation: Operation::Delete }])
+                client.done(&[Request { key: flag, operation: Operation::Delete }])?;
+                Ok(waited)
             })
         })
     })?;
@@ -100,8 +108,15 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         }
     }
     println!("lock: taken {locks} times by tickets and as often by a key, by one client at a time");
-    print_costs(by_tickets, by_keys);
+    let longest = |waits: &[Duration]| waits.iter().max().copied().unwrap_or_default();
+    println!("longest wait: {:.1?} with tickets, {:.1?} with a key", longest(&waits), longest(&waits_for_key));
+    print_costs(["lock by tickets", "lock by a key"], [by_tickets, by_key]);
     application::delete(&mut clients[0], [&counter, &slow_counter, next, served, shared, other].into_iter())
+}
+
+/// Takes a lock some times. Returns the longest of the waits.
+fn longest(times: usize, mut lock: impl FnMut() -> Result<Duration, String>) -> Result<Duration, String> {
+    (0..times).try_fold(Duration::ZERO, |longest, _| Ok(longest.max(lock()?)))
 }
 
 const ONE: [u8; 8] = 1_u64.to_le_bytes();

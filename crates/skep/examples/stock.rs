@@ -23,7 +23,7 @@ mod application;
 
 use std::process::ExitCode;
 
-use application::{CountingClient, Options, Target, measure, on_threads, print_costs};
+use application::{CountingClient, Options, Target, WAYS, measure, on_threads, print_costs};
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -79,7 +79,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         costs.push(cost);
     }
     println!("exact: all rows are those of the same orders one after another");
-    print_costs(costs[0], costs[1]);
+    print_costs(WAYS, [costs[0], costs[1]]);
     Ok(())
 }
 

@@ -148,6 +148,12 @@ pub(crate) struct Cost {
     pub(crate) traffic: Traffic,
 }
 
+impl Cost {
+    pub(crate) fn bytes(self) -> u64 {
+        self.traffic.sent + self.traffic.received
+    }
+}
+
 /// Runs a job with some clients, and measures it.
 pub(crate) fn measure<T>(
     clients: &mut [CountingClient],
@@ -178,17 +184,22 @@ pub(crate) fn on_threads<T: Send>(
     })
 }
 
-/// Prints the costs of a job by functions in the server, and of the same job by the clients alone.
-pub(crate) fn print_costs(by_functions: Cost, by_clients: Cost) {
+/// The names of the two ways in which most jobs are done.
+pub(crate) const WAYS: [&str; 2] = ["functions in the server", "get, compute, set"];
+
+/// Prints the costs of a job that was done in two ways.
+pub(crate) fn print_costs(names: [&str; 2], costs: [Cost; 2]) {
     println!("{:<26}{:>10}{:>14}{:>16}{:>16}", "", "seconds", "operations", "bytes sent", "bytes received");
-    for (name, cost) in [("functions in the server", by_functions), ("get, compute, write back", by_clients)] {
+    for (name, cost) in names.iter().zip(costs) {
         let Traffic { operations, sent, received } = cost.traffic;
         println!("{name:<26}{:>10.3}{operations:>14}{sent:>16}{received:>16}", cost.seconds);
     }
-    let bytes = |cost: Cost| (cost.traffic.sent + cost.traffic.received) as f64;
+    let [one, other] = costs;
     println!(
-        "saved by functions: {:.1} times less time, {:.1} times fewer bytes",
-        by_clients.seconds / by_functions.seconds,
-        bytes(by_clients) / bytes(by_functions)
+        "{} takes {:.1} times as long as {}, and {:.1} times as many bytes",
+        names[1],
+        other.seconds / one.seconds,
+        names[0],
+        other.bytes() as f64 / one.bytes() as f64
     );
 }

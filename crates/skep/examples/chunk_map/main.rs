@@ -28,14 +28,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use application::{CountingClient, Options, Target, measure, on_threads, print_costs, put};
+use application::{CountingClient, Options, Target, measure, on_threads, print_costs, put, unexpected};
 use clap::Parser;
 use piece::{Piece, decode_table, encode_table, overlap, replaced};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep::{
-    HASH_SPACE, ORDERED_SPACE, Operation, Page, PutCondition, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
-    StringRead,
+    HASH_SPACE, ORDERED_SPACE, Operation, Page, PutCondition, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease,
+    ScanStart, StringRead,
 };
 
 /// Reads parts of files through a chunk map in a Skep server.
@@ -94,12 +94,11 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         maps.iter().enumerate().try_for_each(|(file, map)| job.set_map(&mut clients[0], file, map))?;
         let (_, cost) = measure(&mut clients, |clients| on_threads(clients, |number, client| job.run(client, number)))?;
         let operations = clients.len() * (arguments.reads + arguments.writes);
-        let bytes = (cost.traffic.sent + cost.traffic.received) as f64;
-        println!("{way:?}: {:.0} bytes of the map for a read or a write", bytes / operations as f64);
+        println!("{way:?}: {:.0} bytes of the map for a read or a write", cost.bytes() as f64 / operations as f64);
         costs.push(cost);
     }
     println!("exact: all bytes that were read are those of the files; the traffic is that of the map");
-    print_costs(costs[0], costs[1]);
+    print_costs(["scan from a floor", "table of a file"], [costs[0], costs[1]]);
     Ok(())
 }
 
@@ -243,13 +242,19 @@ impl Job<'_> {
         range: Range<u64>,
         expected: &[u8],
     ) -> Result<(), String> {
-        let mut found = Vec::with_capacity(expected.len());
-        for piece in pieces {
+        let keys: Vec<_> = pieces.iter().map(|piece| self.chunk_key(piece.chunk)).collect();
+        let reads = pieces.iter().zip(&keys).map(|(piece, key)| {
             let (begin, end) = (range.start.max(piece.offset), range.end.min(piece.end()));
             let of_chunk = |offset: u64| (offset - piece.offset) as i64 + i64::from(piece.skip);
             let slice = StringRead::Slice { start: of_chunk(begin), end: of_chunk(end) - 1 };
-            found.extend(data.value(&self.chunk_key(piece.chunk), Operation::StringRead(slice))?);
-        }
+            Request { key, operation: Operation::StringRead(slice) }
+        });
+        let mut found = Vec::with_capacity(expected.len());
+        data.execute(&reads.collect::<Vec<_>>(), |_, reply| {
+            let Reply::Value(bytes) = reply else { return Err(unexpected(reply)) };
+            found.extend_from_slice(bytes);
+            Ok(())
+        })?;
         if found == expected { Ok(()) } else { Err(format!("bytes {range:?} of a file differ from those written")) }
     }
 }

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use application::{
-    CountingClient, Options, Target, bytes_of, measure, number, numbers_of, on_threads, print_costs, put, update,
+    CountingClient, Options, Target, WAYS, bytes_of, measure, number, numbers_of, on_threads, print_costs, put, update,
 };
 use clap::Parser;
 use graph::{Graph, WHOLE, local_ranks, part_of, share_of_all};
@@ -83,7 +83,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     for (rank, name) in top.iter().take(10) {
         println!("{:>10.6}  {name}", **rank as f64 / WHOLE as f64);
     }
-    print_costs(costs[0], costs[1]);
+    print_costs(WAYS, [costs[0], costs[1]]);
     println!("exact: both results are those of a local computation");
     Ok(())
 }

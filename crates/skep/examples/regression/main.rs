@@ -28,7 +28,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use application::{
-    Cost, CountingClient, Options, Target, Traffic, bytes_of, measure, numbers_of, on_threads, print_costs, put, update,
+    Cost, CountingClient, Options, Target, Traffic, WAYS, bytes_of, measure, numbers_of, on_threads, print_costs, put,
+    update,
 };
 use clap::Parser;
 use data::{BINS, Data};
@@ -107,7 +108,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         application::delete(&mut client, keys.iter())?;
         costs.push(cost);
     }
-    print_costs(costs[0], costs[1]);
+    print_costs(WAYS, [costs[0], costs[1]]);
     Ok(())
 }
 
