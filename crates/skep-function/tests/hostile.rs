@@ -24,7 +24,9 @@ fn body(body: &str) -> String {
 #[test]
 fn nesting_is_refused_before_it_is_parsed() {
     let deep = |open: &str, close: &str, depth: usize| body(&(open.repeat(depth) + "v" + &close.repeat(depth)));
-    for (open, close) in [("(", ")"), ("{", "}"), ("if true {", "} else { 1 }"), ("f(", ")"), ("[", "]"), ("v as u8 + (", ")")] {
+    for (open, close) in
+        [("(", ")"), ("{", "}"), ("if true {", "} else { 1 }"), ("f(", ")"), ("[", "]"), ("v as u8 + (", ")")]
+    {
         let error = refusal(&deep(open, close, 80));
         assert!(error.message.contains("nested more than 64 deep"), "{open}: {error}");
         let error = refusal(&deep(open, close, 2000));
@@ -32,7 +34,23 @@ fn nesting_is_refused_before_it_is_parsed() {
     }
     let inside = deep("(", ")", 60);
     compile(&inside).unwrap();
-    let chains = ["!", "-", "- ", "*", "&", "&mut ", "return ", "if ", "match ", "|x| ", "move || ", "v = ", "v + ", "v as i32 as ", "break "];
+    let chains = [
+        "!",
+        "-",
+        "- ",
+        "*",
+        "&",
+        "&mut ",
+        "return ",
+        "if ",
+        "match ",
+        "|x| ",
+        "move || ",
+        "v = ",
+        "v + ",
+        "v as i32 as ",
+        "break ",
+    ];
     for chain in chains {
         for end in ["", "v"] {
             // As long as it may be: this may compile, but must not overflow the stack.
@@ -74,7 +92,10 @@ fn a_long_source_is_refused_at_once() {
         assert!(error.message.contains("more than 65536"), "{error}");
         assert!(started.elapsed() < Duration::from_secs(1));
     }
-    for unit in ["(", ")", "[", "{", "}", "<", "/*", "//", "\"", "'", "r#\"", "b'", "#", "!", "1", "a", "é", "\u{0}", "\u{feff}", "#![", "0x"] {
+    for unit in [
+        "(", ")", "[", "{", "}", "<", "/*", "//", "\"", "'", "r#\"", "b'", "#", "!", "1", "a", "é", "\u{0}",
+        "\u{feff}", "#![", "0x",
+    ] {
         let source = unit.repeat(SOURCE_SIZE_MAX / unit.len());
         refusal(&source);
         refusal(&body(&unit.repeat((SOURCE_SIZE_MAX - 200) / unit.len())));
@@ -86,7 +107,8 @@ fn a_long_source_is_refused_at_once() {
 #[test]
 fn the_number_of_functions_and_the_length_of_names_are_limited() {
     let functions = |count: usize| {
-        let functions: Vec<String> = (0..count).map(|index| format!("#[update] fn g{index}(v: u8) -> u8 {{ v + 1 }}")).collect();
+        let functions: Vec<String> =
+            (0..count).map(|index| format!("#[update] fn g{index}(v: u8) -> u8 {{ v + 1 }}")).collect();
         format!("mod m {{ {} }}", functions.join("\n"))
     };
     assert_eq!(compile(&functions(FUNCTIONS_MAX)).unwrap().functions.len(), FUNCTIONS_MAX);
@@ -95,12 +117,22 @@ fn the_number_of_functions_and_the_length_of_names_are_limited() {
     assert!(refusal(&format!("mod m {{ #[update] fn {name}(v: u8) -> u8 {{ v }} }}")).message.contains("more than 64"));
     assert!(refusal("mod m { #[update] fn größe(v: u8) -> u8 { v } }").message.contains("a-z"));
     let parameters: Vec<String> = (0..9).map(|index| format!("p{index}: u8")).collect();
-    assert!(refusal(&format!("mod m {{ #[update] fn f(v: u8, {}) -> u8 {{ v }} }}", parameters.join(", "))).message.contains("at most 8 operands"));
+    assert!(
+        refusal(&format!("mod m {{ #[update] fn f(v: u8, {}) -> u8 {{ v }} }}", parameters.join(", ")))
+            .message
+            .contains("at most 8 operands")
+    );
 }
 
 #[test]
 fn helpers_that_double_are_refused_in_bounded_time() {
-    for step in ["h{}(v) + h{}(v)", "{ h{}(v); h{}(v) }", "if v > 0 { h{}(v) } else { h{}(v) }", "h{}(h{}(v))", "match v { 0 => h{}(v), _ => h{}(v) }"] {
+    for step in [
+        "h{}(v) + h{}(v)",
+        "{ h{}(v); h{}(v) }",
+        "if v > 0 { h{}(v) } else { h{}(v) }",
+        "h{}(h{}(v))",
+        "match v { 0 => h{}(v), _ => h{}(v) }",
+    ] {
         let mut source = String::from("mod m { fn h0(v: i32) -> i32 { v }\n");
         for level in 1..60 {
             let before = (level - 1).to_string();
@@ -129,11 +161,14 @@ fn helpers_that_double_are_refused_in_bounded_time() {
 #[test]
 fn long_functions_take_bounded_time() {
     let started = Instant::now();
-    let branches: String = (0..300).map(|index| format!("if v[{}] > d {{ v[{}] += d; }}\n", index % 256, (index * 7) % 256)).collect();
+    let branches: String =
+        (0..300).map(|index| format!("if v[{}] > d {{ v[{}] += d; }}\n", index % 256, (index * 7) % 256)).collect();
     compile(&format!("mod m {{ #[update] fn f(v: &mut [u8; 256], d: u8) {{ {branches} }} }}")).unwrap();
     let indexes: String = (0..4).map(|index| format!("v[(d + {index}) as usize] += d;\n")).collect();
     compile(&format!("mod m {{ #[update] fn f(v: &mut [u8; 256], d: u8) {{ {indexes} }} }}")).unwrap();
-    let returns: String = (0..300).map(|index| format!("if v[{}] > d {{ return {index}; }} v[{index} % 256] += 1;\n", index % 256)).collect();
+    let returns: String = (0..300)
+        .map(|index| format!("if v[{}] > d {{ return {index}; }} v[{index} % 256] += 1;\n", index % 256))
+        .collect();
     let _ = compile(&format!("mod m {{ #[update] fn f(v: &mut [u8; 256], d: u8) -> u32 {{ {returns} 0 }} }}"));
     let sum = vec!["v"; 400].join(" + ");
     compile(&format!("mod m {{ #[update] fn f(v: u64) -> u64 {{ {sum} }} }}")).unwrap();
@@ -145,11 +180,25 @@ fn long_functions_take_bounded_time() {
 #[test]
 fn recursion_is_refused() {
     assert!(refusal("mod m { #[update] fn f(v: u8) -> u8 { f(v) } }").message.contains("`f` calls itself"));
-    let error = refusal("mod m { fn g(v: u8) -> u8 { h(v) }\nfn h(v: u8) -> u8 { f(v) }\n#[update] fn f(v: u8) -> u8 { g(v) } }");
+    let error = refusal(
+        "mod m { fn g(v: u8) -> u8 { h(v) }\nfn h(v: u8) -> u8 { f(v) }\n#[update] fn f(v: u8) -> u8 { g(v) } }",
+    );
     assert!(error.message.contains("calls itself"), "{error}");
-    assert!(refusal("mod m { const A: u8 = B; const B: u8 = A; #[update] fn f(v: u8) -> u8 { A } }").message.contains("calls itself"));
-    assert!(refusal("mod m { const A: usize = B; const B: usize = A; #[update] fn f(v: [u8; A]) -> [u8; A] { v } }").message.contains("const"));
-    assert!(refusal("mod m { struct A { b: B } struct B { a: [A; 2] } #[update] fn f(v: A) -> A { v } }").message.contains("contains itself"));
+    assert!(
+        refusal("mod m { const A: u8 = B; const B: u8 = A; #[update] fn f(v: u8) -> u8 { A } }")
+            .message
+            .contains("calls itself")
+    );
+    assert!(
+        refusal("mod m { const A: usize = B; const B: usize = A; #[update] fn f(v: [u8; A]) -> [u8; A] { v } }")
+            .message
+            .contains("const")
+    );
+    assert!(
+        refusal("mod m { struct A { b: B } struct B { a: [A; 2] } #[update] fn f(v: A) -> A { v } }")
+            .message
+            .contains("contains itself")
+    );
 }
 
 #[test]

@@ -17,8 +17,15 @@ fn written() -> String {
         count += 1;
     };
     for number in ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"] {
-        let operators = ["v + d", "v - d", "v * d", "v & d", "v | d", "v ^ d", "!v", "v << 3", "v >> 5", "v.min(d)", "v.max(d)"];
-        let methods = ["v.saturating_add(d)", "v.saturating_sub(d)", "v.rotate_left(3)", "v.clamp(3, 100)", "if v == d { 1 } else { d }"];
+        let operators =
+            ["v + d", "v - d", "v * d", "v & d", "v | d", "v ^ d", "!v", "v << 3", "v >> 5", "v.min(d)", "v.max(d)"];
+        let methods = [
+            "v.saturating_add(d)",
+            "v.saturating_sub(d)",
+            "v.rotate_left(3)",
+            "v.clamp(3, 100)",
+            "if v == d { 1 } else { d }",
+        ];
         for body in operators.into_iter().chain(methods) {
             add("update", format!("v: {number}, d: {number}) -> {number}"), body.to_owned());
         }
@@ -32,7 +39,18 @@ fn written() -> String {
         add("reduce", format!("v: {number}, s: {number}) -> {number}"), "s.max(v)".to_owned());
     }
     for number in ["f32", "f64"] {
-        let operators = ["v + d", "v - d", "v * d", "v / d", "-v", "v.min(d)", "v.max(d)", "v.abs()", "v.sqrt()", "v.mul_add(d, v)"];
+        let operators = [
+            "v + d",
+            "v - d",
+            "v * d",
+            "v / d",
+            "-v",
+            "v.min(d)",
+            "v.max(d)",
+            "v.abs()",
+            "v.sqrt()",
+            "v.mul_add(d, v)",
+        ];
         let methods = ["v.floor()", "v.ceil()", "v.trunc()", "v.round()", "v.round_ties_even()", "v.clamp(-2.0, 3.0)"];
         for body in operators.into_iter().chain(methods) {
             add("update", format!("v: {number}, d: {number}) -> {number}"), body.to_owned());
@@ -40,7 +58,11 @@ fn written() -> String {
         for body in ["v < d", "v != d", "v.is_nan()", "v.is_finite() && d > 1.0", "v.to_bits() > d.to_bits()"] {
             add("filter", format!("v: {number}, d: {number}) -> bool"), body.to_owned());
         }
-        add("update", format!("v: &mut {number}, d: {number}) -> {number}"), "let before = *v; if d > 1.0 { return d; } *v = d; if before > d { *v = 0.0; } before".to_owned());
+        add(
+            "update",
+            format!("v: &mut {number}, d: {number}) -> {number}"),
+            "let before = *v; if d > 1.0 { return d; } *v = d; if before > d { *v = 0.0; } before".to_owned(),
+        );
     }
     text += "}\n";
     text
@@ -52,14 +74,19 @@ fn one_by_one(function: &UserFunction, call: &Call) -> Result<Call, ()> {
     let element_size = function.signature.element.size();
     let result_size = call.result_size(function);
     for index in 0..call.count {
-        let mut one = Call { count: 1, elements: call.elements[element_size * index..][..element_size].to_vec(), ..call.clone() };
+        let mut one =
+            Call { count: 1, elements: call.elements[element_size * index..][..element_size].to_vec(), ..call.clone() };
         for (operand, (layout, bytes)) in function.signature.operands.iter().zip(&call.operands).enumerate() {
             if call.is_vector(operand) {
                 let size = layout.layout.size();
                 one.operands[operand] = bytes[size * index..][..size].to_vec();
             }
         }
-        let range = if function.kind() == FunctionKind::Reduce { 0..result_size } else { result_size * index..result_size * (index + 1) };
+        let range = if function.kind() == FunctionKind::Reduce {
+            0..result_size
+        } else {
+            result_size * index..result_size * (index + 1)
+        };
         one.results = whole.results[range.clone()].to_vec();
         one.run(function, 0).map_err(|_| ())?;
         whole.elements[element_size * index..][..element_size].copy_from_slice(&one.elements);
@@ -76,7 +103,12 @@ fn check(function: &UserFunction, random: &mut Random, lengths: impl Iterator<It
             let mut whole = call.clone();
             let offset = random.below(16);
             let ran = whole.run(function, offset).map_err(|_| ());
-            assert_eq!(ran.map(|()| whole), expected, "{}, {count} elements at {offset}, vectors {vectors:b}\n{source}", function.name);
+            assert_eq!(
+                ran.map(|()| whole),
+                expected,
+                "{}, {count} elements at {offset}, vectors {vectors:b}\n{source}",
+                function.name
+            );
         }
     }
 }

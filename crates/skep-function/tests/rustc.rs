@@ -17,7 +17,9 @@ fn compare_seeds(functions: usize) {
     for seed in seeds() {
         let counts = compare(seed, functions, |source| source);
         let Counts { functions, cases, failures, refused, differences } = &counts;
-        println!("SKEP_SEED={seed}: {functions} functions, {cases} cases, {failures} of them fail, {refused} modules refused");
+        println!(
+            "SKEP_SEED={seed}: {functions} functions, {cases} cases, {failures} of them fail, {refused} modules refused"
+        );
         assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
         assert!(*failures > cases / 1000, "some functions fail: {counts:?}");
         assert!(*refused <= functions / 100, "most modules are short enough: {counts:?}");

@@ -16,9 +16,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
+use skep_core::function::{FunctionHandle, Layout, UserFunction};
+use skep_log::{Files, FunctionsFile, StoredFunctions, StoredModule};
+
 use crate::limits::{FUNCTION_LOADS_MAX, FUNCTION_REVISIONS_MAX, FUNCTION_SOURCES_MAX, FUNCTIONS_MAX};
 use crate::vocabulary::{FunctionTable, Functions, Revision};
-use skep_core::function::{FunctionHandle, Layout, UserFunction};
 
 /// The modules of a server.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ struct Loaded {
     /// The names of all functions that there ever were: that of function 1 is the first.
     names: Vec<String>,
     modules: Vec<Module>,
+    /// Where they are stored, if the server has a data directory.
+    file: Option<FunctionsFile<Files>>,
 }
 
 /// A source that was loaded.
@@ -82,6 +86,19 @@ impl FunctionLoader {
     /// Returns the functions, as requests find them.
     pub(crate) fn functions(&self) -> &'static Functions {
         self.functions
+    }
+
+    /// Takes over the functions of a data directory, and compiles those of the current modules.
+    pub(crate) fn restore(&self, stored: StoredFunctions, file: FunctionsFile<Files>) -> Result<(), String> {
+        let mut loaded = self.loaded();
+        loaded.names = stored.names;
+        for StoredModule { name, revision, is_current, source } in stored.modules {
+            let compiled = if is_current { Some(compile(&source)?.compiled) } else { None };
+            loaded.modules.push(Module { name, revision, is_current, source: source.into(), compiled });
+        }
+        loaded.file = Some(file);
+        self.publish(&loaded);
+        Ok(())
     }
 
     /// Returns the handle with the function that it names, also one that was replaced before the start. Then its source is
@@ -159,7 +176,7 @@ impl FunctionLoader {
             });
         }
         next.check_bounds()?;
-        self.commit(&mut loaded, next);
+        self.commit(&mut loaded, next)?;
         Ok(name)
     }
 
@@ -170,7 +187,7 @@ impl FunctionLoader {
             return Ok(false);
         }
         let next = loaded.with_current(name, None);
-        self.commit(&mut loaded, next);
+        self.commit(&mut loaded, next)?;
         Ok(true)
     }
 
@@ -186,10 +203,21 @@ impl FunctionLoader {
         Some(modules)
     }
 
-    /// Lets the shards find what is loaded after a change.
-    fn commit(&self, loaded: &mut Loaded, next: Loaded) {
+    /// Stores what is loaded after a change, and lets the shards find it.
+    fn commit(&self, loaded: &mut Loaded, mut next: Loaded) -> Result<(), String> {
+        next.file = loaded.file.take();
+        let stored = next.stored();
+        let written = match &mut next.file {
+            Some(file) => file.write(&stored).map_err(|error| error.to_string()),
+            None => Ok(()),
+        };
+        if let Err(error) = written {
+            loaded.file = next.file;
+            return Err(format!("the module cannot be stored: {error}"));
+        }
         *loaded = next;
         self.publish(loaded);
+        Ok(())
     }
 
     fn publish(&self, loaded: &Loaded) {
@@ -225,7 +253,7 @@ impl Loaded {
         for (index, module) in modules.iter_mut().enumerate().filter(|(_, module)| module.name == name) {
             module.is_current = Some(index) == chosen;
         }
-        Loaded { names: self.names.clone(), modules }
+        Loaded { names: self.names.clone(), modules, file: None }
     }
 
     /// Gives a number to each name that is new.
@@ -251,6 +279,16 @@ impl Loaded {
             ));
         }
         Ok(())
+    }
+
+    fn stored(&self) -> StoredFunctions {
+        let stored = |module: &Module| StoredModule {
+            name: module.name.clone(),
+            revision: module.revision,
+            is_current: module.is_current,
+            source: module.source.to_string(),
+        };
+        StoredFunctions { names: self.names.clone(), modules: self.modules.iter().map(stored).collect() }
     }
 
     fn table(&self) -> FunctionTable {

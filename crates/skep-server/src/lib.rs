@@ -273,7 +273,7 @@ fn fill_stores(
         return Ok((stores, ordered, None));
     };
     let progress = Progress::of(path);
-    let load = || recover_stores(settings, opened, &mut stores, &tables, ordered.as_mut(), cores, &progress);
+    let load = || recover_stores(settings, opened, &mut stores, &tables, ordered.as_mut(), cores, loader, &progress);
     let recovered = loading::answer_during(listeners, settings.password.is_none(), &progress, steps, load)??;
     Ok((stores, ordered, Some(recovered)))
 }
@@ -351,6 +351,7 @@ fn recover_stores(
     tables: &[Settings],
     mut ordered: Option<&mut OrderedStore>,
     cores: Option<&[usize]>,
+    loader: &FunctionLoader,
     progress: &Progress,
 ) -> Result<recovery::Recovered, StartError> {
     if settings.prefault {
@@ -358,7 +359,7 @@ fn recover_stores(
     }
     let log = LogSettings { segment_size: recovery::segment_size(settings), ..LogSettings::default() };
     let processors = stores.iter_mut().map(|stores| &mut stores.processor).collect();
-    let new = recovery::NewStores { processors, tables, ordered };
+    let new = recovery::NewStores { processors, tables, ordered, loader };
     recovery::recover(opened, settings, log, new, random_number, progress).map_err(StartError::DataDirectory)
 }
 

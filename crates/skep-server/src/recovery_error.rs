@@ -8,6 +8,9 @@ use skep_store::ordered::MissingMemory;
 /// The reason why a server cannot use a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
+    /// A module of user functions of the directory cannot be compiled on this machine.
+    #[error("a module of functions of the data directory cannot be compiled: {0}")]
+    Functions(String),
     /// The directory cannot be opened or made.
     #[error("it cannot be opened: {source}; {advice}", source = .0, advice = advice(.0))]
     Open(std::io::Error),

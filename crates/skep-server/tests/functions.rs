@@ -59,7 +59,10 @@ fn functions_are_called_in_all_spaces() {
             resp.expect(format!("SKEP.UPDATE user:{key} limits.take 120 1 0.1 2 OLD\r\n"), "*2\r\n$1\r\n0\r\n:100\r\n");
             resp.expect(format!("SKEP.UPDATE user:{key} limits.take 120 0 0 2 NORETURN\r\n"), "+OK\r\n");
         }
-        resp.expect("SKEP.SET v f32 1 2 3\r\nSKEP.UPDATE v limits.decay 1\r\n", "+OK\r\n*3\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n");
+        resp.expect(
+            "SKEP.SET v f32 1 2 3\r\nSKEP.UPDATE v limits.decay 1\r\n",
+            "+OK\r\n*3\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n",
+        );
         resp.expect("SKEP.UPDATE v limits.decay 0 1 2 NORETURN\r\n", "+OK\r\n");
         resp.expect("SKEP.GETV v f32\r\n", "*3\r\n$4\r\n0.75\r\n$1\r\n2\r\n$4\r\n3.25\r\n");
         resp.expect("SKEP.FILTER v limits.hot 1\r\n", "*2\r\n$1\r\n2\r\n$4\r\n3.25\r\n");
@@ -104,12 +107,27 @@ fn wrong_calls_have_named_errors() {
         ("SKEP.UPDATE v limits.hot 1", "'limits.hot' is a filter: use SKEP.FILTER"),
         ("SKEP.FILTER v limits.sum 1", "'limits.sum' is a reduce: use SKEP.REDUCE"),
         ("SKEP.REDUCE v limits.decay 1", "'limits.decay' is an update: use SKEP.UPDATE"),
-        ("SKEP.UPDATE v limits.decay", "syntax error: limits.decay takes d: f32; operands for all elements, or for each"),
-        ("SKEP.UPDATE v limits.decay 1 2", "operand has the wrong length: limits.decay takes d: f32; operands for all elements, or for each"),
+        (
+            "SKEP.UPDATE v limits.decay",
+            "syntax error: limits.decay takes d: f32; operands for all elements, or for each",
+        ),
+        (
+            "SKEP.UPDATE v limits.decay 1 2",
+            "operand has the wrong length: limits.decay takes d: f32; operands for all elements, or for each",
+        ),
         ("SKEP.UPDATE v limits.decay x", "'x' is wrong for f32: not a number of this type"),
-        ("SKEP.UPDATE w limits.decay 1 INIT", "syntax error: INIT takes the elements of a missing key, one number for each"),
-        ("SKEP.UPDATE w limits.take 1 1 1 1 INIT 1", "syntax error: INIT takes the elements of a missing key, 2 numbers for each"),
-        ("SKEP.UPDATE v limits.take 1 1 1", "syntax error: limits.take takes now: u64, cost: f32, rate: f32, burst: f32; operands for all elements, or for each"),
+        (
+            "SKEP.UPDATE w limits.decay 1 INIT",
+            "syntax error: INIT takes the elements of a missing key, one number for each",
+        ),
+        (
+            "SKEP.UPDATE w limits.take 1 1 1 1 INIT 1",
+            "syntax error: INIT takes the elements of a missing key, 2 numbers for each",
+        ),
+        (
+            "SKEP.UPDATE v limits.take 1 1 1",
+            "syntax error: limits.take takes now: u64, cost: f32, rate: f32, burst: f32; operands for all elements, or for each",
+        ),
         ("SKEP.SET w limits.Bucket 1", "syntax error: an element of this record has 2 numbers"),
         ("SKEP.GETV v limits.Nothing", "no record 'limits.Nothing' is loaded: SKEP.FUNCTION LIST shows those that are"),
         ("SKEP.GETV v limits.Bucket", "element width does not divide the value's length"),

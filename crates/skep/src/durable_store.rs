@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use skep_core::operation::OperationError;
+use skep_core::operation::{Operation, OperationError};
 use skep_log::{Damage, LogError, LogSettings};
 use skep_server::{RecoveryError, embedding};
 use skep_store::hash::Settings;
@@ -60,6 +60,9 @@ pub enum DirectoryError {
         "an operation of the log fails, although it took place ({0}): the data directory is damaged; restore it from a backup"
     )]
     Diverged(OperationError),
+    /// A module of user functions of the directory cannot be compiled on this machine.
+    #[error("a module of functions of the data directory cannot be compiled: {0}")]
+    Functions(String),
     /// The thread of the log cannot be started.
     #[error("the thread of the log cannot be started: {0}; end other threads, or raise their limit")]
     Thread(std::io::Error),
@@ -71,6 +74,7 @@ impl From<RecoveryError> for DirectoryError {
             RecoveryError::Log(LogError::Damaged(damage)) => DirectoryError::Damaged(damage),
             RecoveryError::Log(LogError::LogIncomplete { what }) => DirectoryError::LogIncomplete(what),
             RecoveryError::Log(error) => DirectoryError::Directory(error),
+            RecoveryError::Functions(error) => DirectoryError::Functions(error),
             RecoveryError::Open(error) => DirectoryError::Open(error),
             RecoveryError::Memory(error) => DirectoryError::Store(error.into()),
             RecoveryError::WithoutOrdered | RecoveryError::OrderedDoesNotFit(_) => DirectoryError::HasOrderedSpace,
@@ -92,6 +96,9 @@ pub enum DiskError {
     /// A snapshot could not be written, or old files not removed. The log goes on, so nothing is lost.
     #[error(transparent)]
     Snapshot(LogError),
+    /// The batch has an update by a user function. No operation of it was executed.
+    #[error("a durable store runs no updates by user functions: a later opening could not run them again")]
+    Function,
 }
 
 /// A store in this process that survives its end: a [`Store`] with a data directory.
@@ -152,12 +159,17 @@ impl DurableStore {
     /// 64 MiB of the log are not on it.
     ///
     /// After a write of the log has failed, a batch with an operation that may change a key is refused: no operation of
-    /// it is executed, and `replies` is unchanged.
+    /// it is executed, and `replies` is unchanged. So is a batch with an update by a user function.
     pub fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) -> Result<(), DiskError> {
         if let Some(failure) = self.log.failure()
             && requests.iter().any(|request| !request.operation.is_read())
         {
             return Err(DiskError::Log(failure));
+        }
+        // A later opening could not run them again.
+        let is_call = |request: &Request<'_>| matches!(&request.operation, Operation::Call(call) if !call.is_read());
+        if requests.iter().any(is_call) {
+            return Err(DiskError::Function);
         }
         self.store.begin_batch(requests.len());
         self.stated_time.get_or_insert(0);

@@ -25,8 +25,11 @@ impl Generator {
             }
             Ty::Struct(index) => {
                 let fields = self.structs[*index].clone();
-                let mut values: Vec<String> =
-                    fields.iter().enumerate().map(|(field, ty)| format!("f{field}: {}", self.expr(ty, depth - 1))).collect();
+                let mut values: Vec<String> = fields
+                    .iter()
+                    .enumerate()
+                    .map(|(field, ty)| format!("f{field}: {}", self.expr(ty, depth - 1)))
+                    .collect();
                 let turn = self.random.below(values.len());
                 values.rotate_left(turn);
                 format!("(S{index} {{ {} }})", values.join(", "))
@@ -91,7 +94,11 @@ impl Generator {
                 2 => self.literal(number).trim_matches(['(', ')']).to_owned(),
                 _ => format!("{}..", self.small(number)),
             };
-            let guard = if self.random.once_in(4) { format!(" if {}", self.expr(&Ty::Bool, depth.min(1))) } else { String::new() };
+            let guard = if self.random.once_in(4) {
+                format!(" if {}", self.expr(&Ty::Bool, depth.min(1)))
+            } else {
+                String::new()
+            };
             arms.push(format!("{pattern}{guard} => {}", self.expr(ty, depth)));
         }
         if self.random.once_in(2) {
@@ -193,7 +200,8 @@ impl Generator {
             0..=3 => {
                 let op = self.random.choose(&["+", "-", "*", "&", "|", "^"]);
                 // The type of a literal without suffix follows from the other operand.
-                let two = if self.random.once_in(6) { self.random.below(100).to_string() } else { self.expr(&ty, depth) };
+                let two =
+                    if self.random.once_in(6) { self.random.below(100).to_string() } else { self.expr(&ty, depth) };
                 format!("({one} {op} {two})")
             }
             4 => format!("({one} {} {})", self.random.choose(&["<<", ">>"]), self.shift_amount(depth)),
@@ -201,7 +209,16 @@ impl Generator {
             6 => format!("(!{one})"),
             7 if is_signed => format!("(-{one})"),
             8 => {
-                let mut methods = vec!["min", "max", "wrapping_add", "wrapping_sub", "wrapping_mul", "saturating_add", "saturating_sub", "saturating_mul"];
+                let mut methods = vec![
+                    "min",
+                    "max",
+                    "wrapping_add",
+                    "wrapping_sub",
+                    "wrapping_mul",
+                    "saturating_add",
+                    "saturating_sub",
+                    "saturating_mul",
+                ];
                 if self.is_plain {
                     methods.truncate(7);
                 }
@@ -210,10 +227,16 @@ impl Generator {
             }
             9 => {
                 let method = self.random.choose(&["rotate_left", "rotate_right", "wrapping_shl", "wrapping_shr"]);
-                let amount = if self.is_plain { self.random.below(70).to_string() } else { self.expr(&Ty::Number("u32"), depth) };
+                let amount = if self.is_plain {
+                    self.random.below(70).to_string()
+                } else {
+                    self.expr(&Ty::Number("u32"), depth)
+                };
                 format!("{one}.{method}({amount})")
             }
-            10 if is_signed => format!("{one}.{}()", self.random.choose(&["abs", "signum", "wrapping_neg", "wrapping_abs"])),
+            10 if is_signed => {
+                format!("{one}.{}()", self.random.choose(&["abs", "signum", "wrapping_neg", "wrapping_abs"]))
+            }
             11 => {
                 let (low, high) = (self.small(number), self.small(number));
                 format!("{one}.clamp({}, {})", low.min(high), low.max(high))
@@ -269,7 +292,11 @@ impl Generator {
         match self.random.below(12) {
             0..=4 => {
                 let op = self.random.choose(&["+", "-", "*", "/"]);
-                let two = if self.random.once_in(6) { format!("{}.5", self.random.below(100)) } else { self.expr(&ty, depth) };
+                let two = if self.random.once_in(6) {
+                    format!("{}.5", self.random.below(100))
+                } else {
+                    self.expr(&ty, depth)
+                };
                 format!("({one} {op} {two})")
             }
             5 => format!("(-{one})"),
@@ -287,7 +314,9 @@ impl Generator {
                 let bits = if number == "f32" { "u32" } else { "u64" };
                 format!("{number}::from_bits({})", self.expr(&Ty::Number(bits), depth))
             }
-            10 if !self.is_plain && number == "f32" && self.random.once_in(3) => format!("({one} % {})", self.expr(&ty, depth)),
+            10 if !self.is_plain && number == "f32" && self.random.once_in(3) => {
+                format!("({one} % {})", self.expr(&ty, depth))
+            }
             _ => {
                 let from = self.any_number();
                 format!("({} as {number})", self.expr(&Ty::Number(from), depth))

@@ -175,7 +175,12 @@ impl Generator {
         }
         let size = if self.is_plain { 16 } else { 50 };
         self.begin(size);
-        let kind = self.random.choose(&[FunctionKind::Update, FunctionKind::Update, FunctionKind::Reduce, FunctionKind::Filter]);
+        let kind = self.random.choose(&[
+            FunctionKind::Update,
+            FunctionKind::Update,
+            FunctionKind::Reduce,
+            FunctionKind::Filter,
+        ]);
         let mut element = self.element_type();
         let is_by_reference = kind == FunctionKind::Update && self.random.once_in(2);
         let mut others: Vec<Ty> = (0..self.random.below(4)).map(|_| self.element_type()).collect();
@@ -204,7 +209,9 @@ impl Generator {
             self.scope.push(Variable { text, ty: ty.clone(), is_mutable: false });
         }
         let (arrow, body) = match &result {
-            Some(result) if is_fold && self.random.below(4) > 0 => (format!(" -> {}", self.name(result)), self.fold(result)),
+            Some(result) if is_fold && self.random.below(4) > 0 => {
+                (format!(" -> {}", self.name(result)), self.fold(result))
+            }
             Some(result) => {
                 self.returns = Some(result.clone());
                 (format!(" -> {}", self.name(result)), self.body(result))

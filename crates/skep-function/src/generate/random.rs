@@ -38,7 +38,9 @@ impl Random {
         let ones = u64::MAX >> (64 - 8 * width);
         let sign = ones ^ (ones >> 1);
         let special = match (is_float, width) {
-            (true, 4) => [0x3f80_0000, 0x7f80_0000, 0x7fc0_0001, 0x7f80_0001, 0x0080_0000, 0x7f7f_ffff, 0x4b80_0000, 0x4f00_0000],
+            (true, 4) => {
+                [0x3f80_0000, 0x7f80_0000, 0x7fc0_0001, 0x7f80_0001, 0x0080_0000, 0x7f7f_ffff, 0x4b80_0000, 0x4f00_0000]
+            }
             (true, 8) => [
                 0x3ff0_0000_0000_0000,
                 0x7ff0_0000_0000_0000,

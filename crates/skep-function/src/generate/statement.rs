@@ -19,7 +19,11 @@ impl Generator {
         let term = self.expr(ty, 2);
         let is_float = number.starts_with('f');
         // A sum of floats is in order, because it is not marked.
-        let op = if is_float { self.random.choose(&["+", "*"]) } else { self.random.choose(&["+", "*", "&", "|", "^", "min", "max"]) };
+        let op = if is_float {
+            self.random.choose(&["+", "*"])
+        } else {
+            self.random.choose(&["+", "*", "&", "|", "^", "min", "max"])
+        };
         match op {
             "min" | "max" => format!("{sigma}.{op}({term})"),
             op if self.random.once_in(2) => format!("{sigma} {op} {term}"),
@@ -46,7 +50,8 @@ impl Generator {
                 let scope = self.scope.len();
                 let inside = self.assignment();
                 self.scope.truncate(scope);
-                let other = if self.random.once_in(2) { format!("else {{ {} }}", self.assignment()) } else { String::new() };
+                let other =
+                    if self.random.once_in(2) { format!("else {{ {} }}", self.assignment()) } else { String::new() };
                 self.scope.truncate(scope);
                 format!("if {condition} {{ {inside} }} {other}")
             }
@@ -73,7 +78,11 @@ impl Generator {
         let written = self.name(&ty);
         let name = self.declare("x", ty, is_mutable);
         let mutable = if is_mutable { "mut " } else { "" };
-        if self.random.once_in(3) { format!("let {mutable}{name}: {written} = {value};") } else { format!("let {mutable}{name} = {value};") }
+        if self.random.once_in(3) {
+            format!("let {mutable}{name}: {written} = {value};")
+        } else {
+            format!("let {mutable}{name} = {value};")
+        }
     }
 
     /// Writes an assignment to a local or the element, or nothing if none can change.

@@ -124,12 +124,13 @@ fn implement_wire(path: &str, fields: &[String]) -> String {
 fn wrapper(number: usize, module: &str, function: &GeneratedFunction) -> String {
     let name = format!("{module}::{}", function.name);
     let own = usize::from(function.kind == FunctionKind::Reduce);
-    let arguments: String =
-        (own..function.others.len()).map(|index| format!(", c.operand({})", index - own)).collect();
+    let arguments: String = (own..function.others.len()).map(|index| format!(", c.operand({})", index - own)).collect();
     let body = match function.kind {
         FunctionKind::Reduce => format!("let s = {name}(c.element(), c.sigma(){arguments}); c.set_sigma(s);"),
         _ if !function.is_by_reference => format!("let r = {name}(c.element(){arguments}); r.put(&mut c.one);"),
-        _ => format!("let mut v = c.element(); let r = {name}(&mut v{arguments}); v.put(&mut c.one); r.put(&mut c.two);"),
+        _ => {
+            format!("let mut v = c.element(); let r = {name}(&mut v{arguments}); v.put(&mut c.one); r.put(&mut c.two);")
+        }
     };
     format!("fn run_{number}(c: &mut Case<'_>) {{ {body} }}\n")
 }
@@ -198,11 +199,18 @@ fn run_with_rustc(seed: u64, program: &str, input: &[u8]) -> Vec<u8> {
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "rustc refuses {}:\n{}", file("program.rs").display(), &errors[..errors.len().min(4000)]);
+    assert!(
+        built.status.success(),
+        "rustc refuses {}:\n{}",
+        file("program.rs").display(),
+        &errors[..errors.len().min(4000)]
+    );
     let run = Command::new(file("program")).args([file("input"), file("output")]).output().unwrap();
     assert!(run.status.success(), "{} fails: {}", file("program").display(), String::from_utf8_lossy(&run.stderr));
     let output = std::fs::read(file("output")).unwrap();
-    if std::env::var("SKEP_KEEP").is_err() { std::fs::remove_dir_all(&folder).unwrap(); }
+    if std::env::var("SKEP_KEEP").is_err() {
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
     output
 }
 

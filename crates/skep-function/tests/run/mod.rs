@@ -24,7 +24,13 @@ impl Call {
     /// Returns a call with random numbers.
     pub(crate) fn random(function: &UserFunction, random: &mut Random, count: usize, vectors: u32) -> Call {
         let signature = &function.signature;
-        let mut call = Call { count, vectors, elements: random_records(random, &signature.element, count), operands: Vec::new(), results: Vec::new() };
+        let mut call = Call {
+            count,
+            vectors,
+            elements: random_records(random, &signature.element, count),
+            operands: Vec::new(),
+            results: Vec::new(),
+        };
         for (index, operand) in signature.operands.iter().enumerate() {
             let records = if call.is_vector(index) { count } else { 1 };
             call.operands.push(random_records(random, &operand.layout, records));
@@ -61,7 +67,9 @@ impl Call {
             .collect();
         let (element_range, result_range) = (own(&elements, offset), own(&results, offset + 3));
         let ran = match &function.code {
-            UserCode::Update(code) => code(&mut elements[element_range.clone()], &arguments, &mut results[result_range.clone()]),
+            UserCode::Update(code) => {
+                code(&mut elements[element_range.clone()], &arguments, &mut results[result_range.clone()])
+            }
             UserCode::Reduce(code) | UserCode::Filter(code) => {
                 code(&elements[element_range.clone()], &arguments, &mut results[result_range.clone()])
             }

@@ -10,6 +10,7 @@ use skep_store::processor::Processor;
 use super::loading::Progress;
 pub use super::recovery::Recovered;
 use super::recovery::{NewStores, Opened, recover};
+use crate::function_loader::FunctionLoader;
 use crate::recovery_error::RecoveryError;
 use crate::settings::ServerSettings;
 use crate::vocabulary::Durability;
@@ -43,7 +44,8 @@ pub(super) fn recover_opened(
     };
     let table = Settings { seed: opened.secret_seed(0, 1).unwrap_or(settings.seed), ..settings.clone() };
     let mut processor = Processor::with_spare(&table, settings.memory).map_err(RecoveryError::Memory)?;
-    let stores = NewStores { processors: vec![&mut processor], tables: &[table], ordered: None };
+    let loader = FunctionLoader::new();
+    let stores = NewStores { processors: vec![&mut processor], tables: &[table], ordered: None, loader: &loader };
     let recovered = recover(opened, &server, log, stores, random_number, &Progress::default())?;
     Ok((processor, recovered))
 }

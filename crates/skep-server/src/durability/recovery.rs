@@ -30,6 +30,7 @@ use super::loading::Progress;
 use super::ordered_recovery::OrderedReplay;
 use super::replay::{Replay, Stores, read_snapshot};
 use super::sliced_recovery::Source;
+use crate::function_loader::FunctionLoader;
 use crate::limits::{EFFECTS_PART, EFFECTS_SIZE_MIN};
 use crate::recovery_error::RecoveryError;
 use crate::settings::ServerSettings;
@@ -95,6 +96,8 @@ pub(crate) struct NewStores<'s> {
     /// The settings of the hash stores.
     pub(crate) tables: &'s [Settings],
     pub(crate) ordered: Option<&'s mut OrderedStore>,
+    /// Gets the functions of the directory.
+    pub(crate) loader: &'s FunctionLoader,
 }
 
 /// Reads a directory into new stores with these settings, and begins the next segment of its log.
@@ -106,10 +109,12 @@ pub(crate) fn recover(
     random: impl Fn() -> u64,
     progress: &Progress,
 ) -> Result<Recovered, RecoveryError> {
-    let NewStores { processors, tables, mut ordered } = new;
+    let NewStores { processors, tables, mut ordered, loader } = new;
     let directory = &opened.directory;
+    let (functions, file) = directory.functions()?;
+    loader.restore(functions, file).map_err(RecoveryError::Functions)?;
     let manifest = next_manifest(directory.manifest(), settings, tables, &random);
-    let stores = Stores::new(processors, Partition::new(manifest.partition_seed, settings.shards), progress);
+    let stores = Stores::new(processors, Partition::new(manifest.partition_seed, settings.shards), progress, loader);
     let mut content = load(directory, settings, tables, &stores, ordered.as_deref(), manifest.partition_seed)?;
     if let Some(ordered) = &mut ordered {
         ordered.begin_versions_after(content.end.floor());
@@ -190,7 +195,16 @@ fn load(
     if stores.failure().is_some() {
         let has_other_seeds = old.is_some_and(|old| old.shards.len() != tables.len());
         let time = stated_time;
-        let source = Source { directory, tables, partition_seed, accept_loss, time, has_other_seeds, progress };
+        let source = Source {
+            directory,
+            tables,
+            partition_seed,
+            accept_loss,
+            time,
+            has_other_seeds,
+            progress,
+            loader: stores.loader,
+        };
         // The next start is to find these seeds.
         is_uneven = source.recover(stores)? > 0 && has_other_seeds;
     }

@@ -15,6 +15,7 @@ use super::flushes::Written;
 use super::loading::Progress;
 use super::ordered_recovery::OrderedReplay;
 use super::slice::Slice;
+use crate::function_loader::FunctionLoader;
 use crate::limits::REPLY_BUDGET;
 use crate::recovery_error::RecoveryError;
 
@@ -53,13 +54,19 @@ pub(super) struct Stores<'s> {
     pub(super) progress: &'s Progress,
     /// The keys that are recovered; all keys if it is `None`.
     slice: Option<&'s Slice>,
+    pub(super) loader: &'s FunctionLoader,
 }
 
 impl<'s> Stores<'s> {
-    pub(super) fn new(processors: Vec<&'s mut Processor>, partition: Partition, progress: &'s Progress) -> Self {
+    pub(super) fn new(
+        processors: Vec<&'s mut Processor>,
+        partition: Partition,
+        progress: &'s Progress,
+        loader: &'s FunctionLoader,
+    ) -> Self {
         let replies = || Replies::with_budget(REPLY_BUDGET);
         let store = |processor| Mutex::new(Store { processor, replies: replies(), failure: None, missing: 0 });
-        Stores { stores: processors.into_iter().map(store).collect(), partition, progress, slice: None }
+        Stores { stores: processors.into_iter().map(store).collect(), partition, progress, slice: None, loader }
     }
 
     /// Returns stores for the keys of a slice.
@@ -68,13 +75,23 @@ impl<'s> Stores<'s> {
         partition: Partition,
         progress: &'s Progress,
         slice: &'s Slice,
+        loader: &'s FunctionLoader,
     ) -> Self {
-        Stores { slice: Some(slice), ..Stores::new(processors, partition, progress) }
+        Stores { slice: Some(slice), ..Stores::new(processors, partition, progress, loader) }
     }
 
     /// Returns true if the key of a store is recovered.
     fn takes(&self, store: usize, key: &[u8]) -> bool {
         self.slice.is_none_or(|slice| slice.contains(store, key))
+    }
+
+    /// Returns the request with the function that it names, if it names one. Its source may be compiled first.
+    fn resolve<'r>(&self, mut request: Request<'r>) -> Result<Request<'r>, WireError> {
+        if let Operation::Call(call) = &mut request.operation {
+            call.function = self.loader.resolve(call.function);
+            call.function.function.ok_or(WireError::UnknownFunction)?;
+        }
+        Ok(request)
     }
 
     /// Calls `f` with each store.
@@ -235,6 +252,7 @@ impl<'s, 'a> Replay<'s, 'a> {
                         // The section may have no operations.
                         self.times.last = self.times.last.max(time);
                         for request in operations {
+                            let request = request.and_then(|request| self.stores.resolve(request));
                             let request = request.map_err(|error| (block.number, error))?;
                             let store = usize::from(self.stores.partition.shard_of(request.key));
                             let shard = if self.times.are_same { store } else { self.contained.shard_of(request.key) };

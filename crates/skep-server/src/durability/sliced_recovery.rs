@@ -48,6 +48,7 @@ use skep_wire::partition::Partition;
 use super::loading::Progress;
 use super::replay::{Replay, Store, Stores, read_snapshot};
 use super::slice::{SLICES, Slice};
+use crate::function_loader::FunctionLoader;
 use crate::recovery_error::RecoveryError;
 
 /// Slab memory of a scratch store, in quarters of the memory of its store: the first that is enough for the slice.
@@ -57,6 +58,7 @@ const SPARE_PART: u64 = 16;
 
 /// A directory whose hash space is recovered.
 pub(super) struct Source<'d> {
+    pub(super) loader: &'d FunctionLoader,
     pub(super) directory: &'d Directory<Files>,
     /// The settings of the stores.
     pub(super) tables: &'d [Settings],
@@ -146,7 +148,7 @@ impl Source<'_> {
         partition: Partition,
         slice: &Slice,
     ) -> Result<(), RecoveryError> {
-        let replayed = Stores::of_slice(scratch.iter_mut().collect(), partition, self.progress, slice);
+        let replayed = Stores::of_slice(scratch.iter_mut().collect(), partition, self.progress, slice, self.loader);
         let boundaries = read_snapshot(self.directory, &replayed)?;
         let mut replay = Replay::new(&replayed, self.directory.manifest(), boundaries, self.partition_seed);
         self.directory.read_log(self.accept_loss, |blocks| replay.group(blocks))?;

@@ -16,6 +16,7 @@ use super::Loaded;
 use crate::durability::embedding::{random_number, recover_opened, recover_store};
 use crate::durability::loading::Progress;
 use crate::durability::recovery::{NewStores, Opened, Recovered, recover};
+use crate::function_loader::FunctionLoader;
 use crate::settings::ServerSettings;
 use crate::vocabulary::Durability;
 
@@ -151,7 +152,8 @@ fn start_with_ordered(path: &Path, now: u64) -> (u64, Vec<Vec<u8>>, Recovered) {
     let mut processor = Processor::new(&settings(1)).unwrap();
     let mut ordered = OrderedStore::new(&OrderedSettings::new(1 << 20)).unwrap();
     let (processors, tables) = (vec![&mut processor], &[settings(1)]);
-    let stores = NewStores { processors, tables, ordered: Some(&mut ordered) };
+    let loader = FunctionLoader::new();
+    let stores = NewStores { processors, tables, ordered: Some(&mut ordered), loader: &loader };
     let recovered = recover(opened, &server, LOG, stores, random_number, &Progress::default()).unwrap();
     (ordered.expiring_count(), keys(&mut processor), recovered)
 }
