@@ -36,7 +36,7 @@ pub enum LogError {
     #[error("the functions in the data directory are damaged, in both files: restore the directory from a backup")]
     FunctionsDamaged,
     /// There are more functions than a data directory can have. Nothing was written.
-    #[error("a data directory can have functions of at most {limit}: load fewer or shorter modules")]
+    #[error("the functions exceed what a data directory can have, {limit}: load fewer or shorter modules")]
     FunctionsExceed {
         /// The limit.
         limit: String,

@@ -26,8 +26,8 @@
 //! 2. When this is durable, overwrite the other one; the first time, create `functions.b`.
 //! 3. When this is durable, the functions may be used: blocks that name them may be written.
 //!
-//! **Why the newest functions are read.** At each moment one file is valid: step 2 begins when the file of step 1 is
-//! durable. Step 3 begins when both files have the generation. So if one of them is not valid later, there are two cases: a
+//! **Why the newest functions are read.** From the first write on, one file is always valid: step 2 begins when the file of
+//! step 1 is durable. Step 3 begins when both files have the generation. So if one of them is not valid later, there are two cases: a
 //! write was interrupted, and its functions were not used; or the file is damaged, and the other one has the same functions.
 //!
 //! | files | what has happened | functions |
@@ -161,16 +161,16 @@ impl StoredFunctions {
         let exceeded = |limit: String| Err(LogError::FunctionsExceed { limit });
         let is_name = |name: &String| (1..=FUNCTION_NAME_SIZE_MAX).contains(&name.len());
         if self.names.len() > FUNCTION_NAMES_MAX {
-            return exceeded(format!("{FUNCTION_NAMES_MAX} names"));
+            return exceeded(format!("at most {FUNCTION_NAMES_MAX} names"));
         }
         if !self.names.iter().chain(self.modules.iter().map(|module| &module.name)).all(is_name) {
             return exceeded(format!("names of 1 to {FUNCTION_NAME_SIZE_MAX} bytes"));
         }
         if self.modules.iter().any(|module| module.source.len() > FUNCTION_SOURCE_SIZE_MAX) {
-            return exceeded(format!("modules of {FUNCTION_SOURCE_SIZE_MAX} bytes"));
+            return exceeded(format!("sources of at most {FUNCTION_SOURCE_SIZE_MAX} bytes"));
         }
         if self.size() > FUNCTIONS_SIZE_MAX {
-            return exceeded(format!("{FUNCTIONS_SIZE_MAX} bytes in all, with the modules that were replaced"));
+            return exceeded(format!("at most {FUNCTIONS_SIZE_MAX} bytes, with the sources that were replaced"));
         }
         Ok(())
     }
@@ -289,6 +289,17 @@ enum State {
     Valid(StoredFunctions, u64),
 }
 
+impl State {
+    /// Returns the generation of a valid file, or 0.
+    fn generation(&self) -> u64 {
+        if let State::Valid(_, generation) = self { *generation } else { 0 }
+    }
+
+    fn functions(self) -> Option<StoredFunctions> {
+        if let State::Valid(functions, _) = self { Some(functions) } else { None }
+    }
+}
+
 /// The two files of the functions of a data directory.
 pub struct FunctionsFile<D: Disk> {
     disk: Arc<D>,
@@ -353,27 +364,23 @@ impl<D: Disk> FunctionsFile<D> {
     /// Reads those of the files that exist.
     fn read(disk: &Arc<D>, exists: [bool; 2]) -> Result<(StoredFunctions, Self), LogError> {
         let state = |slot: usize| if exists[slot] { read_file(&**disk, NAMES[slot]) } else { Ok(State::Missing) };
-        let none = (StoredFunctions::default(), None, 0, false, None);
-        let (functions, newest, generation, has_copy, damaged) = match (state(0)?, state(1)?) {
-            (State::Missing, State::Missing) => none,
-            (State::Invalid(..=1), State::Missing) => (none.0, None, 0, false, Some(NAMES[0])),
-            (State::Valid(functions, 1), State::Missing) => (functions, Some(0), 1, false, None),
-            (State::Missing, _) => return Err(missing(0)),
-            (State::Valid(..), State::Missing) => return Err(missing(1)),
-            (State::Invalid(_), State::Missing | State::Invalid(_)) => return Err(LogError::FunctionsDamaged),
-            (State::Valid(functions, generation), State::Invalid(_)) => {
-                (functions, Some(0), generation, false, Some(NAMES[1]))
-            }
-            (State::Invalid(_), State::Valid(functions, generation)) => {
-                (functions, Some(1), generation, false, Some(NAMES[0]))
-            }
-            (State::Valid(functions, first), State::Valid(_, second)) if first >= second => {
-                (functions, Some(0), first, first == second, None)
-            }
-            (State::Valid(..), State::Valid(functions, second)) => (functions, Some(1), second, false, None),
-        };
-        let disk = Arc::clone(disk);
-        Ok((functions, FunctionsFile { disk, newest, generation, has_copy, is_durable: false, damaged }))
+        let states = [state(0)?, state(1)?];
+        match &states {
+            [State::Missing | State::Invalid(..=1) | State::Valid(_, 1), State::Missing] => {}
+            [State::Missing, _] => return Err(missing(0)),
+            [State::Valid(..), State::Missing] => return Err(missing(1)),
+            [State::Invalid(_), State::Missing | State::Invalid(_)] => return Err(LogError::FunctionsDamaged),
+            [State::Valid(..), _] | [_, State::Valid(..)] => {}
+        }
+        let damaged = NAMES.into_iter().zip(&states).find(|(_, state)| matches!(state, State::Invalid(_)));
+        let damaged = damaged.map(|(name, _)| name);
+        let [first, second] = [states[0].generation(), states[1].generation()];
+        let (slot, generation, has_copy) = (usize::from(first < second), first.max(second), first == second);
+        let [first, second] = states.map(State::functions);
+        let functions = if slot == 0 { first } else { second };
+        let newest = functions.is_some().then_some(slot);
+        let file = FunctionsFile { disk: Arc::clone(disk), newest, generation, has_copy, is_durable: false, damaged };
+        Ok((functions.unwrap_or_default(), file))
     }
 
     /// Returns the file that is not valid, if one is: it was being written when a server ended, or it is damaged.
@@ -556,13 +563,13 @@ mod tests {
             [names("f", FUNCTION_NAMES_MAX), names(&name, 1), modules(&name, "", 1), modules("m", &source, 1023)];
         assert!(within.iter().all(|functions| functions.check_limits().is_ok()));
         for (functions, message) in [
-            (names("f", FUNCTION_NAMES_MAX + 1), "65535 names"),
+            (names("f", FUNCTION_NAMES_MAX + 1), "at most 65535 names"),
             (names(&(name.clone() + "x"), 1), "names of 1 to 255 bytes"),
             (names("", 1), "names of 1 to 255 bytes"),
             (modules(&(name + "x"), "", 1), "names of 1 to 255 bytes"),
             (modules("", "", 1), "names of 1 to 255 bytes"),
-            (modules("m", &(source.clone() + "x"), 1), "modules of 65536 bytes"),
-            (modules("m", &source, 1024), "67108864 bytes in all"),
+            (modules("m", &(source.clone() + "x"), 1), "sources of at most 65536 bytes"),
+            (modules("m", &source, 1024), "at most 67108864 bytes"),
         ] {
             let error = functions.check_limits().expect_err(message).to_string();
             assert!(error.contains(message), "{error}");

@@ -47,8 +47,9 @@ being written when a server ended, it is cut off, since nothing in it was acknow
 While a server uses the directory, make a backup and check that.";
 
 const DUMP_HELP: &str = "The columns are separated by tabs. Keys and values are escaped; long ones are cut, and their \
-length follows. The log begins before the snapshot was complete, so the snapshot has some of its operations already. \
-Where the log is damaged, the output ends, and the exit code is 1.";
+length follows. A call has the name of its function, its revision, and the bytes of its operands. The log begins before \
+the snapshot was complete, so the snapshot has some of its operations already. Where the log is damaged, the output \
+ends, and the exit code is 1.";
 
 /// Checks or prints a data directory.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
