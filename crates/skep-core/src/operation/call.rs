@@ -2,7 +2,7 @@
 
 use super::{OPERANDS_SIZE_MAX, VALUE_SIZE_MAX};
 use crate::error::OperationError;
-use crate::function::{CALL_WORK_MAX, FunctionHandle, FunctionKind, UserFunction};
+use crate::function::{CALL_WORK_MAX, FunctionHandle, FunctionKind, Layout, UserFunction};
 
 /// A call of a user function: an update, a reduce or a filter, as the function is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +58,7 @@ impl Call<'_> {
     pub fn validate(&self) -> Result<(), OperationError> {
         let function = self.function()?;
         let signature = &function.signature;
-        let result_size = signature.result.as_ref().map(|result| result.size());
+        let result_size = signature.result.as_ref().map(Layout::size);
         let has_reply = match (function.kind(), self.reply) {
             (FunctionKind::Update, CallReply::Nothing | CallReply::Old) => true,
             (FunctionKind::Update, CallReply::Result) => result_size.is_some(),
@@ -122,7 +122,7 @@ impl Call<'_> {
         let Some(function) = self.function.function else { return 0 };
         let signature = &function.signature;
         let element_count = value_size / signature.element.size();
-        let result_size = signature.result.as_ref().map_or(0, |result| result.size());
+        let result_size = signature.result.as_ref().map_or(0, Layout::size);
         match (function.kind(), self.reply) {
             (_, CallReply::Nothing) => 0,
             (FunctionKind::Update, CallReply::Result) => result_size * element_count,

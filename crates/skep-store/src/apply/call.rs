@@ -9,16 +9,14 @@
 //! - If a function fails on the copy, the value is what it was.
 //! - Pieces of a value begin at multiples of [`PIECE_ALIGNMENT`] bytes. So no piece cuts an element whose size divides that.
 
+use super::call_reader::{CallReader, operands};
 use super::string::stored;
 use super::{Arena, FoundValue, InPlace, Outcome, Read, Written};
-use skep_core::function::{Operand, USER_OPERANDS_MAX, UserCode, UserFunction};
+use skep_core::function::{UserCode, UserFunction};
 use skep_core::operation::{Call, CallReply, ExpiryChange, OperationError, Reply};
 
 /// The pieces of a value begin at multiples of this many bytes.
 const PIECE_ALIGNMENT: usize = 64;
-/// Elements that a filter looks at before it appends those that have passed.
-const RUN_COUNT: usize = 512;
-
 /// Returns the outcome of a valid call on an existing value.
 #[inline(never)]
 pub(super) fn call<'a>(
@@ -103,24 +101,6 @@ fn update_copy<'a>(
     Ok(stored(Written { value, expiry, reply }, arena))
 }
 
-/// The operands of some elements.
-struct Operands<'a> {
-    parts: [Operand<'a>; USER_OPERANDS_MAX],
-    count: usize,
-}
-
-impl<'a> Operands<'a> {
-    fn as_slice(&self) -> &[Operand<'a>] {
-        &self.parts[..self.count]
-    }
-}
-
-fn operands<'a>(call: &Call<'a>, function: &UserFunction, first: usize, count: usize) -> Operands<'a> {
-    let signature = &function.signature;
-    let parts = signature.operands_of(call.vectors, call.operands, first, count);
-    Operands { parts, count: signature.operands.len() }
-}
-
 /// Updates the piece of a value that begins at `offset`, by a function that cannot fail.
 #[inline]
 pub(super) fn update_piece(call: &Call<'_>, offset: usize, piece: &mut [u8]) {
@@ -131,61 +111,4 @@ pub(super) fn update_piece(call: &Call<'_>, offset: usize, piece: &mut [u8]) {
     let operands = operands(call, function, offset / size, count);
     let result = code(piece, operands.as_slice(), &mut []);
     debug_assert_eq!(result, Ok(()), "the function cannot fail, and has no results");
-}
-
-/// Runs a reduce or a filter on the pieces of a value, in their order.
-#[derive(Debug)]
-pub(crate) struct CallReader<'a> {
-    call: &'a Call<'a>,
-    /// Σ so far. Empty for a filter.
-    sigma: Vec<u8>,
-}
-
-impl<'a> CallReader<'a> {
-    /// Returns a reader that has read no piece.
-    pub(super) fn new(call: &'a Call<'a>) -> Self {
-        CallReader { call, sigma: call.initial.unwrap_or_default().to_vec() }
-    }
-
-    /// Reads the piece that begins at `offset`. A filter appends to the reply.
-    pub(super) fn read(&mut self, offset: usize, piece: &[u8], reply: &mut Vec<u8>) -> Result<(), OperationError> {
-        let function = self.call.function()?;
-        let size = function.signature.element.size();
-        let (first, count) = (offset / size, piece.len() / size);
-        match &function.code {
-            UserCode::Reduce(code) => {
-                code(piece, operands(self.call, function, first, count).as_slice(), &mut self.sigma)
-            }
-            UserCode::Filter(code) => {
-                for (run, elements) in piece.chunks(RUN_COUNT * size).enumerate() {
-                    let (first, mut passed) = (first + run * RUN_COUNT, [0; RUN_COUNT]);
-                    let passed = &mut passed[..elements.len() / size];
-                    code(elements, operands(self.call, function, first, passed.len()).as_slice(), passed)?;
-                    append_passed(self.call.reply, first, size, elements, passed, reply);
-                }
-                Ok(())
-            }
-            UserCode::Update(_) => unreachable!("an update is no read"),
-        }
-    }
-
-    /// Appends the end of the reply.
-    pub(super) fn finish(&self, reply: &mut Vec<u8>) {
-        reply.extend_from_slice(&self.sigma);
-    }
-}
-
-/// Appends the elements that have passed, their positions, or both. `first` is the position of the first element.
-fn append_passed(reply: CallReply, first: usize, size: usize, elements: &[u8], passed: &[u8], out: &mut Vec<u8>) {
-    for (index, element) in elements.chunks_exact(size).enumerate() {
-        if passed[index] == 0 {
-            continue;
-        }
-        if matches!(reply, CallReply::Positions | CallReply::Pairs) {
-            out.extend_from_slice(&((first + index) as u32).to_le_bytes());
-        }
-        if matches!(reply, CallReply::Result | CallReply::Pairs) {
-            out.extend_from_slice(element);
-        }
-    }
 }

@@ -25,6 +25,7 @@
 
 mod arena;
 mod call;
+mod call_reader;
 mod read;
 mod string;
 

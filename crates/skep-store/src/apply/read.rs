@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::call::CallReader;
+use super::call_reader::CallReader;
 use skep_core::function::{BitFields, count_bits, filter, find_bit, reduce};
 use skep_core::operation::{Call, Digester, Filter, Reduce, digest};
 

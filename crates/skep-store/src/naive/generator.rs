@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use super::owned::{OwnedOperation, OwnedRequest};
 use super::random::SplitMix64;
 use super::user_functions::test_functions;
-use skep_core::function::{Element, Fold, FunctionHandle, FunctionKind, Predicate, UpdateFunction};
+use skep_core::function::{Element, Fold, FunctionHandle, FunctionKind, Layout, Predicate, UpdateFunction};
 use skep_core::operation::{
     CallReply, KEY_SIZE_MAX, PutCondition, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, VALUE_SIZE_MAX,
 };
@@ -384,7 +384,7 @@ impl Generator {
                 (self.random.chance(1, 2).then_some(whole), &[CallReply::Nothing, CallReply::Old, CallReply::Result])
             }
             FunctionKind::Update => (self.random.chance(1, 2).then_some(whole), &[CallReply::Nothing, CallReply::Old]),
-            FunctionKind::Reduce => (result.map(|result| result.size()), &[CallReply::Result]),
+            FunctionKind::Reduce => (result.map(Layout::size), &[CallReply::Result]),
             FunctionKind::Filter => (None, &[CallReply::Result, CallReply::Positions, CallReply::Pairs]),
         };
         OwnedOperation::Call {
