@@ -143,37 +143,27 @@ impl FunctionLoader {
     /// Loads a module. Returns its name.
     pub(crate) fn load(&self, source: &str, replaces: bool) -> Result<String, String> {
         let mut loaded = self.loaded();
-        let known = loaded.modules.iter().position(|module| *module.source == *source && module.compiled.is_some());
-        let (name, index) = match known {
-            Some(index) => (loaded.modules[index].name.clone(), Some(index)),
-            None => (String::new(), None),
-        };
-        let (name, compiled) = match index {
-            Some(_) => (name, None),
-            None => {
-                let new = compile(source)?;
-                (new.name, Some(new.compiled))
-            }
-        };
-        let is_same = index.is_some_and(|index| loaded.modules[index].is_current);
-        if !is_same && !replaces && loaded.current(&name).is_some() {
-            return Err(format!("module '{name}' exists: use LOAD REPLACE to replace its functions"));
+        let known = loaded.modules.iter().position(|module| *module.source == *source);
+        if let Some(module) = known.map(|index| &mut loaded.modules[index])
+            && module.compiled.is_none()
+        {
+            module.compiled = Some(compile(source)?.compiled);
         }
-        if is_same {
+        let new = if known.is_none() { Some(compile(source)?) } else { None };
+        let old_name = known.map(|index| loaded.modules[index].name.clone());
+        let name = old_name.or_else(|| new.as_ref().map(|new| new.name.clone())).expect("it is known or new");
+        if known.is_some_and(|index| loaded.modules[index].is_current) {
             return Ok(name);
         }
-        let mut next = loaded.with_current(&name, index);
-        if let Some(compiled) = compiled {
+        if !replaces && loaded.current(&name).is_some() {
+            return Err(format!("module '{name}' exists: use LOAD REPLACE to replace its functions"));
+        }
+        let mut next = loaded.with_current(&name, known);
+        if let Some(New { name, compiled }) = new {
             let revision = next.modules.iter().map(|module| module.revision).max().unwrap_or(0) + 1;
             next.add_names(&compiled);
-            let source = source.into();
-            next.modules.push(Module {
-                name: name.clone(),
-                revision,
-                is_current: true,
-                source,
-                compiled: Some(compiled),
-            });
+            let (is_current, source, compiled) = (true, source.into(), Some(compiled));
+            next.modules.push(Module { name, revision, is_current, source, compiled });
         }
         next.check_bounds()?;
         self.commit(&mut loaded, next)?;

@@ -5,6 +5,7 @@ use skep_wire::resp::ReplyWriter;
 use super::{Arguments, Context, LOOK_TIME, Session, excerpt};
 use crate::function_loader::{Module, Record};
 use crate::limits::{FUNCTION_DESCRIPTION_MAX, TEXT_WORK};
+use crate::vocabulary::Functions;
 
 const HELP: [&str; 12] = [
     "SKEP.FUNCTION <subcommand> [<arg> ...]. Subcommands are:",
@@ -43,7 +44,8 @@ pub(super) fn run(
         b"list" => {
             let modules = context.shared.loader.modules().ok_or(BUSY)?;
             writer.array(modules.len());
-            modules.iter().for_each(|module| write_module(module, writer));
+            let functions = context.shared.loader.functions();
+            modules.iter().for_each(|module| write_module(module, functions, writer));
         }
         b"show" => {
             let modules = context.shared.loader.modules().ok_or(BUSY)?;
@@ -96,9 +98,9 @@ fn unknown_module(arguments: Arguments<'_>) -> String {
     format!("ERR no module '{}' is loaded", excerpt(arguments.get(2), 128))
 }
 
-/// Writes a module as a map: its name, its revision, and the descriptions of its functions and records.
-fn write_module(module: &Module, writer: &mut ReplyWriter<'_>) {
-    writer.map(4);
+/// Writes a module as a map: its name, its revision, the descriptions and numbers of its functions, and its records.
+fn write_module(module: &Module, functions: &Functions, writer: &mut ReplyWriter<'_>) {
+    writer.map(5);
     writer.bulk(b"module");
     writer.bulk(module.name.as_bytes());
     writer.bulk(b"revision");
@@ -108,6 +110,11 @@ fn write_module(module: &Module, writer: &mut ReplyWriter<'_>) {
     for function in module.functions() {
         let text = function.signature.describe(function.kind(), &function.name);
         writer.bulk(shorten(text).as_bytes());
+    }
+    writer.bulk(b"numbers");
+    writer.array(module.functions().len());
+    for function in module.functions() {
+        writer.integer(functions.find(&function.name).map_or(0, |handle| handle.id.into()));
     }
     writer.bulk(b"records");
     writer.array(module.records().len());

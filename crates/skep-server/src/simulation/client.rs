@@ -91,13 +91,13 @@ fn mix(protocol: Protocol) -> Mix {
         add_decimal: 3,
         string_read: 3,
         string_write: 4,
-        call: 0,
+        call: 4,
         scan: 0,
     };
     match protocol {
         Protocol::Native { space: ORDERED_SPACE, .. } => Mix { scan: 4, ..all },
         Protocol::Native { .. } => all,
-        Protocol::Resp => Mix { update: 0, reduce: 0, filter: 0, string_read: 0, string_write: 0, ..all },
+        Protocol::Resp => Mix { update: 0, reduce: 0, filter: 0, string_read: 0, string_write: 0, call: 0, ..all },
     }
 }
 

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_store::naive::seeds;
+use skep_store::naive::{seeds, test_functions};
 use skep_store::ordered::OrderedStore;
 use skep_wire::native::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE};
 
@@ -49,7 +49,7 @@ use crate::start::Steps;
 use crate::transport::Transport;
 use crate::transport::pipe::pipe;
 use crate::unix_time::{SharedClock, read_clocks};
-use crate::vocabulary::{Durability, Reached};
+use crate::vocabulary::{Durability, FunctionTable, Reached};
 use client::{Client, Protocol, State};
 
 /// A run that has not ended after this number of steps never ends.
@@ -248,6 +248,7 @@ fn simulate(seed: u64, is_broken: bool) -> Result<Outcome, String> {
     let ordered = settings.ordered(seed).map(|settings| OrderedStore::new(&settings).expect("there is memory"));
     let log = plan.flush_ratio.map(|_| Arc::new(Log::new(Durability::Always, Reached::default(), Patience::ENDLESS)));
     let shared = Arc::new(Shared::new(settings, ordered, log, seed, 1, SharedClock::new(read_clocks(), 0)));
+    shared.loader.functions().change(|table| *table = FunctionTable::of(test_functions()));
     let mut world = World::new(&shared, plan, random);
     world.shards.iter_mut().for_each(|shard| shard.stores.swaps_replies = is_broken);
     world.run(seed)

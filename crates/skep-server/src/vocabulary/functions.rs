@@ -39,6 +39,22 @@ pub(crate) struct Revision {
     pub(crate) revision: u32,
 }
 
+#[cfg(test)]
+impl FunctionTable {
+    /// Returns a table of these functions, whose numbers count from 1.
+    pub(crate) fn of(handles: impl Iterator<Item = FunctionHandle>) -> FunctionTable {
+        let mut table = FunctionTable::default();
+        for handle in handles {
+            let function = handle.function.expect("it has a function");
+            let revision = Revision { id: handle.id, revision: handle.revision };
+            table.newest.push(Some(handle));
+            table.revisions.insert(revision, function);
+            table.names.insert(function.name.clone(), handle);
+        }
+        table
+    }
+}
+
 impl Functions {
     /// Returns a list without functions, which lives as long as the process.
     pub(crate) fn leaked() -> &'static Functions {
