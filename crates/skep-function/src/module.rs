@@ -162,3 +162,72 @@ fn refused(function: &Function, stop: Stop) -> SourceError {
     );
     SourceError::at(function.at, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns true if the function has both forms in lanes, and false if it has none.
+    fn has_lanes(item: &str) -> bool {
+        let source = format!("mod m {{ struct P {{ x: f32, y: f32 }} fn twice(v: f32) -> f32 {{ v * 2.0 }} {item} }}");
+        let tree = check_module(scan(&source).unwrap()).unwrap_or_else(|error| panic!("{error}\n{source}"));
+        let mut compiler = Compiler::new().unwrap();
+        let index = tree.functions.iter().position(|function| function.kind.is_some()).unwrap();
+        let function = &tree.functions[index];
+        let lowered = lower_whole(&tree, function, compiler.target(), compiler.host()).unwrap();
+        let has_operands = function.parameters.len() > if function.kind == Some(FunctionKind::Reduce) { 2 } else { 1 };
+        let forms = compile_forms(&mut compiler, &tree, index, lowered).unwrap();
+        assert_eq!(forms.each.is_some(), forms.shared.is_some() && has_operands, "{item}");
+        forms.shared.is_some()
+    }
+
+    #[test]
+    fn plain_functions_have_lanes() {
+        for number in ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"] {
+            let operators = ["v + d", "v - d", "v & d", "!v", "v << 3", "v >> 5", "v.max(d)", "v.saturating_add(d)"];
+            let others = ["v.saturating_sub(d)", "v.rotate_right(3)", "v.clamp(3, 100)", "if v == d { 1 } else { d }"];
+            for body in operators.into_iter().chain(others) {
+                assert!(
+                    has_lanes(&format!("#[update] fn f(v: {number}, d: {number}) -> {number} {{ {body} }}")),
+                    "{body}"
+                );
+            }
+            assert_eq!(
+                has_lanes(&format!("#[update] fn f(v: {number}, d: {number}) -> {number} {{ v * d }}")),
+                !number.ends_with('8')
+            );
+            assert!(has_lanes(&format!("#[filter] fn f(v: {number}, d: {number}) -> bool {{ v <= d || v == 7 }}")));
+            assert!(has_lanes(&format!("#[reduce] fn f(v: {number}, s: {number}) -> {number} {{ v + s }}")));
+        }
+        for body in [
+            "v * 0.99 + d",
+            "v.mul_add(d, 1.0).floor().min(d)",
+            "v.round() - d.abs().sqrt()",
+            "if v > d { return d; } let x = v + 1.0; if x > 3.0 { x * 2.0 } else { x }",
+            "let mut x = v; if v > d && d > 0.0 { x -= d; } else { x = twice(x); } x",
+            "match v.to_bits() { 0 => d, 1..=5 | 9 => v, _ if v.is_nan() => 0.0, other => f32::from_bits(other ^ 1) }",
+            "(v as i32 as f32) + d",
+        ] {
+            assert!(has_lanes(&format!("#[update] fn f(v: f32, d: f32) -> f32 {{ {body} }}")), "{body}");
+        }
+        assert!(has_lanes("#[update] fn f(v: &mut f32, d: f32) -> f32 { let before = *v; *v = d; before }"));
+        assert!(has_lanes("#[reduce(associative)] fn f(v: f32, s: f32, d: f32) -> f32 { s + v * d }"));
+    }
+
+    #[test]
+    fn other_functions_have_none() {
+        for item in [
+            "#[update] fn f(v: f32, d: f64) -> f32 { v + d as f32 }",
+            "#[update] fn f(v: f32) -> f32 { v.exp() }",
+            "#[update] fn f(v: u32, d: u32) -> u32 { v / d }",
+            "#[update] fn f(v: P, d: f32) -> P { P { x: v.x + d, y: v.y } }",
+            "#[reduce] fn f(v: f32, s: f32) -> f32 { s + v }",
+            "#[reduce] fn f(v: u8, s: u64) -> u64 { s + v as u64 }",
+            "#[reduce] fn f(v: u32, s: u32) -> u32 { s - v }",
+            "#[reduce] fn f(v: u32, s: u32) -> u32 { s + (v ^ s) }",
+            "#[update] fn f(v: f16) -> f16 { v + 1.0 }",
+        ] {
+            assert!(!has_lanes(item), "{item}");
+        }
+    }
+}
