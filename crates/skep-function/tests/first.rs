@@ -132,6 +132,6 @@ fn an_error_has_a_position() {
     let error = compile("mod m {\n    #[update] fn f(v: f32) -> f32 {\n        v + 1\n    }\n}").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "line 3, column 11: expected f32, found an integer: write the literal with a point, such as 1.0"
+        "line 3, column 13: expected f32, found an integer: write the literal with a point, such as 1.0"
     );
 }

@@ -282,7 +282,10 @@ impl<'a> Body<'a> {
         let condition = self.expr_of(&branch.cond, &Type::Bool)?;
         let mut then = self.block(&branch.then_branch, hint)?;
         let Some((_, other)) = &branch.else_branch else {
-            let then = self.demand(then, &Type::Unit)?;
+            if !matches!(then.ty, Type::Unit | Type::Never) {
+                let message = "an `if` without `else` has no value: add `else { … }`, or a semicolon after the value";
+                return Err(SourceError::at(then.at, message));
+            }
             return Ok(Expr { ty: Type::Unit, at, kind: Kind::If(Box::new(condition), Box::new(then), None) });
         };
         let mut other = self.expr(other, hint)?;

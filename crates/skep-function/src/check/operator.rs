@@ -62,7 +62,7 @@ impl Body<'_> {
             }
             let left = self.expr(&binary.left, None)?;
             let right = self.expr(&binary.right, None)?;
-            let ty = self.operands(at, op, &left.ty, &right.ty)?;
+            let ty = self.operands(at, op, &left.ty, &right)?;
             return Ok(Expr { ty, at, kind: Kind::Binary(op, Box::new(left), Box::new(right)) });
         }
         let left = Box::new(self.expr_of(&binary.left, &Type::Bool)?);
@@ -75,10 +75,10 @@ impl Body<'_> {
     }
 
     /// Checks the types of two operands, and returns the type of the result.
-    pub(super) fn operands(&mut self, at: Span, op: Binary, left: &Type, right: &Type) -> Result<Type, SourceError> {
+    pub(super) fn operands(&mut self, at: Span, op: Binary, left: &Type, right: &Expr) -> Result<Type, SourceError> {
         if op.is_shift() {
             let left_type = self.unknowns.resolve(left);
-            for ty in [&left_type, right] {
+            for ty in [&left_type, &right.ty] {
                 if *ty != Type::Never && !self.unknowns.is_integer(ty) {
                     let name = self.unknowns.name(&self.items.records, ty);
                     return Err(SourceError::at(at, format!("a shift is for integers, not for {name}")));
@@ -86,8 +86,8 @@ impl Body<'_> {
             }
             return Ok(left_type);
         }
-        let Some(common) = self.unknowns.unify(left, right) else {
-            return Err(SourceError::at(at, self.mismatch(left, right)));
+        let Some(common) = self.unknowns.unify(left, &right.ty) else {
+            return Err(SourceError::at(right.at, self.mismatch(left, &right.ty)));
         };
         let is_number = self.is_number(&common);
         let is_bool = common == Type::Bool;

@@ -137,7 +137,7 @@ impl Body<'_> {
     ) -> Result<Expr, SourceError> {
         let place = self.assigned_place(left)?;
         let value = self.expr(right, None)?;
-        self.operands(at, op, &place.ty.of_value(), &value.ty)?;
+        self.operands(at, op, &place.ty.of_value(), &value)?;
         Ok(Expr { kind: Kind::AssignBinary(op, Box::new(place), Box::new(value)), ..unit(at) })
     }
 

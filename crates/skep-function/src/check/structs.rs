@@ -133,11 +133,9 @@ pub(super) fn find_type(items: &Items<'_>, ty: &syn::Type) -> Result<Type, Sourc
 }
 
 fn find_named(items: &Items<'_>, path: &syn::TypePath) -> Result<Type, SourceError> {
-    let Some(ident) = path.path.get_ident() else {
-        let message = "a type is a number, bool, an array or a struct of this module: write one of these";
-        return Err(SourceError::at(path.span(), message));
-    };
-    let name = ident.to_string();
+    let last = path.path.segments.last().expect("a path has a name");
+    let (ident, is_plain) = (&last.ident, path.path.get_ident().is_some());
+    let name = if is_plain { ident.to_string() } else { String::new() };
     if let Some(number) = Number::from_name(&name) {
         return Ok(Type::Number(number));
     }
@@ -150,6 +148,7 @@ fn find_named(items: &Items<'_>, path: &syn::TypePath) -> Result<Type, SourceErr
     if let Some(&index) = items.record_numbers.get(&name) {
         return Ok(Type::Record(index));
     }
+    let name = ident.to_string();
     let instead = match name.as_str() {
         "isize" => "write i64",
         "i128" | "u128" => "write i64 or u64: the widest numbers have 8 bytes",

@@ -55,16 +55,16 @@ library! {
     Exp f64, 1, 64: exp(x);
     Ln f32, 1, 64: logf(x);
     Ln f64, 1, 64: log(x);
-    Power f32, 2, 128: powf(x, y);
-    Power f64, 2, 128: pow(x, y);
-    Sin f32, 1, 128: sinf(x);
-    Sin f64, 1, 128: sin(x);
-    Cos f32, 1, 128: cosf(x);
-    Cos f64, 1, 128: cos(x);
+    Power f32, 2, 256: powf(x, y);
+    Power f64, 2, 256: pow(x, y);
+    Sin f32, 1, 384: sinf(x);
+    Sin f64, 1, 384: sin(x);
+    Cos f32, 1, 384: cosf(x);
+    Cos f64, 1, 384: cos(x);
     Tanh f32, 1, 128: tanhf(x);
     Tanh f64, 1, 128: tanh(x);
-    Remainder f32, 2, 1024: fmodf(x, y);
-    Remainder f64, 2, 4096: fmod(x, y);
+    Remainder f32, 2, 128: fmodf(x, y);
+    Remainder f64, 2, 384: fmod(x, y);
     MultiplyAdd f32, 3, 64: fmaf(x, y, z);
     MultiplyAdd f64, 3, 128: fma(x, y, z);
 }
