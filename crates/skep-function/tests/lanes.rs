@@ -1,7 +1,8 @@
-//! Code in lanes, code for whole elements, and mixtures of operands have the same results, whatever the length and the
-//! address, and write nothing outside.
+//! Code in lanes, code for whole elements, and mixtures of operands have the same results for all lengths
+//! and addresses, and write nothing outside.
 
 mod run;
+mod seeds;
 
 use run::{Call, random_records};
 use skep_core::function::{FunctionKind, UserFunction};
@@ -129,7 +130,7 @@ fn every_operator_has_the_same_results_in_lanes() {
 
 #[test]
 fn random_functions_have_the_same_results_in_lanes() {
-    for seed in run::seeds(&[1, 2]) {
+    for seed in seeds::seeds(&[1, 2]) {
         println!("SKEP_SEED={seed}");
         let mut random = Random::new(seed);
         for _ in 0..40 {

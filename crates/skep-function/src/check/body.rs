@@ -4,9 +4,10 @@
 use proc_macro2::Span;
 use syn::spanned::Spanned;
 
+use super::deferred::Deferred;
 use super::infer::Unknowns;
 use super::structs::find_type;
-use super::{Called, Items, check_name, literal, pattern, refuse};
+use super::{Called, Items, check_name, refuse};
 use crate::source_error::SourceError;
 use crate::tree::{Expr, Initializer, Kind, Statement};
 use crate::types::{Number, Type};
@@ -35,16 +36,6 @@ struct Local {
 struct Name {
     name: String,
     local: usize,
-}
-
-/// A check that is done when the types of literals are known.
-pub(super) enum Deferred {
-    /// The integer fits its type.
-    Literal(Span, i128, Type),
-    /// The type is signed.
-    Negated(Span, Type),
-    /// The arms accept every number of the type.
-    Exhaustive(Span, Vec<crate::tree::Range>, Type),
 }
 
 /// The results of a checked body.
@@ -120,11 +111,7 @@ impl<'a> Body<'a> {
             _ => None,
         };
         for check in &self.deferred {
-            match check {
-                Deferred::Literal(at, value, ty) => literal::check_range(*at, *value, number(ty))?,
-                Deferred::Negated(at, ty) => literal::check_signed(*at, number(ty))?,
-                Deferred::Exhaustive(at, ranges, ty) => pattern::check_exhaustive(*at, ranges, number(ty))?,
-            }
+            check.check(number)?;
         }
         let locals = self.locals.iter().map(|local| self.unknowns.resolve(&local.ty)).collect();
         Ok(Checked { locals, unknowns, calls: self.calls })

@@ -1,8 +1,9 @@
-//! Checks literals, and that they fit the types that are inferred for them.
+//! Checks literals. That they fit the types that are inferred for them is checked at the end.
 
 use proc_macro2::Span;
 
 use super::body::Body;
+use super::deferred::Deferred;
 use crate::source_error::SourceError;
 use crate::tree::{Expr, Kind};
 use crate::types::{Number, Type};
@@ -40,7 +41,7 @@ impl Body<'_> {
                 let digits: u64 = digits.parse().map_err(|_| SourceError::at(at, TOO_LARGE))?;
                 let value = if is_negated { -i128::from(digits) } else { i128::from(digits) };
                 if is_negated {
-                    self.deferred.push(super::body::Deferred::Negated(at, ty.clone()));
+                    self.deferred.push(Deferred::Negated(at, ty.clone()));
                 }
                 self.check_literal(at, value, &ty);
                 Ok(Expr { ty, at, kind: Kind::Int(value) })
@@ -77,7 +78,7 @@ impl Body<'_> {
 
     /// Checks that an integer fits its type, when the type is known.
     pub(super) fn check_literal(&mut self, at: Span, value: i128, ty: &Type) {
-        self.deferred.push(super::body::Deferred::Literal(at, value, ty.clone()));
+        self.deferred.push(Deferred::Literal(at, value, ty.clone()));
     }
 }
 
@@ -89,31 +90,4 @@ fn suffix_number(at: Span, suffix: &str) -> Result<Number, SourceError> {
     Number::from_name(suffix).ok_or_else(|| {
         SourceError::at(at, format!("there is no type `{suffix}`: end the literal with u8 … u64, i8 … i64, f32 or f64"))
     })
-}
-
-/// Refuses an integer that its type does not hold.
-pub(super) fn check_range(at: Span, value: i128, number: Option<Number>) -> Result<(), SourceError> {
-    let Some(number) = number.filter(|number| !number.is_float()) else { return Ok(()) };
-    if (number.min()..=number.max()).contains(&value) {
-        return Ok(());
-    }
-    let message = format!(
-        "{value} does not fit {}, which has {} to {}: write a smaller number, or another type",
-        number.name(),
-        number.min(),
-        number.max()
-    );
-    Err(SourceError::at(at, message))
-}
-
-/// Refuses to negate an unsigned number.
-pub(super) fn check_signed(at: Span, number: Option<Number>) -> Result<(), SourceError> {
-    match number {
-        Some(number) if !number.is_signed() => {
-            let message =
-                format!("{} has no negative numbers: write `0 - x`, which wraps, or use a signed type", number.name());
-            Err(SourceError::at(at, message))
-        }
-        _ => Ok(()),
-    }
 }

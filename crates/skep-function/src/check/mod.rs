@@ -1,6 +1,7 @@
 //! Checks a module: its items, the types of its structs, and its functions, one after another.
 
 mod body;
+mod deferred;
 mod infer;
 mod literal;
 mod method;

@@ -3,7 +3,8 @@
 use proc_macro2::Span;
 use syn::spanned::Spanned;
 
-use super::body::{Body, Deferred, start};
+use super::body::{Body, start};
+use super::deferred::Deferred;
 use super::structs::find_type;
 use crate::source_error::SourceError;
 use crate::tree::{Binary, Expr, Kind};

@@ -1,14 +1,15 @@
-//! Checks matches on integers and bools, and that their arms accept every value.
+//! Checks matches on integers and bools. That their arms accept every value is checked at the end, when its type is known.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
 
-use super::body::{Body, Deferred, start};
+use super::body::{Body, start};
+use super::deferred::Deferred;
 use super::structs::constant_integer;
 use super::{check_attributes, check_name};
 use crate::source_error::SourceError;
 use crate::tree::{Arm, Expr, Kind, Range};
-use crate::types::{Number, Type};
+use crate::types::Type;
 
 /// What a pattern accepts.
 struct Pattern {
@@ -162,22 +163,4 @@ impl Body<'_> {
             _ => Err(SourceError::at(at, "a pattern is a number, a range such as 1..=5, a bool, a name or `_`")),
         }
     }
-}
-
-/// Refuses a match that does not accept every value.
-pub(super) fn check_exhaustive(at: Span, ranges: &[Range], number: Option<Number>) -> Result<(), SourceError> {
-    let (mut next, last) = number.map_or((0, 1), |number| (number.min(), number.max()));
-    let mut sorted = ranges.to_vec();
-    sorted.sort_by_key(|range| range.first);
-    for range in sorted {
-        if range.first > next {
-            break;
-        }
-        next = next.max(range.last.saturating_add(1));
-    }
-    if next > last {
-        return Ok(());
-    }
-    let value = if number.is_none() { (next == 1).to_string() } else { next.to_string() };
-    Err(SourceError::at(at, format!("no arm of this `match` accepts {value}: add an arm `_ => …` at the end")))
 }

@@ -86,7 +86,7 @@ struct Generator {
 const NUMBERS: [&str; 10] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64"];
 
 impl Generated {
-    /// Returns the random module of a seed, with so many marked functions.
+    /// Returns the random module of a seed, with this number of marked functions.
     pub fn new(seed: u64, name: &str, functions: usize) -> Generated {
         let mut generator = Generator {
             random: Random::new(seed),
@@ -233,7 +233,7 @@ impl Generator {
         (function, source)
     }
 
-    /// Begins a function of so many expressions.
+    /// Begins a function that has at most this number of expressions, and two.
     fn begin(&mut self, budget: usize) {
         self.scope.clear();
         self.returns = None;

@@ -15,7 +15,7 @@ use crate::types::{Number, Type};
 enum Step {
     /// The part begins with this leaf.
     Part(usize),
-    /// The element with this index, of so many elements.
+    /// The element with this index, of `count` elements.
     Element { index: Value, count: usize },
 }
 

@@ -12,9 +12,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use skep_core::function::{FunctionKind, Layout, Operand, Scalar, UserCode, UserFunction};
+use skep_core::function::{FunctionKind, UserFunction};
 use skep_function::compile;
 use skep_function::generate::{Generated, GeneratedFunction, Random};
+
+use crate::run::Call;
 
 /// Functions of a module.
 const FUNCTIONS: usize = 10;
@@ -42,16 +44,7 @@ pub(crate) struct Counts {
 struct Compared {
     function: UserFunction,
     source: String,
-    cases: Vec<Case>,
-}
-
-/// A case, as it is given to both.
-struct Case {
-    count: usize,
-    vectors: u32,
-    elements: Vec<u8>,
-    sigma: Vec<u8>,
-    operands: Vec<Vec<u8>>,
+    cases: Vec<Call>,
 }
 
 /// Compares at least this many random functions. `change` may change the source for this compiler.
@@ -86,16 +79,16 @@ fn compare_batch(seed: u64, change: fn(String) -> String, counts: &mut Counts) {
         }
         for (function, written) in module.functions.into_iter().zip(&generated.functions) {
             program += &wrapper(compared.len(), &format!("m{index}"), written);
-            let cases = (0..CASES).map(|_| random_case(&mut random, &function)).collect();
+            let cases = (0..CASES).map(|_| random_call(&mut random, &function)).collect();
             compared.push(Compared { function, source: source.clone(), cases });
         }
     }
     let runs: Vec<String> = (0..compared.len()).map(|number| format!("run_{number}")).collect();
-    let _ = write!(program, "const TABLE: &[Run] = &[{}];\n", runs.join(", "));
+    let _ = writeln!(program, "const TABLE: &[Run] = &[{}];", runs.join(", "));
     let mut input = Vec::new();
     for (number, compared) in compared.iter().enumerate() {
         for case in &compared.cases {
-            write_case(number as u32, case, &mut input);
+            write_case(number as u32, &compared.function, case, &mut input);
         }
     }
     let output = run_with_rustc(seed, &program, &input);
@@ -135,8 +128,7 @@ fn wrapper(number: usize, module: &str, function: &GeneratedFunction) -> String 
     format!("fn run_{number}(c: &mut Case<'_>) {{ {body} }}\n")
 }
 
-fn random_case(random: &mut Random, function: &UserFunction) -> Case {
-    let signature = &function.signature;
+fn random_call(random: &mut Random, function: &UserFunction) -> Call {
     let count_max = if random.once_in(3) { 70 } else { 6 };
     let count = 1 + random.below(count_max);
     let vectors = match random.below(3) {
@@ -144,39 +136,14 @@ fn random_case(random: &mut Random, function: &UserFunction) -> Case {
         1 => u32::MAX,
         _ => random.bits() as u32,
     };
-    let elements = random_records(random, &signature.element, count);
-    let sigma = match (function.kind(), &signature.result) {
-        (FunctionKind::Reduce, Some(result)) => random_records(random, result, 1),
-        _ => Vec::new(),
-    };
-    let mut operands = Vec::new();
-    for (index, operand) in signature.operands.iter().enumerate() {
-        let records = if vectors >> index & 1 == 1 { count } else { 1 };
-        operands.push(random_records(random, &operand.layout, records));
-    }
-    Case { count, vectors, elements, sigma, operands }
+    Call::random(function, random, count, vectors)
 }
 
-/// Returns random numbers, many of them at the edges of their types.
-pub(crate) fn random_records(random: &mut Random, layout: &Layout, count: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for _ in 0..count {
-        for field in layout.fields() {
-            let is_float = match field.scalar {
-                Scalar::Element(element) => element.is_float(),
-                Scalar::F16 | Scalar::BF16 => true,
-                Scalar::Bool => false,
-            };
-            let width = field.scalar.width();
-            bytes.extend_from_slice(&random.number_bytes(width, is_float)[..width]);
-        }
-    }
-    bytes
-}
-
-fn write_case(number: u32, case: &Case, input: &mut Vec<u8>) {
-    let parts: Vec<&Vec<u8>> = [&case.elements, &case.sigma].into_iter().chain(&case.operands).collect();
-    for word in [number, case.count as u32, case.vectors, parts.len() as u32] {
+fn write_case(number: u32, function: &UserFunction, call: &Call, input: &mut Vec<u8>) {
+    let sigma = if function.kind() == FunctionKind::Reduce { &call.results[..] } else { &[] };
+    let operands = call.operands.iter().map(Vec::as_slice);
+    let parts: Vec<&[u8]> = [&call.elements, sigma].into_iter().chain(operands).collect();
+    for word in [number, call.count as u32, call.vectors, parts.len() as u32] {
         input.extend_from_slice(&word.to_le_bytes());
     }
     for part in &parts {
@@ -208,44 +175,24 @@ fn run_with_rustc(seed: u64, program: &str, input: &[u8]) -> Vec<u8> {
     let run = Command::new(file("program")).args([file("input"), file("output")]).output().unwrap();
     assert!(run.status.success(), "{} fails: {}", file("program").display(), String::from_utf8_lossy(&run.stderr));
     let output = std::fs::read(file("output")).unwrap();
-    if std::env::var("SKEP_KEEP").is_err() {
-        std::fs::remove_dir_all(&folder).unwrap();
-    }
+    std::fs::remove_dir_all(&folder).unwrap();
     output
 }
 
-fn compare_case(seed: u64, compared: &Compared, case: &Case, output: &mut &[u8], counts: &mut Counts) {
+fn compare_case(seed: u64, compared: &Compared, call: &Call, output: &mut &[u8], counts: &mut Counts) {
     let function = &compared.function;
-    let mut elements = case.elements.clone();
-    let operands: Vec<Operand<'_>> = case
-        .operands
-        .iter()
-        .enumerate()
-        .map(|(index, bytes)| Operand { bytes, is_vector: case.vectors >> index & 1 == 1 })
-        .collect();
-    let result_size = function.signature.result.as_ref().map_or(0, Layout::size);
-    let (ran, mut bytes) = match &function.code {
-        UserCode::Update(code) => {
-            let mut results = vec![0; result_size * case.count];
-            let ran = code(&mut elements, &operands, &mut results);
-            (ran, [elements, results].concat())
-        }
-        UserCode::Reduce(code) => {
-            let mut sigma = case.sigma.clone();
-            (code(&elements, &operands, &mut sigma), sigma)
-        }
-        UserCode::Filter(code) => {
-            let mut flags = vec![0; case.count];
-            (code(&elements, &operands, &mut flags), flags)
-        }
+    let mut after = call.clone();
+    let ran = after.run(function, counts.cases % 16);
+    let bytes = match function.kind() {
+        _ if ran.is_err() => Vec::new(),
+        FunctionKind::Update => [after.elements, after.results].concat(),
+        FunctionKind::Reduce | FunctionKind::Filter => after.results,
     };
-    if ran.is_err() {
-        assert!(function.signature.can_fail, "a function that cannot fail failed:\n{}", compared.source);
-        bytes.clear();
-    }
+    assert!(ran.is_ok() || function.signature.can_fail, "a function that cannot fail failed:\n{}", compared.source);
     counts.cases += 1;
     let expected_ok = output[0] == 1;
-    let size = if expected_ok { bytes_of_result(function, case) } else { 0 };
+    let elements_size = if function.kind() == FunctionKind::Update { call.elements.len() } else { 0 };
+    let size = if expected_ok { elements_size + call.results.len() } else { 0 };
     let expected = &output[1..1 + size];
     *output = &output[1 + size..];
     counts.failures += usize::from(!expected_ok && ran.is_err());
@@ -253,16 +200,7 @@ fn compare_case(seed: u64, compared: &Compared, case: &Case, output: &mut &[u8],
         return;
     }
     counts.differences.push(format!(
-        "SKEP_SEED={seed}: {} with {} elements, vectors {:b}\n elements {:x?}\n sigma {:x?}\n operands {:x?}\n rustc {expected_ok} {expected:x?}\n skep {ran:?} {bytes:x?}\n{}",
-        function.name, case.count, case.vectors, case.elements, case.sigma, case.operands, compared.source
+        "SKEP_SEED={seed}: {} {call:x?}\n rustc {expected_ok} {expected:x?}\n skep {ran:?} {bytes:x?}\n{}",
+        function.name, compared.source
     ));
-}
-
-fn bytes_of_result(function: &UserFunction, case: &Case) -> usize {
-    let result = function.signature.result.as_ref().map_or(0, Layout::size);
-    match function.kind() {
-        FunctionKind::Update => case.elements.len() + result * case.count,
-        FunctionKind::Reduce => result,
-        FunctionKind::Filter => case.count,
-    }
 }
