@@ -4,6 +4,7 @@
 //! with the stable toolchain. A fault that fuzzing finds becomes an input there.
 
 pub mod datagram_packets;
+pub mod function_source;
 pub mod log_chunk;
 pub mod log_functions;
 pub mod log_group;
@@ -24,6 +25,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets. Each has a program of the same name in `fuzz/fuzz_targets`.
 pub const TARGETS: [Target; 13] = [
     ("datagram_packets", datagram_packets::run),
+    ("function_source", function_source::run),
     ("log_chunk", log_chunk::run),
     ("log_functions", log_functions::run),
     ("log_group", log_group::run),

@@ -124,6 +124,9 @@ impl Generator {
         }
         match ty {
             Ty::Bool => self.random.choose(&["true", "false"]).to_string(),
+            Ty::Number(number) if self.random.once_in(16) => {
+                format!("{number}::{}", self.random.choose(&["MIN", "MAX"]))
+            }
             Ty::Number(number) => self.literal(number),
             Ty::Array(element, count) => {
                 let element = self.leaf(element);
@@ -196,7 +199,7 @@ impl Generator {
         let ty = Ty::Number(number);
         let is_signed = number.starts_with('i');
         let one = self.expr(&ty, depth);
-        match self.random.below(16) {
+        match self.random.below(18) {
             0..=3 => {
                 let op = self.random.choose(&["+", "-", "*", "&", "|", "^"]);
                 // The type of a literal without suffix follows from the other operand.
@@ -252,6 +255,17 @@ impl Generator {
             }
             12 if !is_signed => format!("{one}.abs_diff({})", self.expr(&ty, depth)),
             13 => format!("({} as {number})", self.expr(&Ty::Bool, depth)),
+            // The same by the path of the type, without a literal or a name of the scope.
+            14 => format!(
+                "{number}::{}({one}, {})",
+                self.random.choose(&["wrapping_add", "saturating_sub"]),
+                self.expr(&ty, depth)
+            ),
+            15 if number == "u64" && !self.is_plain => {
+                let narrow = self.random.choose(&["u8", "u16", "u32"]);
+                format!("u64::from({})", self.expr(&Ty::Number(narrow), depth))
+            }
+            15 => format!("{:#x}_{number}", self.random.below(100)),
             _ => {
                 let from = self.any_number();
                 format!("({} as {number})", self.expr(&Ty::Number(from), depth))

@@ -259,13 +259,24 @@ impl Generator {
         if self.is_plain { Ty::Number(self.any_number()) } else { self.stored_type(2) }
     }
 
-    /// Returns a random type; `depth` limits arrays in arrays.
+    /// Returns a random type of at most 64 bytes; `depth` limits arrays in arrays.
     fn stored_type(&mut self, depth: usize) -> Ty {
-        match self.random.below(10) {
+        let ty = match self.random.below(10) {
             0 => Ty::Bool,
-            1 if depth > 0 => Ty::Array(Box::new(self.stored_type(0)), 1 + self.random.below(4)),
+            1 if depth > 0 => Ty::Array(Box::new(self.stored_type(depth - 1)), 1 + self.random.below(4)),
             2 if depth > 0 && !self.structs.is_empty() => Ty::Struct(self.random.below(self.structs.len())),
             _ => Ty::Number(self.any_number()),
+        };
+        if self.size(&ty) <= 64 { ty } else { Ty::Bool }
+    }
+
+    /// Returns at least the bytes of a type.
+    fn size(&self, ty: &Ty) -> usize {
+        match ty {
+            Ty::Bool => 1,
+            Ty::Number(_) => 8,
+            Ty::Array(element, count) => self.size(element) * count,
+            Ty::Struct(index) => self.structs[*index].iter().map(|field| self.size(field)).sum(),
         }
     }
 

@@ -73,6 +73,12 @@ impl Generator {
 
     fn let_statement(&mut self) -> String {
         let ty = if self.is_plain { self.element_type() } else { self.stored_type(2) };
+        if let (Ty::Number(number), true) = (&ty, self.random.once_in(6)) {
+            // The type of the literal is inferred from its use.
+            let literal = format!("{}{}", self.random.below(100), if number.starts_with('f') { ".25" } else { "" });
+            let name = self.declare("x", ty.clone(), false);
+            return format!("let {name} = {literal}; let _: {} = {name};", self.name(&ty));
+        }
         let value = self.expr(&ty, 3);
         let is_mutable = self.random.once_in(2);
         let written = self.name(&ty);

@@ -11,6 +11,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use skep_core::function::{FunctionKind, UserFunction};
 use skep_function::compile;
@@ -154,7 +155,10 @@ fn write_case(number: u32, function: &UserFunction, call: &Call, input: &mut Vec
 
 /// Compiles and runs the program, and returns its output. The program and its files stay if it fails.
 fn run_with_rustc(seed: u64, program: &str, input: &[u8]) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("equality-{}-{seed:x}", std::process::id()));
+    static PROGRAMS: AtomicU32 = AtomicU32::new(0);
+    let number = PROGRAMS.fetch_add(1, Ordering::Relaxed);
+    let name = format!("equality-{}-{number}-{seed:x}", std::process::id());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).unwrap();
     let file = |name: &str| -> PathBuf { folder.join(name) };
     std::fs::write(file("program.rs"), program).unwrap();

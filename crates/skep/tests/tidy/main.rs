@@ -57,7 +57,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("skep-client", &["skep-core", "skep-wire", "skep-transport"]),
     ("skep-nic", &["skep-core", "skep-store"]),
     ("skep-measure", &[]),
-    ("skep-fuzz-targets", &["skep-core", "skep-store", "skep-wire", "skep-log", "skep-transport"]),
+    ("skep-fuzz-targets", &["skep-core", "skep-store", "skep-function", "skep-wire", "skep-log", "skep-transport"]),
     (
         "skep",
         &["skep-core", "skep-store", "skep-wire", "skep-log", "skep-server", "skep-client", "skep-nic", "skep-measure"],
