@@ -31,6 +31,9 @@ struct OperandAddress {
     stride: u64,
 }
 
+/// Fewer elements are not computed in lanes.
+const LANES_COUNT_MIN: usize = 8;
+
 /// A compiler for this machine.
 pub(crate) struct Compiler {
     pages: Pages,
@@ -72,8 +75,9 @@ struct Callable {
     shared: Option<LanesEntry>,
     each: Option<LanesEntry>,
     element_size: usize,
-    /// The sizes of the operands.
-    operand_sizes: Vec<usize>,
+    /// The sizes of the operands, of which there are `operand_count`.
+    operand_sizes: [usize; USER_OPERANDS_MAX],
+    operand_count: usize,
     /// The bytes of a result for each element, or of Σ.
     result_size: usize,
     is_reduce: bool,
@@ -211,7 +215,10 @@ impl Executable {
             shared: forms.shared.map(lanes),
             each: forms.each.map(lanes),
             element_size: signature.element.size(),
-            operand_sizes: signature.operands.iter().map(|operand| operand.layout.size()).collect(),
+            operand_sizes: std::array::from_fn(|index| {
+                signature.operands.get(index).map_or(0, |operand| operand.layout.size())
+            }),
+            operand_count: signature.operands.len(),
             result_size: if kind == FunctionKind::Filter { 1 } else { result },
             is_reduce: kind == FunctionKind::Reduce,
             _pages: Arc::clone(&self.0),
@@ -254,41 +261,32 @@ impl Callable {
         results: &mut [u8],
     ) -> Result<(), OperationError> {
         let count = if size == self.element_size { 1 } else { size / self.element_size };
-        let mut addresses = [OperandAddress { address: std::ptr::null(), stride: 0 }; USER_OPERANDS_MAX];
-        assert!(operands.len() >= self.operand_sizes.len(), "an operand is missing");
-        let (mut any_each, mut any_shared) = (false, false);
-        for ((operand, size), address) in operands.iter().zip(&self.operand_sizes).zip(&mut addresses) {
-            let records = if operand.is_vector { count } else { 1 };
-            assert!(operand.bytes.len() >= size * records, "an operand is too short");
-            any_each |= operand.is_vector;
-            any_shared |= !operand.is_vector;
-            let stride = if operand.is_vector { *size as u64 } else { 0 };
-            *address = OperandAddress { address: operand.bytes.as_ptr(), stride };
-        }
         let result_count = if self.is_reduce { 1 } else { count };
         assert!(results.len() >= self.result_size * result_count, "the memory for results is too short");
-        let lanes = if count < 4 {
-            None
-        } else if !any_each {
-            self.shared
-        } else if !any_shared {
-            self.each
-        } else {
-            None
-        };
+        let mut addresses = [OperandAddress { address: std::ptr::null(), stride: 0 }; USER_OPERANDS_MAX];
+        let mut vectors = 0;
+        for (index, operand) in operands[..self.operand_count].iter().enumerate() {
+            let size = self.operand_sizes[index];
+            let (records, stride) = if operand.is_vector { (count, size) } else { (1, 0) };
+            assert!(operand.bytes.len() >= size * records, "an operand is too short");
+            vectors += usize::from(operand.is_vector);
+            addresses[index] = OperandAddress { address: operand.bytes.as_ptr(), stride: stride as u64 };
+        }
         let mut done = 0;
-        if let Some(lanes) = lanes {
+        if count >= LANES_COUNT_MIN
+            && let Some(lanes) = self.lanes(vectors)
+        {
             done = count - count % lanes.elements;
             if done > 0 {
-                // SAFETY: as below; code in lanes never fails, and takes whole turns.
+                // SAFETY: as below. Code in lanes takes whole turns, and never fails.
                 unsafe { (lanes.code)(elements, done as u64, addresses.as_ptr(), results.as_mut_ptr()) };
+                for address in &mut addresses[..self.operand_count] {
+                    address.address = address.address.wrapping_add(address.stride as usize * done);
+                }
             }
         }
         if done == count {
             return Ok(());
-        }
-        for address in &mut addresses[..self.operand_sizes.len()] {
-            address.address = address.address.wrapping_add(address.stride as usize * done);
         }
         let first_result = if self.is_reduce { 0 } else { self.result_size * done };
         // SAFETY: the code reads and writes `count - done` elements of the slice, as many operands or one, and as many results
@@ -305,6 +303,15 @@ impl Callable {
             0 => Ok(()),
             1 => Err(OperationError::DivisionByZero),
             _ => Err(OperationError::IndexOutOfRange),
+        }
+    }
+
+    /// Returns the code in lanes, if this number of operands is one for each element.
+    fn lanes(&self, vectors: usize) -> Option<LanesEntry> {
+        match vectors {
+            0 => self.shared,
+            all if all == self.operand_count => self.each,
+            _ => None,
         }
     }
 }

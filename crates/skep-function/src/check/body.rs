@@ -59,6 +59,18 @@ impl<'a> Body<'a> {
         }
     }
 
+    /// Returns the name of a new local. In Rust, the name of a constant would be a pattern.
+    pub(super) fn new_name(&self, ident: &syn::Ident) -> Result<String, SourceError> {
+        let name = check_name(ident)?;
+        if self.items.constant_numbers.contains_key(&name) {
+            return Err(SourceError::at(
+                ident.span(),
+                format!("`{name}` is a constant of this module: rename the local"),
+            ));
+        }
+        Ok(name)
+    }
+
     /// Adds a local to the scope.
     pub(super) fn declare(&mut self, name: &str, ty: Type, is_mutable: bool) -> usize {
         let local = self.locals.len();
@@ -120,6 +132,7 @@ impl<'a> Body<'a> {
     /// Checks an expression. `hint` is the type that its context has, if that is known.
     pub(super) fn expr(&mut self, expr: &syn::Expr, hint: Option<&Type>) -> Result<Expr, SourceError> {
         let at = start(expr);
+        super::check_attributes(attributes(expr), "an expression", &[])?;
         match expr {
             syn::Expr::Paren(paren) => self.expr(&paren.expr, hint),
             syn::Expr::Lit(lit) => self.literal(&lit.lit, false, None),
@@ -253,7 +266,7 @@ impl<'a> Body<'a> {
         let ty = ty.unwrap_or_else(|| value.ty.of_value());
         match pattern {
             syn::Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => {
-                let name = check_name(&ident.ident)?;
+                let name = self.new_name(&ident.ident)?;
                 let local = self.declare(&name, ty, ident.mutability.is_some());
                 Ok(Statement::Let(local, value))
             }
@@ -450,6 +463,32 @@ pub(super) fn start(expr: &syn::Expr) -> Span {
             _ => unary.span(),
         },
         other => other.span(),
+    }
+}
+
+/// Returns the attributes of an expression that the language has.
+fn attributes(expr: &syn::Expr) -> &[syn::Attribute] {
+    match expr {
+        syn::Expr::Array(expr) => &expr.attrs,
+        syn::Expr::Assign(expr) => &expr.attrs,
+        syn::Expr::Binary(expr) => &expr.attrs,
+        syn::Expr::Block(expr) => &expr.attrs,
+        syn::Expr::Call(expr) => &expr.attrs,
+        syn::Expr::Cast(expr) => &expr.attrs,
+        syn::Expr::Field(expr) => &expr.attrs,
+        syn::Expr::If(expr) => &expr.attrs,
+        syn::Expr::Index(expr) => &expr.attrs,
+        syn::Expr::Lit(expr) => &expr.attrs,
+        syn::Expr::Match(expr) => &expr.attrs,
+        syn::Expr::MethodCall(expr) => &expr.attrs,
+        syn::Expr::Paren(expr) => &expr.attrs,
+        syn::Expr::Path(expr) => &expr.attrs,
+        syn::Expr::Repeat(expr) => &expr.attrs,
+        syn::Expr::Return(expr) => &expr.attrs,
+        syn::Expr::Struct(expr) => &expr.attrs,
+        syn::Expr::Tuple(expr) => &expr.attrs,
+        syn::Expr::Unary(expr) => &expr.attrs,
+        _ => &[],
     }
 }
 

@@ -10,6 +10,8 @@ use crate::types::{Number, Type};
 pub(super) enum Deferred {
     /// The integer fits its type.
     Literal(Span, i128, Type),
+    /// The digits of a float are within the range of its type.
+    Float(Span, String, Type),
     /// The type is signed.
     Negated(Span, Type),
     /// The arms accept every value of the type.
@@ -21,6 +23,7 @@ impl Deferred {
     pub(super) fn check(&self, number: impl Fn(&Type) -> Option<Number>) -> Result<(), SourceError> {
         match self {
             Deferred::Literal(at, value, ty) => check_range(*at, *value, number(ty)),
+            Deferred::Float(at, digits, ty) => check_float(*at, digits, number(ty)),
             Deferred::Negated(at, ty) => check_signed(*at, number(ty)),
             Deferred::Exhaustive(at, ranges, ty) => check_exhaustive(*at, ranges, number(ty)),
         }
@@ -40,6 +43,22 @@ fn check_range(at: Span, value: i128, number: Option<Number>) -> Result<(), Sour
         number.max()
     );
     Err(SourceError::at(at, message))
+}
+
+/// Refuses a float that would be infinite.
+fn check_float(at: Span, digits: &str, number: Option<Number>) -> Result<(), SourceError> {
+    let is_finite = match number {
+        Some(Number::F32) => digits.parse().is_ok_and(f32::is_finite),
+        _ => digits.parse().is_ok_and(f64::is_finite),
+    };
+    if is_finite {
+        return Ok(());
+    }
+    let name = number.map_or("f64", Number::name);
+    Err(SourceError::at(
+        at,
+        format!("the literal is too large for {name}: write `{name}::INFINITY`, or a smaller number"),
+    ))
 }
 
 /// Refuses to negate an unsigned number.

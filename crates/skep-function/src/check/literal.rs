@@ -73,7 +73,9 @@ impl Body<'_> {
             suffix => Type::Number(suffix_number(at, suffix)?),
         };
         let sign = if is_negated { "-" } else { "" };
-        Ok(Expr { ty, at, kind: Kind::Float(format!("{sign}{digits}")) })
+        let digits = format!("{sign}{digits}");
+        self.deferred.push(Deferred::Float(at, digits.clone(), ty.clone()));
+        Ok(Expr { ty, at, kind: Kind::Float(digits) })
     }
 
     /// Checks that an integer fits its type, when the type is known.

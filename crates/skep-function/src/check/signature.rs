@@ -162,6 +162,10 @@ fn check_parameter(items: &Items<'_>, input: &syn::FnArg, mark: Mark, index: usi
         return Err(SourceError::at(typed.pat.span(), "a parameter is a name: write `name: type`"));
     }
     let name = check_name(&pattern.ident)?;
+    if items.constant_numbers.contains_key(&name) {
+        let message = format!("`{name}` is a constant of this module: rename the parameter");
+        return Err(SourceError::at(pattern.ident.span(), message));
+    }
     let is_mutable = pattern.mutability.is_some();
     if let syn::Type::Reference(reference) = &*typed.ty {
         let is_element = index == 0 && matches!(mark.kind, Some(FunctionKind::Update));

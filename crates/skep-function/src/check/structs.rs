@@ -48,6 +48,9 @@ fn check_struct(items: &Items<'_>, item: &syn::ItemStruct) -> Result<Vec<RecordF
             return Err(SourceError::at(ident.span(), format!("the struct has two fields named `{name}`: rename one")));
         }
         let ty = stored_type(items, &field.ty)?;
+        if ty == Type::Unit {
+            return Err(SourceError::at(field.ty.span(), "a field has a value: write its type, or remove it"));
+        }
         let count = items.records.leaf_count(&ty);
         fields.push(RecordField { name, ty, first });
         first += count;
