@@ -215,6 +215,24 @@ mod tests {
     }
 
     #[test]
+    fn many_random_functions_have_lanes() {
+        let (mut count, mut lanes) = (0, 0);
+        for seed in 0..40 {
+            let source = crate::generate::Generated::new(seed, "m", 8).for_skep();
+            let tree = check_module(scan(&source).unwrap()).unwrap();
+            let mut compiler = Compiler::new().unwrap();
+            for index in (0..tree.functions.len()).filter(|index| tree.functions[*index].kind.is_some()) {
+                let function = &tree.functions[index];
+                let lowered = lower_whole(&tree, function, compiler.target(), compiler.host()).unwrap();
+                count += 1;
+                lanes += usize::from(compile_forms(&mut compiler, &tree, index, lowered).unwrap().shared.is_some());
+            }
+        }
+        assert!(lanes * 5 > count, "{lanes} of {count} random functions have lanes");
+        assert!(lanes * 5 < count * 4, "{lanes} of {count} random functions have lanes");
+    }
+
+    #[test]
     fn other_functions_have_none() {
         for item in [
             "#[update] fn f(v: f32, d: f64) -> f32 { v + d as f32 }",

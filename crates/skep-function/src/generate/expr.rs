@@ -211,49 +211,7 @@ impl Generator {
             5 if !self.is_plain => self.division(number, &one, depth),
             6 => format!("(!{one})"),
             7 if is_signed => format!("(-{one})"),
-            8 => {
-                let mut methods = vec![
-                    "min",
-                    "max",
-                    "wrapping_add",
-                    "wrapping_sub",
-                    "wrapping_mul",
-                    "saturating_add",
-                    "saturating_sub",
-                    "saturating_mul",
-                ];
-                if self.is_plain {
-                    methods.truncate(7);
-                }
-                let method = self.random.choose(&methods);
-                format!("{one}.{method}({})", self.expr(&ty, depth))
-            }
-            9 => {
-                let method = self.random.choose(&["rotate_left", "rotate_right", "wrapping_shl", "wrapping_shr"]);
-                let amount = if self.is_plain {
-                    self.random.below(70).to_string()
-                } else {
-                    self.expr(&Ty::Number("u32"), depth)
-                };
-                format!("{one}.{method}({amount})")
-            }
-            10 if is_signed => {
-                format!("{one}.{}()", self.random.choose(&["abs", "signum", "wrapping_neg", "wrapping_abs"]))
-            }
-            11 => {
-                let (low, high) = (self.small(number), self.small(number));
-                format!("{one}.clamp({}, {})", low.min(high), low.max(high))
-            }
-            12 if number == "u32" && !self.is_plain => {
-                let other = self.integer();
-                let method = self.random.choose(&["count_ones", "count_zeros", "leading_zeros", "trailing_zeros"]);
-                format!("{}.{method}()", self.expr(&Ty::Number(other), depth))
-            }
-            12 if number == "u32" || number == "u64" => {
-                let float = if number == "u32" { "f32" } else { "f64" };
-                format!("{}.skep_to_bits()", self.expr(&Ty::Number(float), depth))
-            }
-            12 if !is_signed => format!("{one}.abs_diff({})", self.expr(&ty, depth)),
+            8..=12 => self.int_method(number, one, depth),
             13 => format!("({} as {number})", self.expr(&Ty::Bool, depth)),
             // The same by the path of the type, without a literal or a name of the scope.
             14 => format!(
@@ -270,6 +228,57 @@ impl Generator {
                 let from = self.any_number();
                 format!("({} as {number})", self.expr(&Ty::Number(from), depth))
             }
+        }
+    }
+
+    fn int_method(&mut self, number: &'static str, one: String, depth: usize) -> String {
+        let ty = Ty::Number(number);
+        let is_signed = number.starts_with('i');
+        match self.random.below(5) {
+            0 => {
+                let mut methods = vec![
+                    "min",
+                    "max",
+                    "wrapping_add",
+                    "wrapping_sub",
+                    "wrapping_mul",
+                    "saturating_add",
+                    "saturating_sub",
+                    "saturating_mul",
+                ];
+                if self.is_plain {
+                    methods.truncate(7);
+                }
+                let method = self.random.choose(&methods);
+                format!("{one}.{method}({})", self.expr(&ty, depth))
+            }
+            1 => {
+                let method = self.random.choose(&["rotate_left", "rotate_right", "wrapping_shl", "wrapping_shr"]);
+                let amount = if self.is_plain {
+                    self.random.below(70).to_string()
+                } else {
+                    self.expr(&Ty::Number("u32"), depth)
+                };
+                format!("{one}.{method}({amount})")
+            }
+            2 if is_signed => {
+                format!("{one}.{}()", self.random.choose(&["abs", "signum", "wrapping_neg", "wrapping_abs"]))
+            }
+            3 => {
+                let (low, high) = (self.small(number), self.small(number));
+                format!("{one}.clamp({}, {})", low.min(high), low.max(high))
+            }
+            4 if number == "u32" && !self.is_plain => {
+                let other = self.integer();
+                let method = self.random.choose(&["count_ones", "count_zeros", "leading_zeros", "trailing_zeros"]);
+                format!("{}.{method}()", self.expr(&Ty::Number(other), depth))
+            }
+            4 if number == "u32" || number == "u64" => {
+                let float = if number == "u32" { "f32" } else { "f64" };
+                format!("{}.skep_to_bits()", self.expr(&Ty::Number(float), depth))
+            }
+            4 if !is_signed => format!("{one}.abs_diff({})", self.expr(&ty, depth)),
+            _ => one,
         }
     }
 
