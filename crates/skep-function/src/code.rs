@@ -18,7 +18,7 @@ use cranelift_module::{FuncId, Linkage, Module};
 use skep_core::function::{FunctionKind, Operand, Signature, USER_OPERANDS_MAX, UserCode};
 use skep_core::operation::OperationError;
 
-use crate::lower::{Host, LIBRARY, code_signature};
+use crate::lower::{Host, LIBRARY, TURN_SIZE_MAX, code_signature};
 
 /// Machine code: elements, their count, addresses and strides of the operands, results; returns an error, or 0.
 type Entry = unsafe extern "C" fn(*mut u8, u64, *const OperandAddress, *mut u8) -> i32;
@@ -54,7 +54,7 @@ pub(crate) struct Forms {
     pub(crate) whole: Compiled,
     /// In lanes, with operands for all elements.
     pub(crate) shared: Option<LanesForm>,
-    /// In lanes, with operands for each element.
+    /// In lanes, with operands for each element, or a mixture.
     pub(crate) each: Option<LanesForm>,
 }
 
@@ -168,6 +168,9 @@ fn native() -> Result<OwnedTargetIsa, String> {
         ("use_colocated_libcalls", "false"),
         ("enable_verifier", verifies),
         ("unwind_info", "false"),
+        // Code with many numbers touches each page of its stack.
+        ("enable_probestack", "true"),
+        ("probestack_strategy", "inline"),
     ];
     for (name, value) in values {
         settings.set(name, value).map_err(|error| error.to_string())?;
@@ -278,8 +281,12 @@ impl Callable {
         {
             done = count - count % lanes.elements;
             if done > 0 {
-                // SAFETY: as below. Code in lanes takes whole turns, and never fails.
-                unsafe { (lanes.code)(elements, done as u64, addresses.as_ptr(), results.as_mut_ptr()) };
+                if vectors == 0 || vectors == self.operand_count {
+                    // SAFETY: as below. Code in lanes takes whole turns, and never fails.
+                    unsafe { (lanes.code)(elements, done as u64, addresses.as_ptr(), results.as_mut_ptr()) };
+                } else {
+                    self.run_mixture(lanes, elements, done, operands, addresses, results);
+                }
                 for address in &mut addresses[..self.operand_count] {
                     address.address = address.address.wrapping_add(address.stride as usize * done);
                 }
@@ -308,10 +315,32 @@ impl Callable {
 
     /// Returns the code in lanes, if this number of operands is one for each element.
     fn lanes(&self, vectors: usize) -> Option<LanesEntry> {
-        match vectors {
-            0 => self.shared,
-            all if all == self.operand_count => self.each,
-            _ => None,
+        if vectors == 0 { self.shared } else { self.each }
+    }
+
+    /// Runs code in lanes on `count` elements. Operands that are the same for all elements are repeated for a turn.
+    #[inline(never)]
+    fn run_mixture(
+        &self,
+        lanes: LanesEntry,
+        elements: *mut u8,
+        count: usize,
+        operands: &[Operand<'_>],
+        mut addresses: [OperandAddress; USER_OPERANDS_MAX],
+        results: &mut [u8],
+    ) {
+        let mut repeated = [[0; TURN_SIZE_MAX]; USER_OPERANDS_MAX];
+        for index in 0..self.operand_count {
+            if !operands[index].is_vector {
+                let size = self.operand_sizes[index];
+                for record in repeated[index].chunks_exact_mut(size) {
+                    record.copy_from_slice(&operands[index].bytes[..size]);
+                }
+                addresses[index].address = repeated[index].as_ptr();
+            }
         }
+        // SAFETY: as in `run`. An operand with a stride of 0 is read for at most one turn, which has at most `TURN_SIZE_MAX`
+        // bytes.
+        unsafe { (lanes.code)(elements, count as u64, addresses.as_ptr(), results.as_mut_ptr()) };
     }
 }

@@ -182,7 +182,7 @@ fn refused_type(ty: &syn::Type) -> &'static str {
     }
 }
 
-/// Returns the length of an array: a literal, a constant of the module, or arithmetic on these.
+/// Returns the length of an array: a literal, or a constant of the module.
 fn array_length(items: &Items<'_>, length: &syn::Expr) -> Result<usize, SourceError> {
     let value = constant_integer(items, length, 0)?;
     match usize::try_from(value) {

@@ -72,7 +72,11 @@ impl<'a> Lowering<'a, '_> {
             Method::Trunc => self.ins().trunc(one),
             Method::Round => self.round(number, one)?,
             Method::RoundTiesEven => self.ins().nearest(one),
-            Method::MultiplyAdd if self.host.has_fma => self.ins().fma(one, values[1], values[2]),
+            Method::MultiplyAdd if self.host.has_fma => {
+                // As on a machine without the instruction, so that all machines refuse the same functions.
+                self.spend(Library::MultiplyAdd.work(number));
+                self.ins().fma(one, values[1], values[2])
+            }
             Method::MultiplyAdd => self.library(Library::MultiplyAdd, number, values)?,
             Method::IsNan => self.ins().fcmp(FloatCC::Unordered, one, one),
             Method::IsFinite | Method::IsInfinite => {

@@ -1,8 +1,9 @@
 //! The loop over elements in lanes: vectors of 16 bytes, several in a turn.
 //!
 //! The element, the operands and the result are plain numbers of one width. There is a loop for operands that are all the
-//! same for all elements, and one for operands that are all one for each element. The caller gives it whole turns, and the
-//! rest to the scalar loop.
+//! same for all elements, and one for other operands. It advances the address of an operand by its stride, times the
+//! elements of a turn. So it also reads one that is the same for all elements, if that is repeated for a turn and its stride
+//! is 0. The caller gives a loop whole turns, and the rest to the scalar loop.
 //!
 //! A filter writes 16 flags in a turn: the masks of as many vectors as a number has bytes are narrowed to bytes.
 //!
@@ -21,7 +22,9 @@ use crate::tree::{Binary, Expr, Function, Kind, Method, Tree};
 use crate::types::{Number, Type};
 
 /// The bytes of a vector.
-pub(crate) const LANES_SIZE: usize = 16;
+pub(super) const LANES_SIZE: usize = 16;
+/// The most bytes of an operand in a turn: a filter of numbers of 8 bytes has 8 vectors.
+pub(crate) const TURN_SIZE_MAX: usize = 8 * LANES_SIZE;
 /// The vectors of a turn, unless the function is long.
 const VECTORS: usize = 4;
 /// The instructions of a long function.
@@ -47,7 +50,7 @@ enum FoldOperator {
     Max,
 }
 
-/// Lowers a function in lanes. `is_vector` says whether operands are one for each element.
+/// Lowers a function in lanes. If `is_vector`, operands may be one for each element.
 pub(crate) fn lower_lanes(
     tree: &Tree,
     index: usize,
@@ -68,9 +71,10 @@ pub(crate) fn lower_lanes(
     let builder = FunctionBuilder::new(&mut code, &mut context);
     let mut lowering = Lowering::new(tree, builder, Form::Lanes(number.width()), host);
     let turn = Turn { function, is_vector, vectors, number };
+    let elements = turn.elements();
     lowering.lanes(&turn)?;
     lowering.builder.finalize(target);
-    Ok(LanesCode { code, elements: vectors * LANES_SIZE / number.width() })
+    Ok(LanesCode { code, elements })
 }
 
 /// What a loop in lanes does in a turn.
@@ -79,6 +83,12 @@ struct Turn<'a> {
     is_vector: bool,
     vectors: usize,
     number: Number,
+}
+
+impl Turn<'_> {
+    fn elements(&self) -> usize {
+        self.vectors * LANES_SIZE / self.number.width()
+    }
 }
 
 /// Returns the type of the element, if all parameters and the result are plain numbers of its width.
@@ -107,7 +117,13 @@ impl<'a> Lowering<'a, '_> {
         self.builder.seal_block(entry);
         let parameters = self.builder.block_params(entry).to_vec();
         let own = if fold.is_some() { 2 } else { 1 };
-        let cursors = self.cursors(&parameters, turn.function.parameters.len() - own);
+        let mut cursors = self.cursors(&parameters, turn.function.parameters.len() - own);
+        if turn.is_vector {
+            // The stride of an operand becomes that of a turn.
+            for cursor in &mut cursors.operands {
+                cursor.stride = self.builder.ins().imul_imm_u(cursor.stride, turn.elements() as i64);
+            }
+        }
         let shared = if turn.is_vector { Vec::new() } else { self.shared_operands(turn, own, &cursors)? };
         let mut sums = Vec::new();
         if let Some(fold) = &fold {
@@ -140,8 +156,7 @@ impl<'a> Lowering<'a, '_> {
         }
         self.advance(turn, &cursors, &masks);
         let count = self.builder.use_var(left);
-        let elements = turn.vectors * LANES_SIZE / turn.number.width();
-        let count = self.builder.ins().iadd_imm_s(count, -(elements as i64));
+        let count = self.builder.ins().iadd_imm_s(count, -(turn.elements() as i64));
         self.builder.def_var(left, count);
         let done = self.builder.create_block();
         let no_arguments: &[BlockArg] = &[];
@@ -196,14 +211,14 @@ impl<'a> Lowering<'a, '_> {
     /// Advances the addresses by a turn, and writes the flags of a filter.
     fn advance(&mut self, turn: &Turn<'a>, cursors: &Cursors, masks: &[Value]) {
         let size = (turn.vectors * LANES_SIZE) as i64;
-        let mut variables = vec![cursors.element];
-        if turn.is_vector {
-            variables.extend(cursors.operands.iter().map(|operand| operand.address));
-        }
-        for variable in variables {
-            let address = self.builder.use_var(variable);
-            let next = self.builder.ins().iadd_imm_s(address, size);
-            self.builder.def_var(variable, next);
+        let address = self.builder.use_var(cursors.element);
+        let next = self.builder.ins().iadd_imm_s(address, size);
+        self.builder.def_var(cursors.element, next);
+        let operands = if turn.is_vector { &cursors.operands[..] } else { &[] };
+        for operand in operands {
+            let address = self.builder.use_var(operand.address);
+            let next = self.builder.ins().iadd(address, operand.stride);
+            self.builder.def_var(operand.address, next);
         }
         let address = self.builder.use_var(cursors.result);
         let mut step = size;

@@ -84,12 +84,24 @@ impl LibraryFunction {
     }
 }
 
+impl Library {
+    /// Returns the number of the function in the list.
+    fn index(self, number: Number) -> usize {
+        let found = LIBRARY.iter().position(|entry| entry.function == self && entry.number() == number);
+        found.expect("every function exists for both types")
+    }
+
+    /// Returns the instructions that the function takes the time of.
+    pub(super) fn work(self, number: Number) -> u32 {
+        LIBRARY[self.index(number)].work
+    }
+}
+
 impl Lowering<'_, '_> {
     /// Calls a function of libm.
     pub(super) fn library(&mut self, function: Library, number: Number, values: &[Value]) -> Result<Value, Stop> {
         self.scalar_only()?;
-        let found = LIBRARY.iter().position(|entry| entry.function == function && entry.number() == number);
-        let index = found.expect("every function exists for both types");
+        let index = function.index(number);
         let entry = &LIBRARY[index];
         self.spend(entry.work);
         let signature = self.builder.import_signature(entry.signature(self.builder.func.signature.call_conv));

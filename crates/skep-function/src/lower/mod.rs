@@ -30,7 +30,7 @@ use skep_core::operation::OperationError;
 use crate::tree::{Function, Tree};
 use crate::types::{Leaf, Number, Type};
 
-pub(crate) use lanes::{LANES_SIZE, lower_lanes};
+pub(crate) use lanes::{TURN_SIZE_MAX, lower_lanes};
 pub(crate) use library::LIBRARY;
 pub(crate) use whole::{Lowered, code_signature, lower_whole};
 
@@ -164,7 +164,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         match self.form {
             Form::Scalar => Ok(scalar),
             Form::Lanes(width) if width == number.width() => {
-                Ok(scalar.by(LANES_SIZE as u32 / width as u32).expect("16 bytes"))
+                Ok(scalar.by(lanes::LANES_SIZE as u32 / width as u32).expect("16 bytes"))
             }
             Form::Lanes(_) => Err(Stop::NoLanes),
         }
