@@ -249,6 +249,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("const A: u8 = 1; #[update] fn f(A: u8) -> u8 { 1 }", "is a constant"),
     ("const A: u8 = 1; #[update] fn f(v: u8) -> u8 { let A = v; v }", "is a constant"),
     ("struct S { a: () } #[update] fn f(v: S) -> S { v }", "a field has a value"),
+    ("#[derive(Eq)] struct S { a: u8 } #[update] fn f(v: S) -> S { v }", "derives only"),
+    ("#[derive(,)] struct S { a: u8 } #[update] fn f(v: S) -> S { v }", "derives only"),
     ("struct S {} #[update] fn f(v: S) -> S { v }", "at least one field"),
     ("struct S(u8); #[update] fn f(v: S) -> S { v }", "fields with names"),
     ("struct S<T> { a: T } #[update] fn f(v: S) -> S { v }", "type parameters"),

@@ -1,5 +1,6 @@
 //! Checks structs, and finds the types that a source names.
 
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 
 use skep_core::function::RECORD_SIZE_MAX;
@@ -32,6 +33,7 @@ pub(super) fn check_structs(items: &mut Items<'_>, structs: &[&syn::ItemStruct])
 
 fn check_struct(items: &Items<'_>, item: &syn::ItemStruct) -> Result<Vec<RecordField>, SourceError> {
     check_attributes(&item.attrs, "a struct", &["derive"])?;
+    check_derived(&item.attrs)?;
     if let Some(parameter) = item.generics.params.first() {
         return Err(SourceError::at(parameter.span(), "a struct has no type parameters: write the types"));
     }
@@ -59,6 +61,20 @@ fn check_struct(items: &Items<'_>, item: &syn::ItemStruct) -> Result<Vec<RecordF
         return Err(SourceError::at(item.ident.span(), "a struct has at least one field: add one"));
     }
     Ok(fields)
+}
+
+/// Accepts the traits that every struct can have. They change nothing here.
+fn check_derived(attributes: &[syn::Attribute]) -> Result<(), SourceError> {
+    const TRAITS: [&str; 5] = ["Clone", "Copy", "Debug", "Default", "PartialEq"];
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("derive")) {
+        let list = attribute.parse_args_with(Punctuated::<syn::Ident, syn::Token![,]>::parse_terminated);
+        let is_known = list.is_ok_and(|list| list.iter().all(|name| TRAITS.iter().any(|known| name == known)));
+        if !is_known {
+            let message = format!("a struct derives only {}: write #[derive(Clone, Copy)]", TRAITS.join(", "));
+            return Err(SourceError::at(attribute.span(), message));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the numbers of the structs, each after those that it contains.
