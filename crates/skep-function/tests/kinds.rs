@@ -1,4 +1,4 @@
-//! The functions of the issue, and one of each kind.
+//! One function of each kind, what their signatures say, and how they fail.
 
 use skep_core::function::{Layout, Operand, UserCode, UserFunction};
 use skep_core::operation::OperationError;
@@ -134,4 +134,91 @@ fn an_error_has_a_position() {
         error.to_string(),
         "line 3, column 13: expected f32, found an integer: write the literal with a point, such as 1.0"
     );
+}
+
+#[test]
+fn a_signature_says_what_can_fail() {
+    let can_fail = |body: &str| {
+        let source = format!(
+            "mod m {{ const TEN: i32 = 10; #[update] fn f(v: &mut [i32; 4], d: i32, i: u8) -> i32 {{ {body} }} }}"
+        );
+        only(&source).signature.can_fail
+    };
+    let cannot = [
+        "v[0] / 3",
+        "v[1] % -7",
+        "v[2] / TEN",
+        "d.wrapping_div(7)",
+        "d.rem_euclid(5)",
+        "d << i",
+        "d.saturating_mul(d)",
+    ];
+    for body in cannot.into_iter().chain([
+        "{ let last = 3; v[last] }",
+        "v[TEN as usize - 7]",
+        "((d as f32) / (i as f32)) as i32",
+    ]) {
+        // The compiler does not compute what is known only from several literals.
+        assert_eq!(can_fail(body), body.contains("- 7"), "{body}");
+    }
+    for body in [
+        "v[0] / d",
+        "v[0] % (d | 1)",
+        "v[i as usize]",
+        "d.div_euclid(d)",
+        "1 / 0",
+        "v[0] / (2 - 2)",
+        "if d > 0 { 1 / d } else { 0 }",
+    ] {
+        assert!(can_fail(body), "{body}");
+    }
+}
+
+#[test]
+fn work_counts_helpers_and_both_sides_of_branches() {
+    let work = |body: &str| {
+        only(&format!("mod m {{ fn h(x: f32) -> f32 {{ x * x + 1.0 }} #[update] fn f(v: f32) -> f32 {{ {body} }} }}"))
+            .signature
+            .work
+    };
+    assert!(work("v") < work("v + 1.0"));
+    assert!(work("h(v)") < work("h(h(v))"));
+    assert!(work("if v > 0.0 { h(v) } else { v }") < work("if v > 0.0 { h(v) } else { h(h(v)) }"));
+    assert!(work("v.exp()") >= 64 && work("v.powf(2.0)") >= 128);
+    assert!(work("v") < 20);
+}
+
+#[test]
+fn the_description_of_a_module_is_that_of_its_code() {
+    let description = skep_function::check(BUCKET).unwrap();
+    let module = module(BUCKET);
+    assert_eq!((description.name, description.records), (module.name, module.records));
+    let functions = module.functions.iter().map(|function| (&function.name, &function.signature));
+    assert!(functions.eq(description.functions.iter().map(|function| (&function.name, &function.signature))));
+    let names: Vec<&str> =
+        description.functions[0].signature.element.fields().iter().map(|field| field.name.as_str()).collect();
+    assert_eq!(names, ["tokens", "at"]);
+}
+
+#[test]
+fn parts_of_records_have_names() {
+    let source = "mod m { struct P { x: f32, y: f32 } struct L { ends: [P; 2], weight: u8 } #[update] fn f(v: &mut L) { v.weight = 1; } }";
+    let function = only(source);
+    let names: Vec<&str> = function.signature.element.fields().iter().map(|field| field.name.as_str()).collect();
+    assert_eq!(names, ["ends[0].x", "ends[0].y", "ends[1].x", "ends[1].y", "weight"]);
+}
+
+#[test]
+#[should_panic(expected = "an operand is too short")]
+fn code_never_reads_outside_an_operand() {
+    let add = only("mod m { #[update] fn add(v: u32, d: u32) -> u32 { v + d } }");
+    let _ = update(&add, &mut [0; 40], &[Operand { bytes: &[0; 39], is_vector: true }]);
+}
+
+#[test]
+#[should_panic(expected = "the memory for results is too short")]
+fn code_never_writes_outside_the_results() {
+    let swap = only("mod m { #[update] fn swap(v: &mut u32, d: u32) -> u32 { let before = *v; *v = d; before } }");
+    let UserCode::Update(code) = &swap.code else { panic!("no update") };
+    let _ = code(&mut [0; 40], &[one(&[0; 4])], &mut [0; 39]);
 }
