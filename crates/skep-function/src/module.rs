@@ -212,6 +212,7 @@ mod tests {
         }
         assert!(has_lanes("#[update] fn f(v: &mut f32, d: f32) -> f32 { let before = *v; *v = d; before }"));
         assert!(has_lanes("#[reduce(associative)] fn f(v: f32, s: f32, d: f32) -> f32 { s + v * d }"));
+        assert!(has_lanes("#[reduce(associative)] fn f(v: f32, s: f32) -> f32 { s.max(v) }"));
     }
 
     #[test]

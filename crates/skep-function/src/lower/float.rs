@@ -101,7 +101,7 @@ impl<'a> Lowering<'a, '_> {
     }
 
     /// Returns `two` if it is less than `one`, or greater, by the comparison, or if `one` is a NaN; else `one`.
-    fn smaller_float(&mut self, one: Value, two: Value, comparison: FloatCC) -> Value {
+    pub(super) fn smaller_float(&mut self, one: Value, two: Value, comparison: FloatCC) -> Value {
         let is_two = self.ins().fcmp(comparison, two, one);
         let is_nan = self.ins().fcmp(FloatCC::Unordered, one, one);
         let is_two = self.ins().bor(is_two, is_nan);

@@ -11,6 +11,7 @@
 //! number that changes nothing, and the lanes are combined with Σ at the end. Integers give the same result in any order.
 //! Floats do not, so such a reduce must be marked `associative`.
 
+use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{BlockArg, Function as Code, InstBuilder, UserFuncName, Value, types};
 use cranelift_codegen::isa::TargetFrontendConfig;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
@@ -315,6 +316,10 @@ impl<'a> Lowering<'a, '_> {
         match op {
             FoldOperator::Binary(op) if number.is_float() => self.float_operator(op, number, one, two),
             FoldOperator::Binary(op) => self.integer_operator(op, number, one, two),
+            FoldOperator::Min | FoldOperator::Max if number.is_float() => {
+                let comparison = if op == FoldOperator::Min { FloatCC::LessThan } else { FloatCC::GreaterThan };
+                Ok(self.smaller_float(one, two, comparison))
+            }
             FoldOperator::Min | FoldOperator::Max => {
                 let comparison = if op == FoldOperator::Min { Binary::Less } else { Binary::Greater };
                 let is_two = self.integer_operator(comparison, number, two, one)?;
@@ -330,6 +335,8 @@ impl<'a> Lowering<'a, '_> {
             FoldOperator::Binary(Binary::Add) => (0, -0.0),
             FoldOperator::Binary(Binary::Multiply) => (1, 1.0),
             FoldOperator::Binary(Binary::And) => (number.unsigned().max(), 0.0),
+            // The other operand is the result.
+            FoldOperator::Min | FoldOperator::Max if number.is_float() => (0, f64::NAN),
             FoldOperator::Min => (number.max(), 0.0),
             FoldOperator::Max => (number.min(), 0.0),
             FoldOperator::Binary(_) => (0, 0.0),
@@ -369,8 +376,8 @@ fn find_fold(function: &Function) -> Option<Fold<'_>> {
     let is_free = !number.is_float() || function.is_associative;
     let (op, one, two) = match &body.kind {
         Kind::Binary(op, one, two) => (FoldOperator::Binary(*op), &**one, &**two),
-        Kind::Method(Method::Min, operands) if !number.is_float() => (FoldOperator::Min, &operands[0], &operands[1]),
-        Kind::Method(Method::Max, operands) if !number.is_float() => (FoldOperator::Max, &operands[0], &operands[1]),
+        Kind::Method(Method::Min, operands) => (FoldOperator::Min, &operands[0], &operands[1]),
+        Kind::Method(Method::Max, operands) => (FoldOperator::Max, &operands[0], &operands[1]),
         _ => return None,
     };
     let is_associative = match op {
