@@ -23,7 +23,7 @@ pub mod store_operations;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets. Each has a program of the same name in `fuzz/fuzz_targets`.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     ("datagram_packets", datagram_packets::run),
     ("function_source", function_source::run),
     ("log_chunk", log_chunk::run),
