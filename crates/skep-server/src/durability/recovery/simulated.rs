@@ -6,7 +6,7 @@ use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
 
 use super::super::ordered_recovery::ReadAgain;
-use super::{OrderedReplay, Progress, Replay, Stores};
+use super::{FunctionLoader, OrderedReplay, Progress, Replay, Stores};
 
 /// Which blocks are applied to a snapshot.
 #[derive(Clone, Copy, PartialEq)]
