@@ -273,7 +273,12 @@ fn fill_stores(
         return Ok((stores, ordered, None));
     };
     let progress = Progress::of(path);
-    let load = || recover_stores(settings, opened, &mut stores, &tables, ordered.as_mut(), cores, loader, &progress);
+    let load = || {
+        if settings.prefault {
+            prefault_all(&mut stores, ordered.as_mut(), cores)?;
+        }
+        recover_stores(settings, opened, &mut stores, &tables, ordered.as_mut(), loader, &progress)
+    };
     let recovered = loading::answer_during(listeners, settings.password.is_none(), &progress, steps, load)??;
     Ok((stores, ordered, Some(recovered)))
 }
@@ -349,14 +354,10 @@ fn recover_stores(
     opened: recovery::Opened,
     stores: &mut [ShardStores],
     tables: &[Settings],
-    mut ordered: Option<&mut OrderedStore>,
-    cores: Option<&[usize]>,
+    ordered: Option<&mut OrderedStore>,
     loader: &FunctionLoader,
     progress: &Progress,
 ) -> Result<recovery::Recovered, StartError> {
-    if settings.prefault {
-        prefault_all(stores, ordered.as_deref_mut(), cores)?;
-    }
     let log = LogSettings { segment_size: recovery::segment_size(settings), ..LogSettings::default() };
     let processors = stores.iter_mut().map(|stores| &mut stores.processor).collect();
     let new = recovery::NewStores { processors, tables, ordered, loader };

@@ -220,17 +220,13 @@ fn usage(function: &UserFunction) -> String {
     let Signature { operands, result, .. } = &function.signature;
     let mut parts = Vec::new();
     if let (FunctionKind::Reduce, Some(sigma)) = (function.kind(), result) {
-        parts.push(format!("Σ: {}", describe(ElementType::numbers_of(sigma))));
+        parts.push(format!("Σ: {sigma}"));
     }
     for parameter in operands {
-        parts.push(format!("{}: {}", parameter.name, describe(ElementType::numbers_of(&parameter.layout))));
+        parts.push(format!("{}: {}", parameter.name, parameter.layout));
     }
     match parts.is_empty() {
         true => format!("{} takes no operand", function.name),
         false => format!("{} takes {}; operands for all elements, or for each", function.name, parts.join(", ")),
     }
-}
-
-fn describe(names: Vec<&'static str>) -> String {
-    if let [name] = names[..] { name.to_owned() } else { format!("({})", names.join(" ")) }
 }

@@ -30,11 +30,6 @@ impl ElementType {
         }
     }
 
-    /// Returns the names of the types of a record's numbers.
-    pub(super) fn numbers_of(layout: &Layout) -> Vec<&'static str> {
-        layout.fields().iter().map(|field| field.scalar.name()).collect()
-    }
-
     /// Returns the bytes of an element.
     pub(crate) fn size(self) -> usize {
         match self {

@@ -54,7 +54,7 @@ pub(super) fn call_missing<'a>(call: &'a Call<'a>, arena: &'a Arena) -> Outcome<
 /// Returns true if the call is executed on a copy of the value.
 fn needs_copy(function: &UserFunction) -> bool {
     let has_results = matches!(function.code, UserCode::Update(_)) && function.signature.result.is_some();
-    let is_cut = PIECE_ALIGNMENT % function.signature.element.size() != 0;
+    let is_cut = !PIECE_ALIGNMENT.is_multiple_of(function.signature.element.size());
     function.signature.can_fail || has_results || is_cut
 }
 

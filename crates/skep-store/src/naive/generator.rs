@@ -496,6 +496,18 @@ mod tests {
         assert!(generator.take(100).all(|request| request.key == key));
     }
 
+    /// Returns the name of an operation that may fail on the value of its key.
+    fn kind(operation: &Operation<'_>) -> Option<&'static str> {
+        match operation {
+            Operation::Update(_) => Some("update"),
+            Operation::Reduce(_) => Some("reduce"),
+            Operation::Filter(_) => Some("filter"),
+            Operation::AddDecimal { .. } => Some("add_decimal"),
+            Operation::Call(_) => Some("call"),
+            _ => None,
+        }
+    }
+
     /// A test with this generator executes each function on each type in each shape on a value with elements, and has each
     /// error and each class of sizes.
     #[test]
@@ -535,15 +547,7 @@ mod tests {
                     },
                     _ => {}
                 }
-                if has_elements {
-                    let kind = match request.operation {
-                        Operation::Update(_) => "update",
-                        Operation::Reduce(_) => "reduce",
-                        Operation::Filter(_) => "filter",
-                        Operation::AddDecimal { .. } => "add_decimal",
-                        Operation::Call(_) => "call",
-                        _ => continue,
-                    };
+                if let Some(kind) = kind(&request.operation).filter(|_| has_elements) {
                     let (tried, succeeded) = outcomes.entry(kind).or_insert((0, 0));
                     *tried += 1;
                     *succeeded += u32::from(done);
