@@ -211,17 +211,6 @@ impl<'g> LeafCursor<'g> {
         }
     }
 
-    /// Returns the next pair of the segment and its log entries whose key has not expired.
-    #[inline]
-    fn next_unexpired(&mut self) -> Option<Item<'g>> {
-        loop {
-            let item = self.next_of_segment()?;
-            if !item.value.has_expired(self.snapshot.now) {
-                return Some(item);
-            }
-        }
-    }
-
     /// Calls `f` with the remaining pairs of the segment and its log entries, until `f` returns false or `left`, which
     /// counts down, is zero. Returns true if more pairs are wanted. Between log entries the items of a uniform segment
     /// are a contiguous run, which needs no decision for each item.
@@ -341,13 +330,42 @@ impl<'g> LeafCursor<'g> {
         low + (low..self.segment.count()).take_while(is_before).count()
     }
 
-    /// Returns the last pair of the segment whose key is admitted. All keys before it are admitted too.
-    pub(crate) fn last_in_segment(&mut self, admits: impl Fn(&[u8]) -> bool) -> Option<Item<'g>> {
-        let mut last = None;
-        while let Some(item) = self.next_unexpired().filter(|item| admits(item.key)) {
-            last = Some(item);
+    /// Goes to the last pair of the segment that has not expired and whose key is not above this one. Without such a pair,
+    /// goes to the first one above the key and returns false. The lines of the segment are resident.
+    #[inline(never)]
+    pub(crate) fn find_floor(&mut self, key: &[u8]) -> bool {
+        let first = self.position;
+        self.item = self.segment.count();
+        self.find_start(Start::Above(key));
+        let (item, position) = (self.item, self.position);
+        // Most floors are the item before, or an entry after that one. If both are gone, the whole segment is searched.
+        for begin in [item.saturating_sub(1), 0] {
+            let mut before = position;
+            while before > first && entry_item(self.leaf(), self.order, before - 1, self.segment_index) >= begin {
+                before -= 1;
+            }
+            self.go_to(begin, before);
+            let mut floor = None;
+            loop {
+                let here = (self.item, self.position);
+                let Some(item) = self.next_of_segment().filter(|item| item.key <= key) else { break };
+                if !item.value.has_expired(self.snapshot.now) {
+                    floor = Some(here);
+                }
+            }
+            if let Some((item, position)) = floor {
+                self.go_to(item, position);
+                return true;
+            }
         }
-        last
+        self.go_to(item, position);
+        false
+    }
+
+    /// Goes to an item of the segment, and to the first entry that is not before it.
+    fn go_to(&mut self, item: usize, position: usize) {
+        (self.item, self.position) = (item, position);
+        self.entry_item = entry_item(self.leaf(), self.order, position, self.segment_index);
     }
 
     /// Returns what a scan comes to at an item.

@@ -14,8 +14,8 @@
 //! fetched. No more is prefetched than the limit allows.
 //!
 //! Forwards, a scan follows right siblings. Backwards, it descends again for the greatest key below the leaf, and so
-//! does the search for a floor that is not in the leaf. A left sibling may have been joined since, and `old` leads only
-//! to the leftmost of the leaves that were replaced.
+//! does the search for a floor that is not in the segment. A left sibling may have been joined since, and `old` leads
+//! only to the leftmost of the leaves that were replaced.
 //!
 //! Keys that have expired are not pairs of a range, but a scan reads them until they are reclaimed. So `f` is called for
 //! them too ([`Seen::Expired`]) and may end the scan there: its work is bounded.
@@ -72,7 +72,9 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
     fn prefetch(&mut self) {
         match &mut self.stage {
             Stage::Leaf(leaf, segment) => {
-                LeafCursor::prefetch(*leaf, *segment, self.start.is_none() || self.is_alone, self.end);
+                // The search for a floor reads the keys of the segment in the next step.
+                let is_entire = self.is_alone || matches!(self.start, None | Some(Start::Floor(_)));
+                LeafCursor::prefetch(*leaf, *segment, is_entire, self.end);
             }
             Stage::Pairs(cursor) => cursor.prefetch_ahead(self.left, self.end),
         }
@@ -90,15 +92,16 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
         match &mut self.stage {
             Stage::Leaf(leaf, segment) => {
                 let (leaf, segment) = (*leaf, *segment);
-                if let Some(Start::Floor(key)) = self.start
-                    && !self.start_at_floor(leaf, segment, key, snapshot)
-                    && !self.start_before(key, store, snapshot, guard, f)
-                {
-                    return false;
-                }
                 let mut cursor = LeafCursor::new(leaf, segment, snapshot);
-                if let Some(start) = self.start {
-                    cursor.guess_start(start.key());
+                match self.start {
+                    Some(Start::Floor(key)) => {
+                        self.start = None;
+                        if !cursor.find_floor(key) && !self.with_floor_before(key, store, snapshot, guard, f) {
+                            return false;
+                        }
+                    }
+                    Some(start) => cursor.guess_start(start.key()),
+                    None => {}
                 }
                 self.stage = Stage::Pairs(cursor);
                 true
@@ -138,18 +141,9 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
         }
     }
 
-    /// Sets the start to the floor of a key, if that is in the segment. Returns false if it is before the segment.
+    /// Calls `f` with the floor of a key, which is before the segment. Returns true if the scan has not ended.
     #[inline(never)]
-    fn start_at_floor(&mut self, leaf: Node<'g>, segment: usize, key: &[u8], snapshot: Snapshot) -> bool {
-        let floor = LeafCursor::new(leaf, segment, snapshot).last_in_segment(|other| other <= key);
-        self.start = floor.map(|floor| Start::AtOrAbove(floor.key));
-        floor.is_some()
-    }
-
-    /// Calls `f` with the floor of a key, which is before the segment, and sets the start after the key. Returns true if
-    /// the scan has not ended.
-    #[inline(never)]
-    fn start_before(
+    fn with_floor_before(
         &mut self,
         key: &'k [u8],
         store: &'g OrderedStore,
@@ -160,8 +154,7 @@ impl<'g: 'k, 'k> Scan<'g, 'k> {
         match store.find_last(Target::AtOrBelow(key), snapshot, guard, f) {
             ControlFlow::Break(()) => false,
             ControlFlow::Continue(floor) => {
-                // All other keys up to it have expired.
-                self.start = Some(Start::Above(key));
+                // All keys between both have expired.
                 let Some(floor) = floor else { return true };
                 self.left -= 1;
                 is_at_or_before(self.end, floor.key) && f(floor.key, Seen::Pair(floor.value)) && self.left > 0
