@@ -26,6 +26,6 @@ mod source_error;
 mod tree;
 mod types;
 
-pub use limits::{FUNCTIONS_MAX, NAME_SIZE_MAX, NESTING_MAX, SOURCE_SIZE_MAX};
+pub use limits::{FUNCTIONS_MAX, MODULE_WORK_MAX, NAME_SIZE_MAX, NESTING_MAX, SOURCE_SIZE_MAX};
 pub use module::{Description, FunctionDescription, Module, check, compile};
 pub use source_error::SourceError;

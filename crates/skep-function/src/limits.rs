@@ -4,6 +4,8 @@
 pub const SOURCE_SIZE_MAX: usize = 64 * 1024;
 /// Most functions of a module.
 pub const FUNCTIONS_MAX: usize = 64;
+/// Most instructions of all functions of a module, each for one element. It bounds the time of the compiler.
+pub const MODULE_WORK_MAX: u32 = 16384;
 /// Deepest nesting of brackets.
 pub const NESTING_MAX: usize = 64;
 /// Most bytes of a name.

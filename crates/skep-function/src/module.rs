@@ -7,7 +7,7 @@ use skep_core::function::{FUNCTION_WORK_MAX, FunctionKind, Layout, Parameter, Si
 
 use crate::check::check_module;
 use crate::code::{Compiler, Forms, LanesForm};
-use crate::limits::STACK_SIZE;
+use crate::limits::{MODULE_WORK_MAX, STACK_SIZE};
 use crate::lower::{Host, Lowered, Stop, lower_lanes, lower_whole};
 use crate::scan::scan;
 use crate::source_error::SourceError;
@@ -75,26 +75,18 @@ fn check_here(source: &str) -> Result<Description, SourceError> {
         pointer_width: target_lexicon::PointerWidth::U64,
         page_size_align_log2: 12,
     };
-    let mut functions = Vec::new();
-    for function in tree.functions.iter().filter(|function| function.kind.is_some()) {
-        let lowered =
-            lower_whole(&tree, function, target, Host { has_fma: true }).map_err(|stop| refused(function, stop))?;
-        functions.push(describe(&tree, function, &lowered));
-    }
+    let lowered = lower(&tree, target, Host { has_fma: true })?;
+    let functions = lowered.into_iter().map(|lowered| lowered.description).collect();
     Ok(Description { records: records(&tree), name: tree.name, functions })
 }
 
 fn compile_here(source: &str) -> Result<Module, SourceError> {
     let tree = check_module(scan(source)?)?;
     let mut compiler = Compiler::new().map_err(SourceError::of_whole)?;
+    // All functions are lowered before the first is compiled, so that a source that is refused costs little.
+    let lowered = lower(&tree, compiler.target(), compiler.host())?;
     let mut compiled = Vec::new();
-    for (index, function) in tree.functions.iter().enumerate() {
-        if function.kind.is_none() {
-            continue;
-        }
-        let lowered =
-            lower_whole(&tree, function, compiler.target(), compiler.host()).map_err(|stop| refused(function, stop))?;
-        let description = describe(&tree, function, &lowered);
+    for LoweredFunction { index, description, lowered } in lowered {
         let forms = compile_forms(&mut compiler, &tree, index, lowered)?;
         compiled.push((description, forms));
     }
@@ -105,6 +97,32 @@ fn compile_here(source: &str) -> Result<Module, SourceError> {
         signature: description.signature,
     });
     Ok(Module { functions: functions.collect(), records: records(&tree), name: tree.name })
+}
+
+/// A function for which code was written.
+struct LoweredFunction {
+    /// Its number in the tree.
+    index: usize,
+    description: FunctionDescription,
+    lowered: Lowered,
+}
+
+/// Lowers the functions that are marked.
+fn lower(tree: &Tree, target: TargetFrontendConfig, host: Host) -> Result<Vec<LoweredFunction>, SourceError> {
+    let mut functions = Vec::new();
+    let mut work = 0;
+    for (index, function) in tree.functions.iter().enumerate().filter(|(_, function)| function.kind.is_some()) {
+        let lowered = lower_whole(tree, function, target, host).map_err(|stop| refused(function, stop))?;
+        work += lowered.work;
+        if work > MODULE_WORK_MAX {
+            let message = format!(
+                "the functions of the module have more than {MODULE_WORK_MAX} instructions for one element, together: divide it into several modules"
+            );
+            return Err(SourceError::at(function.at, message));
+        }
+        functions.push(LoweredFunction { index, description: describe(tree, function, &lowered), lowered });
+    }
+    Ok(functions)
 }
 
 fn compile_forms(compiler: &mut Compiler, tree: &Tree, index: usize, lowered: Lowered) -> Result<Forms, SourceError> {

@@ -159,6 +159,19 @@ fn helpers_that_double_are_refused_in_bounded_time() {
 }
 
 #[test]
+fn many_long_functions_are_refused() {
+    // Moves of whole arrays between branches, which the compiler has to allocate, count too.
+    let branches: String = (0..5).map(|index| format!("v = if v[{index}] > d {{ v }} else {{ w }};\n")).collect();
+    let functions: String = (0..60)
+        .map(|index| format!("#[update] fn g{index}(v: [u8; 256], d: u8) -> [u8; 256] {{ h(v, d) }}\n"))
+        .collect();
+    let helper = format!("fn h(w: [u8; 256], d: u8) -> [u8; 256] {{ let mut v = w; {branches} v }}");
+    let error = refusal(&format!("mod m {{ {helper} {functions} }}"));
+    assert!(error.message.contains("more than 16384 instructions"), "{error}");
+    compile(&format!("mod m {{ {helper} #[update] fn f(v: [u8; 256], d: u8) -> [u8; 256] {{ h(v, d) }} }}")).unwrap();
+}
+
+#[test]
 fn long_functions_take_bounded_time() {
     let started = Instant::now();
     let branches: String =

@@ -55,6 +55,8 @@ impl<'a, 'b> Lowering<'a, 'b> {
                     *merge.insert(block)
                 }
             };
+            // Each value is moved to the place where both sides leave it.
+            self.spend(values.len() as u32);
             let arguments: Vec<BlockArg> = values.into_iter().map(BlockArg::Value).collect();
             self.ins().jump(merge, &arguments);
         }

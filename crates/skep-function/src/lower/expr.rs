@@ -249,6 +249,7 @@ impl<'a> Lowering<'a, '_> {
                 block
             }
         };
+        self.spend(values.len() as u32);
         let arguments: Vec<BlockArg> = values.into_iter().map(BlockArg::Value).collect();
         self.ins().jump(block, &arguments);
         Err(Stop::Ends)
