@@ -183,6 +183,8 @@ fn refused(function: &Function, stop: Stop) -> SourceError {
 
 #[cfg(test)]
 mod tests {
+    use skep_core::function::{Operand, UserCode};
+
     use super::*;
 
     /// Returns true if the function has both forms in lanes, and false if it has none.
@@ -231,6 +233,42 @@ mod tests {
         assert!(has_lanes("#[update] fn f(v: &mut f32, d: f32) -> f32 { let before = *v; *v = d; before }"));
         assert!(has_lanes("#[reduce(associative)] fn f(v: f32, s: f32, d: f32) -> f32 { s + v * d }"));
         assert!(has_lanes("#[reduce(associative)] fn f(v: f32, s: f32) -> f32 { s.max(v) }"));
+    }
+
+    #[test]
+    fn a_machine_without_the_instruction_calls_libm_for_mul_add() {
+        for (source, width) in [
+            ("mod m { #[update] fn f(v: f32, d: f32, e: f32) -> f32 { v.mul_add(d, e) } }", 4),
+            ("mod m { #[update] fn f(v: f64, d: f64, e: f64) -> f64 { v.mul_add(d, e) } }", 8),
+        ] {
+            let tree = check_module(scan(source).unwrap()).unwrap();
+            let mut compiler = Compiler::new().unwrap();
+            let lowered = lower(&tree, compiler.target(), Host { has_fma: false }).unwrap().remove(0);
+            let with = lower(&tree, compiler.target(), Host { has_fma: true }).unwrap().remove(0);
+            assert_eq!(lowered.description, with.description, "all machines count the same work");
+            let whole = compiler.compile(lowered.lowered.code).unwrap();
+            let forms = Forms { whole, shared: None, each: None };
+            let signature = lowered.description.signature;
+            let code = compiler.finish().unwrap().closure(FunctionKind::Update, &signature, forms);
+            let UserCode::Update(code) = code else { unreachable!("an update") };
+            let mut random = crate::generate::Random::new(3);
+            for _ in 0..5000 {
+                let [v, d, e] = [0; 3].map(|_: u8| random.number_bytes(width, true));
+                let mut value = v;
+                let operands = [&d, &e].map(|bytes| Operand { bytes: &bytes[..width], is_vector: false });
+                code(&mut value[..width], &operands, &mut []).unwrap();
+                let expected = if width == 4 {
+                    let [v, d, e] = [v, d, e].map(|bytes| f32::from_bits(u64::from_le_bytes(bytes) as u32));
+                    let result = v.mul_add(d, e);
+                    u64::from(if result.is_nan() { 0x7fc0_0000 } else { result.to_bits() })
+                } else {
+                    let [v, d, e] = [v, d, e].map(f64::from_le_bytes);
+                    let result = v.mul_add(d, e);
+                    if result.is_nan() { 0x7ff8_0000_0000_0000 } else { result.to_bits() }
+                };
+                assert_eq!(u64::from_le_bytes(value), expected, "{v:x?} {d:x?} {e:x?}");
+            }
+        }
     }
 
     #[test]

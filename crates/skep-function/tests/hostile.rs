@@ -1,18 +1,13 @@
-//! Hostile sources: each is refused with a position and a message, without a panic, in bounded time.
-
-use std::time::{Duration, Instant};
+//! Hostile sources: each is refused with a position and a message, without a panic.
+//!
+//! Time is not measured. Without the bounds that are tested here, a test would not end, or overflow the stack.
 
 use skep_function::{FUNCTIONS_MAX, SOURCE_SIZE_MAX, SourceError, check, compile};
 
-/// Far above what a source takes on a loaded machine, and far below what a missing bound would take.
-const TIME_MAX: Duration = Duration::from_secs(20);
-
 /// Returns the error of a source, in both functions.
 fn refusal(source: &str) -> SourceError {
-    let started = Instant::now();
     let error = check(source).expect_err(source.get(..400).unwrap_or(source));
     assert_eq!(compile(source).map(|module| module.name), Err(error.clone()));
-    assert!(started.elapsed() < TIME_MAX, "{:?}: {}", started.elapsed(), &source[..source.len().min(100)]);
     error
 }
 
@@ -85,12 +80,10 @@ fn nesting_is_refused_before_it_is_parsed() {
 }
 
 #[test]
-fn a_long_source_is_refused_at_once() {
+fn a_long_source_is_refused() {
     for source in ["(".repeat(1 << 20), body(&"(".repeat(1 << 20)), "/*".repeat(1 << 19), body(&"v;".repeat(1 << 19))] {
-        let started = Instant::now();
         let error = refusal(&source);
         assert!(error.message.contains("more than 65536"), "{error}");
-        assert!(started.elapsed() < Duration::from_secs(1));
     }
     for unit in [
         "(", ")", "[", "{", "}", "<", "/*", "//", "\"", "'", "r#\"", "b'", "#", "!", "1", "a", "é", "\u{0}",
@@ -125,7 +118,7 @@ fn the_number_of_functions_and_the_length_of_names_are_limited() {
 }
 
 #[test]
-fn helpers_that_double_are_refused_in_bounded_time() {
+fn helpers_that_double_are_refused() {
     for step in [
         "h{}(v) + h{}(v)",
         "{ h{}(v); h{}(v) }",
@@ -172,8 +165,7 @@ fn many_long_functions_are_refused() {
 }
 
 #[test]
-fn long_functions_take_bounded_time() {
-    let started = Instant::now();
+fn long_functions_compile() {
     let branches: String =
         (0..300).map(|index| format!("if v[{}] > d {{ v[{}] += d; }}\n", index % 256, (index * 7) % 256)).collect();
     compile(&format!("mod m {{ #[update] fn f(v: &mut [u8; 256], d: u8) {{ {branches} }} }}")).unwrap();
@@ -187,7 +179,6 @@ fn long_functions_take_bounded_time() {
     compile(&format!("mod m {{ #[update] fn f(v: u64) -> u64 {{ {sum} }} }}")).unwrap();
     let divisions: String = (0..100).map(|_| "x = x / d + 1;").collect();
     compile(&format!("mod m {{ #[update] fn f(v: u64, d: u64) -> u64 {{ let mut x = v; {divisions} x }} }}")).unwrap();
-    assert!(started.elapsed() < 3 * TIME_MAX, "{:?}", started.elapsed());
 }
 
 #[test]
