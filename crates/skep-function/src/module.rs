@@ -112,7 +112,7 @@ fn lower(tree: &Tree, target: TargetFrontendConfig, host: Host) -> Result<Vec<Lo
     let mut functions = Vec::new();
     let mut work = 0;
     for (index, function) in tree.functions.iter().enumerate().filter(|(_, function)| function.kind.is_some()) {
-        let lowered = lower_whole(tree, function, target, host).map_err(|stop| refused(function, stop))?;
+        let lowered = lower_whole(tree, index, target, host).map_err(|stop| refused(function, stop))?;
         work += lowered.work;
         if work > MODULE_WORK_MAX {
             let message = format!(
@@ -194,7 +194,7 @@ mod tests {
         let mut compiler = Compiler::new().unwrap();
         let index = tree.functions.iter().position(|function| function.kind.is_some()).unwrap();
         let function = &tree.functions[index];
-        let lowered = lower_whole(&tree, function, compiler.target(), compiler.host()).unwrap();
+        let lowered = lower_whole(&tree, index, compiler.target(), compiler.host()).unwrap();
         let has_operands = function.parameters.len() > if function.kind == Some(FunctionKind::Reduce) { 2 } else { 1 };
         let forms = compile_forms(&mut compiler, &tree, index, lowered).unwrap();
         assert_eq!(forms.each.is_some(), forms.shared.is_some() && has_operands, "{item}");
@@ -279,8 +279,7 @@ mod tests {
             let tree = check_module(scan(&source).unwrap()).unwrap();
             let mut compiler = Compiler::new().unwrap();
             for index in (0..tree.functions.len()).filter(|index| tree.functions[*index].kind.is_some()) {
-                let function = &tree.functions[index];
-                let lowered = lower_whole(&tree, function, compiler.target(), compiler.host()).unwrap();
+                let lowered = lower_whole(&tree, index, compiler.target(), compiler.host()).unwrap();
                 count += 1;
                 lanes += usize::from(compile_forms(&mut compiler, &tree, index, lowered).unwrap().shared.is_some());
             }

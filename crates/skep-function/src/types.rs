@@ -182,6 +182,14 @@ impl Leaf {
 }
 
 impl Type {
+    /// Returns the number type of a type that is a plain number.
+    pub(crate) fn plain_number(&self) -> Option<Number> {
+        match self {
+            Type::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
     /// Returns the type of a value that is read from a place of this type.
     pub(crate) fn of_value(&self) -> Type {
         match self {

@@ -94,8 +94,8 @@ impl Turn<'_> {
 
 /// Returns the type of the element, if all parameters and the result are plain numbers of its width.
 fn plain_width(function: &Function) -> Option<Number> {
-    let number = Lowering::plain_number(&function.locals[0])?;
-    let is_same = |ty: &Type| Lowering::plain_number(ty).is_some_and(|other| other.width() == number.width());
+    let number = function.locals[0].plain_number()?;
+    let is_same = |ty: &Type| ty.plain_number().is_some_and(|other| other.width() == number.width());
     let parameters = &function.locals[..function.parameters.len()];
     let result = match function.kind? {
         FunctionKind::Filter => true,
@@ -197,7 +197,7 @@ impl<'a> Lowering<'a, '_> {
             return Ok(None);
         }
         self.store_lanes(turn.number, outcome.element[0], element_address, offset)?;
-        if let (Some(result), Some(number)) = (outcome.result.first(), Lowering::plain_number(&function.result)) {
+        if let (Some(result), Some(number)) = (outcome.result.first(), function.result.plain_number()) {
             self.store_lanes(number, *result, result_address, offset)?;
         }
         Ok(None)
@@ -263,7 +263,7 @@ impl<'a> Lowering<'a, '_> {
     fn shared_operands(&mut self, turn: &Turn<'a>, own: usize, cursors: &Cursors) -> Result<Vec<Values>, Stop> {
         let mut operands = Vec::new();
         for (cursor, ty) in cursors.operands.iter().zip(&turn.function.locals[own..]) {
-            let number = Lowering::plain_number(ty).ok_or(Stop::NoLanes)?;
+            let number = ty.plain_number().ok_or(Stop::NoLanes)?;
             let address = self.builder.use_var(cursor.address);
             let lanes = self.type_of(number)?;
             let scalar = self.builder.ins().load(lanes.lane_type(), little(), address, 0);
@@ -281,7 +281,7 @@ impl<'a> Lowering<'a, '_> {
     ) -> Result<Vec<Values>, Stop> {
         let mut operands = Vec::new();
         for (cursor, ty) in cursors.operands.iter().zip(&turn.function.locals[own..]) {
-            let number = Lowering::plain_number(ty).ok_or(Stop::NoLanes)?;
+            let number = ty.plain_number().ok_or(Stop::NoLanes)?;
             let address = self.builder.use_var(cursor.address);
             let lanes = self.type_of(number)?;
             operands.push(vec![self.ins().load(lanes, little(), address, offset)]);
@@ -372,7 +372,7 @@ fn find_fold(function: &Function) -> Option<Fold<'_>> {
         }
         body = tail;
     }
-    let number = Lowering::plain_number(&function.locals[0])?;
+    let number = function.locals[0].plain_number()?;
     let is_free = !number.is_float() || function.is_associative;
     let (op, one, two) = match &body.kind {
         Kind::Binary(op, one, two) => (FoldOperator::Binary(*op), &**one, &**two),

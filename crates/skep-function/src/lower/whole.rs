@@ -19,7 +19,7 @@ use skep_core::function::FunctionKind;
 
 use super::{Form, Host, Lowering, Stop, Values, little};
 use crate::tree::{Function, Tree};
-use crate::types::{Leaf, Number, Type};
+use crate::types::{Leaf, Type};
 
 /// A lowered function.
 pub(crate) struct Lowered {
@@ -54,7 +54,7 @@ pub(crate) fn code_signature(convention: CallConv) -> Signature {
 /// Lowers a function that is marked.
 pub(crate) fn lower_whole(
     tree: &Tree,
-    function: &Function,
+    index: usize,
     target: TargetFrontendConfig,
     host: Host,
 ) -> Result<Lowered, Stop> {
@@ -62,7 +62,7 @@ pub(crate) fn lower_whole(
     let mut context = FunctionBuilderContext::new();
     let builder = FunctionBuilder::new(&mut code, &mut context);
     let mut lowering = Lowering::new(tree, builder, Form::Scalar, host);
-    lowering.whole(function)?;
+    lowering.whole(&tree.functions[index])?;
     lowering.check_length()?;
     let (work, can_fail) = (lowering.work, lowering.can_fail);
     lowering.builder.finalize(target);
@@ -84,7 +84,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         }
     }
 
-    fn whole(&mut self, function: &Function) -> Result<(), Stop> {
+    fn whole(&mut self, function: &'a Function) -> Result<(), Stop> {
         // The tree outlives the lowering; the parameter may not.
         let function =
             self.tree.functions.iter().find(|own| own.name == function.name).expect("a function of the tree");
@@ -236,13 +236,5 @@ impl<'a, 'b> Lowering<'a, 'b> {
             offset += leaf.scalar().width() as i32;
         }
         Ok(())
-    }
-
-    /// Returns the number type of a type that is a plain number.
-    pub(super) fn plain_number(ty: &Type) -> Option<Number> {
-        match ty {
-            Type::Number(number) => Some(*number),
-            _ => None,
-        }
     }
 }
