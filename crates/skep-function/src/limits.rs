@@ -15,5 +15,6 @@ pub(crate) const LITERAL_SIZE_MAX: usize = 256;
 /// Most tokens in a row, without a semicolon or a comma, together with those around the brackets that they are in. This
 /// limits the depth of every recursion over the source.
 pub(crate) const RUN_MAX: usize = 1024;
-/// The stack of the thread that compiles. [`RUN_MAX`] tokens need less than half of it, also without optimisation.
+/// The stack of the thread that compiles. [`RUN_MAX`] tokens need less than 4 MiB of it, and more without optimisation. The
+/// system gives the thread only what it touches.
 pub(crate) const STACK_SIZE: usize = 64 << 20;
