@@ -6,7 +6,7 @@ mod equality;
 mod run;
 mod seeds;
 
-use equality::{Counts, compare};
+use equality::{Counts, compare, compare_examples};
 use seeds::seeds;
 
 /// Functions of one seed.
@@ -36,6 +36,15 @@ fn random_functions_have_the_results_of_rustc() {
 #[test]
 fn other_random_functions_have_the_results_of_rustc() {
     compare_seeds(&[2]);
+}
+
+#[test]
+fn the_examples_have_the_results_of_rustc() {
+    for seed in seeds(&[4]) {
+        let counts = compare_examples(seed);
+        assert!(counts.functions >= 15, "{} functions", counts.functions);
+        assert!(counts.differences.is_empty(), "{}", counts.differences.join("\n"));
+    }
 }
 
 /// A compiler that wraps where it should saturate is caught.

@@ -1,6 +1,6 @@
 //! Compiles random modules with this compiler and with rustc, runs both on the same bytes, and compares all bytes.
 //!
-//! All modules of a batch become one program for rustc. It reads cases from a file, and writes their results to another:
+//! The modules are random ones, or the examples of docs/functions.md. All modules of a batch become one program for rustc. It reads cases from a file, and writes their results to another:
 //!
 //! ```text
 //! case    function │ elements │ operands that are vectors, one bit for each │ parts │ size of each part │ parts
@@ -17,7 +17,11 @@ use skep_core::function::{FunctionKind, UserFunction};
 use skep_function::compile;
 use skep_function::generate::{Generated, GeneratedFunction, Random};
 
+mod examples;
+
 use crate::run::Call;
+
+pub(crate) use examples::compare_examples;
 
 /// Functions of a module.
 const FUNCTIONS: usize = 10;
@@ -85,6 +89,11 @@ fn compare_batch(seed: u64, change: fn(String) -> String, counts: &mut Counts) {
         }
     }
     let runs: Vec<String> = (0..compared.len()).map(|number| format!("run_{number}")).collect();
+    compare_program(seed, program, &runs, &compared, counts);
+}
+
+/// Compiles and runs a program with rustc, and compares all cases. `runs` are the paths of the functions' wrappers.
+fn compare_program(seed: u64, mut program: String, runs: &[String], compared: &[Compared], counts: &mut Counts) {
     let _ = writeln!(program, "const TABLE: &[Run] = &[{}];", runs.join(", "));
     let mut input = Vec::new();
     for (number, compared) in compared.iter().enumerate() {
@@ -94,7 +103,7 @@ fn compare_batch(seed: u64, change: fn(String) -> String, counts: &mut Counts) {
     }
     let output = run_with_rustc(seed, &program, &input);
     let mut output = output.as_slice();
-    for compared in &compared {
+    for compared in compared {
         counts.functions += 1;
         for case in &compared.cases {
             compare_case(seed, compared, case, &mut output, counts);
