@@ -222,3 +222,14 @@ fn code_never_writes_outside_the_results() {
     let UserCode::Update(code) = &swap.code else { panic!("no update") };
     let _ = code(&mut [0; 40], &[one(&[0; 4])], &mut [0; 39]);
 }
+
+/// Found by random functions (`SKEP_SEED=41`): the index was computed for the read, and again for the write.
+#[test]
+fn an_index_of_an_assignment_is_computed_once() {
+    let add = only(
+        "mod m { #[update] fn add(v: &mut [u8; 4], i: u8) { v[{ v[3] += 1; i } as usize] += 10; v[{ v[2] += 1; 0 }] = 7; } }",
+    );
+    let mut value = [1, 2, 3, 4];
+    update(&add, &mut value, &[one(&[1])]).unwrap();
+    assert_eq!(value, [7, 12, 4, 5]);
+}

@@ -200,14 +200,14 @@ impl<'a> Lowering<'a, '_> {
 
     fn assign_binary(&mut self, op: Binary, place: &'a Expr, value: &'a Expr) -> Result<Values, Stop> {
         let ty = place.ty.of_value();
+        // The value is computed before the place. The indexes of the place are computed once: they may have effects.
+        let second = if op.is_shift() { self.amount(value)? } else { self.single(value)? };
+        let found = self.find(place)?;
+        let before = self.read_found(&found)[0];
         let result = if op.is_shift() {
             let number = self.number(&ty);
-            let amount = self.amount(value)?;
-            let before = self.read(place)?[0];
-            self.shift_by(op, number, before, amount)?
+            self.shift_by(op, number, before, second)?
         } else {
-            let second = self.single(value)?;
-            let before = self.read(place)?[0];
             self.operator(op, &ty, before, second)?
         };
         let result = match place.ty {
@@ -217,7 +217,7 @@ impl<'a> Lowering<'a, '_> {
             }
             _ => result,
         };
-        self.write(place, &[result])?;
+        self.write_found(&found, &[result]);
         Ok(Vec::new())
     }
 

@@ -5,6 +5,7 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_frontend::Variable;
 use skep_core::operation::OperationError;
 
 use super::{Lowering, Stop, Values};
@@ -20,7 +21,7 @@ enum Step {
 }
 
 /// A place whose indexes are computed: the local, and the steps to the part, each with the number of its leaves.
-struct Found {
+pub(super) struct Found {
     local: Option<usize>,
     /// The value that is read, if it is no local.
     value: Values,
@@ -35,58 +36,61 @@ struct FoundStep {
 impl<'a> Lowering<'a, '_> {
     /// Reads a place.
     pub(super) fn read(&mut self, place: &'a Expr) -> Result<Values, Stop> {
-        let mut found = self.find(place)?;
-        let mut values = match found.local {
-            // Fields of a local are read alone.
-            Some(local) => {
-                let mut first = 0;
-                let mut count = None;
-                let known = found.steps.iter().take_while(|step| matches!(step.step, Step::Part(_))).count();
-                for step in found.steps.drain(..known) {
-                    let Step::Part(part) = step.step else { unreachable!("only parts were counted") };
-                    first += part;
-                    count = Some(step.leaf_count);
-                }
-                let variables = self.frame().locals[local].as_ref().expect("a local has a value before it is read");
-                let count = count.unwrap_or(variables.len());
-                let variables = variables[first..first + count].to_vec();
-                variables.into_iter().map(|variable| self.builder.use_var(variable)).collect()
-            }
-            None => std::mem::take(&mut found.value),
-        };
-        for step in found.steps {
-            values = match step.step {
-                Step::Part(first) => values[first..first + step.leaf_count].to_vec(),
-                Step::Element { index, count } => self.select_element(&values, index, count),
-            };
-        }
-        Ok(values)
+        let found = self.find(place)?;
+        Ok(self.read_found(&found))
     }
 
     /// Writes a place of a local.
     pub(super) fn write(&mut self, place: &'a Expr, new: &[Value]) -> Result<(), Stop> {
         let found = self.find(place)?;
-        let local = found.local.expect("only locals are assigned");
-        let variables = self.frame().locals[local].clone().expect("a local has a value before it is changed");
-        let mut first = 0;
-        let mut rest = found.steps.as_slice();
-        let mut count = variables.len();
-        while let [FoundStep { step: Step::Part(part), leaf_count }, others @ ..] = rest {
-            first += part;
-            count = *leaf_count;
-            rest = others;
-        }
-        let variables = &variables[first..first + count];
-        let old: Values = variables.iter().map(|variable| self.builder.use_var(*variable)).collect();
-        let values = self.replace(&old, rest, new);
-        for (variable, value) in variables.iter().zip(values) {
-            self.builder.def_var(*variable, value);
-        }
+        self.write_found(&found, new);
         Ok(())
     }
 
+    /// Reads a place whose indexes are computed.
+    pub(super) fn read_found(&mut self, found: &Found) -> Values {
+        let (mut values, steps) = match found.local {
+            // Fields of a local are read alone.
+            Some(local) => {
+                let (variables, steps) = self.part_of_local(local, &found.steps);
+                (variables.into_iter().map(|variable| self.builder.use_var(variable)).collect(), steps)
+            }
+            None => (found.value.clone(), found.steps.as_slice()),
+        };
+        for step in steps {
+            values = match step.step {
+                Step::Part(first) => values[first..first + step.leaf_count].to_vec(),
+                Step::Element { index, count } => self.select_element(&values, index, count),
+            };
+        }
+        values
+    }
+
+    /// Writes a place of a local whose indexes are computed.
+    pub(super) fn write_found(&mut self, found: &Found, new: &[Value]) {
+        let local = found.local.expect("only locals are assigned");
+        let (variables, steps) = self.part_of_local(local, &found.steps);
+        let old: Values = variables.iter().map(|variable| self.builder.use_var(*variable)).collect();
+        let values = self.replace(&old, steps, new);
+        for (variable, value) in variables.into_iter().zip(values) {
+            self.builder.def_var(variable, value);
+        }
+    }
+
+    /// Returns the variables of the part of a local to which the first steps lead, and the steps that are left.
+    fn part_of_local<'s>(&self, local: usize, steps: &'s [FoundStep]) -> (Vec<Variable>, &'s [FoundStep]) {
+        let variables = self.frame().locals[local].as_ref().expect("a local has a value before it is used");
+        let mut variables = variables.as_slice();
+        let mut rest = steps;
+        while let [FoundStep { step: Step::Part(first), leaf_count }, others @ ..] = rest {
+            variables = &variables[*first..first + leaf_count];
+            rest = others;
+        }
+        (variables.to_vec(), rest)
+    }
+
     /// Computes the indexes of a place, from left to right, and checks that they are in their arrays.
-    fn find(&mut self, place: &'a Expr) -> Result<Found, Stop> {
+    pub(super) fn find(&mut self, place: &'a Expr) -> Result<Found, Stop> {
         match &place.kind {
             Kind::Local(local) => Ok(Found { local: Some(*local), value: Vec::new(), steps: Vec::new() }),
             Kind::Field(base, first) => {
