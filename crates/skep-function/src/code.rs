@@ -329,14 +329,14 @@ impl Callable {
         mut addresses: [OperandAddress; USER_OPERANDS_MAX],
         results: &mut [u8],
     ) {
-        let mut repeated = [[0; TURN_SIZE_MAX]; USER_OPERANDS_MAX];
-        for index in 0..self.operand_count {
+        let mut repeated = [[0; TURN_SIZE_MAX / 8]; USER_OPERANDS_MAX];
+        for (index, words) in repeated.iter_mut().enumerate().take(self.operand_count) {
             if !operands[index].is_vector {
                 let size = self.operand_sizes[index];
-                for record in repeated[index].chunks_exact_mut(size) {
-                    record.copy_from_slice(&operands[index].bytes[..size]);
-                }
-                addresses[index].address = repeated[index].as_ptr();
+                // Operands of code in lanes have 1, 2, 4 or 8 bytes.
+                let number: [u8; 8] = std::array::from_fn(|byte| operands[index].bytes[byte % size]);
+                words.fill(u64::from_ne_bytes(number));
+                addresses[index].address = words.as_ptr().cast();
             }
         }
         // SAFETY: as in `run`. An operand with a stride of 0 is read for at most one turn, which has at most `TURN_SIZE_MAX`
