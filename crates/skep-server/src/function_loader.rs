@@ -6,7 +6,7 @@
 //!
 //! 1. A thread of its own compiles the source, so that no shard waits. Sources are compiled one after another.
 //! 2. With a data directory, the source is on disk before a shard can find the functions. So the log never names a function
-//!    whose source a crash could lose, whatever the level of durability.
+//!    whose source a crash could lose, at any level of durability.
 //! 3. The table changes at once for all shards. Requests that were decoded before keep the functions that they have found.
 //!
 //! Each source has a *revision*, a number that no other source of the server has. The log names a function by the number of

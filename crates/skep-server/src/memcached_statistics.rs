@@ -38,7 +38,7 @@ fn write_general(shared: &Shared, writer: &mut ReplyWriter<'_>) {
     let totals = shared.totals();
     lines! { writer
         "pid" std::process::id()
-        "uptime" shared.started.elapsed().as_secs()
+        "uptime" shared.run.started.elapsed().as_secs()
         "time" shared.clock.time_now().seconds_and_microseconds().0
         "version" MEMCACHED_VERSION
         "skep_version" env!("CARGO_PKG_VERSION")

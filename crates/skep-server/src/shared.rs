@@ -48,10 +48,8 @@ pub(crate) struct Shared {
     pub(crate) cursors: Cursors,
     /// Seed of the hash by which clients find the shard of a key.
     pub(crate) partition_seed: u64,
-    /// Names this run of the server.
-    pub(crate) run_id: u64,
-    /// When the server started.
-    pub(crate) started: Instant,
+    /// This run of the server.
+    pub(crate) run: Run,
     /// The time of day.
     pub(crate) clock: SharedClock,
     /// The server is to stop.
@@ -74,6 +72,15 @@ pub(crate) struct Shared {
     pub(crate) slow_log: SlowLog,
     connected: Connected,
     measured: Measured,
+}
+
+/// A run of the server.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// Its name, a random number.
+    pub(crate) id: u64,
+    /// When it began.
+    pub(crate) started: Instant,
 }
 
 /// The connections of all shards.
@@ -174,8 +181,7 @@ impl Shared {
             ordered_watches: OrderedWatches::default(),
             cursors: Cursors::default(),
             partition_seed,
-            run_id,
-            started: Instant::now(),
+            run: Run { id: run_id, started: Instant::now() },
             clock,
             stopping: AtomicBool::new(false),
             memory_budget,
@@ -307,7 +313,7 @@ impl Shared {
     /// ago. A call before that returns the last result.
     pub(crate) fn rates(&self, counts: [u64; 3], time_min: Duration) -> [f64; 3] {
         let mut last = self.measured.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        let spent = last.at.map_or_else(|| self.started.elapsed(), |at| at.elapsed());
+        let spent = last.at.map_or_else(|| self.run.started.elapsed(), |at| at.elapsed());
         if spent >= time_min {
             last.rates = std::array::from_fn(|index| {
                 counts[index].saturating_sub(last.counts[index]) as f64 / spent.as_secs_f64()
@@ -377,7 +383,7 @@ impl Shared {
             is_counted,
             activity: Arc::default(),
         };
-        client.activity.at.set(self.started.elapsed().as_millis() as u64);
+        client.activity.at.set(self.run.started.elapsed().as_millis() as u64);
         self.clients().insert(number, client);
         number
     }

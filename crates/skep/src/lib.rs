@@ -149,6 +149,7 @@
 
 mod durable_log;
 mod durable_store;
+pub mod functions;
 mod store;
 
 pub use durable_store::{DirectoryError, DiskError, DurableStore};

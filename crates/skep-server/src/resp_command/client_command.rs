@@ -207,7 +207,7 @@ fn describe(number: u64, client: &Client, shared: &Shared) -> String {
     let Client { address, local_address, since, name, library_name, library_version, space, protocol, .. } = client;
     let space = space.number();
     let age = since.elapsed().as_secs();
-    let uptime = shared.started.elapsed().as_millis() as u64;
+    let uptime = shared.run.started.elapsed().as_millis() as u64;
     let idle = uptime.saturating_sub(client.activity.at.get()) / 1000;
     let flags = if client.activity.monitors.get() == 1 { "O" } else { "N" };
     let command = client.activity.command.get() as usize;

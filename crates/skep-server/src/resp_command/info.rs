@@ -64,7 +64,7 @@ pub(super) fn text(arguments: Arguments<'_>, shared: &Shared, account: &mut Acco
 }
 
 fn server(text: &mut String, shared: &Shared) {
-    let uptime = shared.started.elapsed().as_secs();
+    let uptime = shared.run.started.elapsed().as_secs();
     let (seconds, microseconds) = shared.clock.time_now().seconds_and_microseconds();
     fields! { text
         "redis_version" REDIS_VERSION
@@ -76,7 +76,7 @@ fn server(text: &mut String, shared: &Shared) {
         "arch_bits" usize::BITS
         "multiplexing_api" "epoll"
         "process_id" std::process::id()
-        "run_id" format_args!("{:040x}", shared.run_id)
+        "run_id" format_args!("{:040x}", shared.run.id)
         "tcp_port" shared.settings.resp.map_or(0, |address| address.port())
         "skep_native_port" shared.settings.native.port()
         "skep_shards" shared.settings.shards
@@ -312,7 +312,7 @@ fn replication(text: &mut String, shared: &Shared) {
         "role" "master"
         "connected_slaves" 0
         "master_failover_state" "no-failover"
-        "master_replid" format_args!("{:040x}", shared.run_id)
+        "master_replid" format_args!("{:040x}", shared.run.id)
         "master_replid2" format_args!("{:040x}", 0)
         "master_repl_offset" 0
         "second_repl_offset" -1

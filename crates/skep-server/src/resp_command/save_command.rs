@@ -96,7 +96,7 @@ pub(super) fn rewrite(writer: &mut ReplyWriter<'_>, context: &Context<'_>) -> Re
 pub(super) fn last_save(writer: &mut ReplyWriter<'_>, context: &Context<'_>) {
     let started = || {
         let now = context.time.milliseconds() / 1000;
-        now - context.shared.started.elapsed().as_secs().cast_signed()
+        now - context.shared.run.started.elapsed().as_secs().cast_signed()
     };
     writer.integer(context.shared.log.as_ref().map_or_else(started, |log| log.snapshots.last_at()));
 }

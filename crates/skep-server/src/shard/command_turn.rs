@@ -36,7 +36,7 @@ impl Shard {
             pause: self.pause(now),
             slow_from,
             executed_at: if slow_from.is_some() && self.ticks.has_clock { Instant::now() } else { now },
-            served_at: now.saturating_duration_since(shared.started).as_millis() as u64,
+            served_at: now.saturating_duration_since(shared.run.started).as_millis() as u64,
             is_monitored: !shared.monitors.is_empty(),
         }
     }

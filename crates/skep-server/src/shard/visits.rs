@@ -238,7 +238,7 @@ impl Shard {
         let Some(endpoint) = self.connections.get_mut(token) else { return 0 };
         endpoint.is_queued = false;
         endpoint.add_cost(forwarded.work, self.turn.number + 1, self.waits.ready.idle_turn, self.waits.ready.len());
-        let at = now.saturating_duration_since(shared.started).as_millis() as u64;
+        let at = now.saturating_duration_since(shared.run.started).as_millis() as u64;
         endpoint.activity.record(visit.last_command, at);
         let lacks_memory = forwarded.shortage.is_some();
         endpoint.connection.end_visit(
