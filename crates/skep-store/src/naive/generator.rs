@@ -453,7 +453,9 @@ impl Generator {
             OwnedOperation::Reduce { constants, .. } if way == 1 => constants.push(0),
             OwnedOperation::Filter { operand, .. } if way < 2 => operand.push(0),
             OwnedOperation::Call { operands, .. } if way == 0 => operands.push(0),
-            OwnedOperation::Call { function, .. } if way == 1 => function.function = None,
+            OwnedOperation::Call { function, .. } if way == 1 => {
+                *function = FunctionHandle { id: u32::MAX, revision: 1, function: None };
+            }
             OwnedOperation::Call { function, reply, .. } if way == 2 => {
                 let is_filter = function.function.is_some_and(|function| function.kind() == FunctionKind::Filter);
                 *reply = if is_filter { CallReply::Old } else { CallReply::Pairs };
