@@ -105,6 +105,10 @@ expiry *arguments: build-benches
 durability *arguments: build-benches
     target/release/skep-benches durability {{arguments}}
 
+# Compare functions of users with built-in ones, Lua in redis-server and compare-and-set: just functions scalar
+functions *arguments: build-benches
+    target/release/skep-benches functions {{arguments}}
+
 # Measure what a log costs a store inside a program: just durable
 durable *arguments: build-benches
     target/release/skep-benches durable {{arguments}}

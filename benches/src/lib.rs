@@ -15,6 +15,7 @@
 //! | `skep-benches connections` | a thousand connections, half of them slow or silent: latencies of the others alone and beside them |
 //! | `skep-benches expiry` | the memory of ten million expired keys: the time until it is free |
 //! | `skep-benches durability` | puts with a log, snapshots and starts: against the level `memory`, a bare loop of writes and redis-server |
+//! | `skep-benches functions` | functions of users: against built-in ones, Lua in redis-server, and compare-and-set |
 //! | `skep-benches durable` | what a log costs a store inside a program |
 //! | `skep-benches instructions` | instructions of one operation of each store and of whole servers, counted by callgrind |
 //! | `skep-benches engine` | `skep bench engine`, and saves its report |
@@ -40,6 +41,7 @@ pub mod durable;
 pub mod engine;
 pub mod expiry;
 pub mod figures;
+pub mod functions;
 pub mod honeycomb;
 pub mod instructions;
 pub mod keys;

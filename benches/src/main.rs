@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use skep_benches::process::catch_signals;
 use skep_benches::program::{self, Comparison};
-use skep_benches::{connections, durability, durable, engine, expiry, instructions, page, servers, shards, soak};
+use skep_benches::{
+    connections, durability, durable, engine, expiry, functions, instructions, page, servers, shards, soak,
+};
 use skep_measure::Progress;
 
 /// Measures Skep beside other servers, and alone.
@@ -31,6 +33,8 @@ enum Command {
     Durable(durable::Plan),
     /// Measures how long the hash store takes to free the memory of keys that have expired.
     Expiry(expiry::Plan),
+    /// Compares functions of users with built-in ones, with Lua in redis-server, and with clients that compute.
+    Functions(functions::Plan),
     /// Counts the instructions of one operation of a store with callgrind. Wants valgrind, and a release build.
     Instructions(instructions::Plan),
     /// Runs all attacks against one server at once and checks two well-behaved clients.
@@ -57,6 +61,7 @@ fn run(command: Command, progress: Progress) -> Result<(), String> {
         Command::Engine(comparison) => comparison.run(progress, engine::run),
         Command::Durable(plan) => durable::run(&plan, &progress).map(|report| println!("{}", report.text())),
         Command::Expiry(plan) => expiry::run(&plan, &progress).map(|report| println!("{}", report.tables().text())),
+        Command::Functions(plan) => functions::run(&plan, &progress).map(|tables| println!("{}", tables.text())),
         Command::Instructions(plan) => instructions::run(&plan, &progress).map(|text| println!("{text}")),
         Command::Soak(plan) => {
             catch_signals(&plan.interrupted)?;

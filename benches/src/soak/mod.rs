@@ -24,7 +24,7 @@ mod fill;
 mod flood;
 mod monitor;
 mod report;
-mod resp;
+pub(crate) mod resp;
 mod server;
 mod turn;
 mod witness;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Simple(String),
     Error(String),
     Integer(i64),
@@ -16,8 +16,8 @@ pub(super) enum Reply {
 }
 
 /// A connection.
-pub(super) struct Resp {
-    pub(super) stream: BufReader<TcpStream>,
+pub(crate) struct Resp {
+    pub(crate) stream: BufReader<TcpStream>,
 }
 
 /// Appends an encoded command.
@@ -32,7 +32,7 @@ pub(crate) fn append(words: &[&[u8]], out: &mut Vec<u8>) {
 
 impl Resp {
     /// Connects. A read or write fails if it takes longer than `patience`.
-    pub(super) fn connect(address: SocketAddr, patience: Option<Duration>) -> io::Result<Self> {
+    pub(crate) fn connect(address: SocketAddr, patience: Option<Duration>) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(patience)?;
@@ -41,12 +41,12 @@ impl Resp {
     }
 
     /// Sends bytes.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.get_mut().write_all(bytes)
     }
 
     /// Sends a command and reads its reply.
-    pub(super) fn call(&mut self, words: &[&[u8]]) -> io::Result<Reply> {
+    pub(crate) fn call(&mut self, words: &[&[u8]]) -> io::Result<Reply> {
         let mut bytes = Vec::new();
         append(words, &mut bytes);
         self.send(&bytes)?;
@@ -54,7 +54,7 @@ impl Resp {
     }
 
     /// Reads a reply.
-    pub(super) fn reply(&mut self) -> io::Result<Reply> {
+    pub(crate) fn reply(&mut self) -> io::Result<Reply> {
         read_reply(&mut self.stream)
     }
 }

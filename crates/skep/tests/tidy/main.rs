@@ -77,6 +77,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "skep-core",
             "skep-store",
+            "skep-function",
             "skep-wire",
             "skep-log",
             "skep-transport",
