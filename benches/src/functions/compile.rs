@@ -36,7 +36,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Vec<Line>, String> {
             let module = skep_function::compile(LIMITS).map_err(|error| error.to_string());
             module.map(|_| begun.elapsed().as_secs_f64() * 1e3)
         };
-        (0..COUNT).map(|_| compile()).collect::<Result<Vec<f64>, String>>().map(|times| median(&times))
+        (0..COUNT).map(|_| compile()).collect::<Result<Vec<f64>, String>>().map(|times: Vec<f64>| median(&times))
     })?;
     let name = format!("registering a module of {} lines", LIMITS.trim().lines().count());
     let from = format!("{} modules, one after another", COUNT * samples[0][0].len());
