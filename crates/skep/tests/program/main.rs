@@ -5,6 +5,7 @@ mod bench;
 mod cli;
 mod data_directory;
 mod data_refusals;
+mod functions;
 mod import;
 mod paper;
 mod process;
