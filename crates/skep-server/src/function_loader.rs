@@ -4,7 +4,8 @@
 //!   source ─▶ compile ─▶ file on disk ─▶ table of functions ─▶ reply
 //! ```
 //!
-//! 1. A thread of its own compiles the source, so that no shard waits. Sources are compiled one after another.
+//! 1. A thread of its own compiles the source and writes the file, so that no shard waits; one that deletes a module does
+//!    the same without a source. Such changes are made one after another.
 //! 2. With a data directory, the source is on disk before a shard can find the functions. So the log never names a function
 //!    whose source a crash could lose, at any level of durability.
 //! 3. The table changes at once for all shards. Requests that were decoded before keep the functions that they have found.
@@ -13,6 +14,7 @@
 //! its name and by a revision, so a replay runs the code that ran before. A source that was loaded before is not compiled
 //! again, and gets its old revision. Code is never freed, so the number of revisions is bounded.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
@@ -28,8 +30,31 @@ pub(crate) struct FunctionLoader {
     functions: &'static Functions,
     /// Is locked while a source is compiled and written.
     loaded: Mutex<Loaded>,
-    /// Loads that are in progress.
+    /// Changes that are in progress.
     in_progress: Mutex<usize>,
+    /// The current modules, by name. Is locked only to copy or change the reference, so that no shard waits.
+    listed: Mutex<Arc<Vec<ListedModule>>>,
+}
+
+/// A change of the modules.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// Loads a module.
+    Load {
+        source: String,
+        /// Also if there is a module of its name.
+        replaces: bool,
+    },
+    /// Removes a module.
+    Delete { name: String },
+}
+
+/// A current module, as it is shown.
+#[derive(Debug)]
+pub(crate) struct ListedModule {
+    pub(crate) module: Module,
+    /// The numbers of its functions.
+    pub(crate) numbers: Vec<u32>,
 }
 
 /// All that was loaded.
@@ -68,8 +93,9 @@ pub(crate) struct Record {
     pub(crate) layout: &'static Layout,
 }
 
-/// A load that is in progress, or its outcome: the name of the module, or why it was refused.
-pub(crate) type Load = Arc<OnceLock<Result<String, String>>>;
+/// A change that is in progress, or its outcome: the name of the module, none if there is no such module to remove, or why
+/// it was refused.
+pub(crate) type ChangeInProgress = Arc<OnceLock<Result<Option<String>, String>>>;
 
 impl std::fmt::Debug for Loaded {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -80,7 +106,12 @@ impl std::fmt::Debug for Loaded {
 impl FunctionLoader {
     /// Returns a loader without functions.
     pub(crate) fn new() -> FunctionLoader {
-        FunctionLoader { functions: Functions::leaked(), loaded: Mutex::default(), in_progress: Mutex::default() }
+        FunctionLoader {
+            functions: Functions::leaked(),
+            loaded: Mutex::default(),
+            in_progress: Mutex::default(),
+            listed: Mutex::default(),
+        }
     }
 
     /// Returns the functions, as requests find them.
@@ -93,7 +124,7 @@ impl FunctionLoader {
         let mut loaded = self.loaded();
         loaded.names = stored.names;
         for StoredModule { name, revision, is_current, source } in stored.modules {
-            let compiled = if is_current { Some(compile(&source)?.compiled) } else { None };
+            let compiled = if is_current { Some(compile(&source)?.into()) } else { None };
             loaded.modules.push(Module { name, revision, is_current, source: source.into(), compiled });
         }
         loaded.file = Some(file);
@@ -112,32 +143,42 @@ impl FunctionLoader {
         let module = loaded.modules.iter_mut().find(|module| module.revision == handle.revision);
         let Some(module) = module.filter(|module| module.compiled.is_none()) else { return handle };
         match compile(&module.source) {
-            Ok(new) => module.compiled = Some(new.compiled),
+            Ok(new) => module.compiled = Some(new.into()),
             Err(error) => tracing::error!("module {} of the log cannot be compiled any more: {error}", module.name),
         }
         self.publish(&loaded);
         self.functions.resolve(handle)
     }
 
-    /// Begins to load a module in a thread of its own. Returns `None` if too many loads are in progress.
-    pub(crate) fn begin(self: &Arc<Self>, source: String, replaces: bool) -> Option<Load> {
+    /// Begins a change in a thread of its own. Returns `None` if too many changes are in progress.
+    pub(crate) fn begin(self: &Arc<Self>, change: Change) -> Option<ChangeInProgress> {
         let mut in_progress = self.in_progress.lock().unwrap_or_else(PoisonError::into_inner);
         if *in_progress >= FUNCTION_LOADS_MAX {
             return None;
         }
         *in_progress += 1;
         drop(in_progress);
-        let (load, loader) = (Load::default(), Arc::clone(self));
-        let outcome = Arc::clone(&load);
+        let (begun, loader) = (ChangeInProgress::default(), Arc::clone(self));
+        let outcome = Arc::clone(&begun);
         let work = move || {
-            let _ = outcome.set(loader.load(&source, replaces));
+            // A fault of the compiler must not let the client wait for ever.
+            let made = panic::catch_unwind(AssertUnwindSafe(|| loader.make(&change)));
+            // First: who has the reply may begin the next one.
             *loader.in_progress.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+            let _ = outcome.set(made.unwrap_or_else(|_| Err("the server has failed: see its log".to_owned())));
         };
         if thread::Builder::new().name("skep-functions".to_owned()).spawn(work).is_err() {
             *self.in_progress.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-            let _ = load.set(Err("the server has no thread for it".to_owned()));
+            let _ = begun.set(Err("the server has no thread for it".to_owned()));
         }
-        Some(load)
+        Some(begun)
+    }
+
+    fn make(&self, change: &Change) -> Result<Option<String>, String> {
+        match change {
+            Change::Load { source, replaces } => self.load(source, *replaces).map(Some),
+            Change::Delete { name } => Ok(self.delete(name)?.then(|| name.clone())),
+        }
     }
 
     /// Loads a module. Returns its name.
@@ -147,7 +188,7 @@ impl FunctionLoader {
         if let Some(module) = known.map(|index| &mut loaded.modules[index])
             && module.compiled.is_none()
         {
-            module.compiled = Some(compile(source)?.compiled);
+            module.compiled = Some(compile(source)?.into());
         }
         let new = if known.is_none() { Some(compile(source)?) } else { None };
         let old_name = known.map(|index| loaded.modules[index].name.clone());
@@ -159,60 +200,50 @@ impl FunctionLoader {
             return Err(format!("module '{name}' exists: use LOAD REPLACE to replace its functions"));
         }
         let mut next = loaded.with_current(&name, known);
-        if let Some(New { name, compiled }) = new {
+        if let Some(new) = &new {
             let revision = next.modules.iter().map(|module| module.revision).max().unwrap_or(0) + 1;
-            next.add_names(&compiled);
-            let (is_current, source, compiled) = (true, source.into(), Some(compiled));
-            next.modules.push(Module { name, revision, is_current, source, compiled });
+            next.add_names(&new.functions);
+            let (name, is_current, source) = (name.clone(), true, source.into());
+            next.modules.push(Module { name, revision, is_current, source, compiled: None });
         }
-        next.check_bounds()?;
-        self.commit(&mut loaded, next)?;
+        next.check_bounds(new.as_ref().map_or(0, |new| new.functions.len()))?;
+        loaded.store(&next)?;
+        // Only now: the code of a source that is refused is freed.
+        if let Some((new, module)) = new.zip(next.modules.last_mut()) {
+            module.compiled = Some(new.into());
+        }
+        self.replace(&mut loaded, next);
         Ok(name)
     }
 
     /// Removes a module. Its functions are no longer found. Returns false if there is none of this name.
-    pub(crate) fn delete(&self, name: &str) -> Result<bool, String> {
+    fn delete(&self, name: &str) -> Result<bool, String> {
         let mut loaded = self.loaded();
         if loaded.current(name).is_none() {
             return Ok(false);
         }
         let next = loaded.with_current(name, None);
-        self.commit(&mut loaded, next)?;
+        loaded.store(&next)?;
+        self.replace(&mut loaded, next);
         Ok(true)
     }
 
-    /// Returns the current modules, by name. Fails while a source is compiled.
-    pub(crate) fn modules(&self) -> Option<Vec<Module>> {
-        let loaded = match self.loaded.try_lock() {
-            Ok(loaded) => loaded,
-            Err(std::sync::TryLockError::Poisoned(loaded)) => loaded.into_inner(),
-            Err(std::sync::TryLockError::WouldBlock) => return None,
-        };
-        let mut modules: Vec<Module> = loaded.modules.iter().filter(|module| module.is_current).cloned().collect();
-        modules.sort_by(|a, b| a.name.cmp(&b.name));
-        Some(modules)
+    /// Returns the current modules, by name.
+    pub(crate) fn modules(&self) -> Arc<Vec<ListedModule>> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stores what is loaded after a change, and lets the shards find it.
-    fn commit(&self, loaded: &mut Loaded, mut next: Loaded) -> Result<(), String> {
+    /// Lets the shards find what is loaded after a change.
+    fn replace(&self, loaded: &mut Loaded, mut next: Loaded) {
         next.file = loaded.file.take();
-        let stored = next.stored();
-        let written = match &mut next.file {
-            Some(file) => file.write(&stored).map_err(|error| error.to_string()),
-            None => Ok(()),
-        };
-        if let Err(error) = written {
-            loaded.file = next.file;
-            return Err(format!("the module cannot be stored: {error}"));
-        }
         *loaded = next;
         self.publish(loaded);
-        Ok(())
     }
 
     fn publish(&self, loaded: &Loaded) {
-        let table = loaded.table();
+        let (table, listed) = (loaded.table(), Arc::new(loaded.listed()));
         self.functions.change(|current| *current = table);
+        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = listed;
     }
 
     fn loaded(&self) -> MutexGuard<'_, Loaded> {
@@ -246,19 +277,26 @@ impl Loaded {
         Loaded { names: self.names.clone(), modules, file: None }
     }
 
+    /// Writes what is loaded after a change to the data directory, if there is one.
+    fn store(&mut self, next: &Loaded) -> Result<(), String> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.write(&next.stored()).map_err(|error| format!("the module cannot be stored: {error}"))
+    }
+
     /// Gives a number to each name that is new.
-    fn add_names(&mut self, compiled: &Compiled) {
-        for function in &compiled.functions {
+    fn add_names(&mut self, functions: &[UserFunction]) {
+        for function in functions {
             if !self.names.contains(&function.name) {
                 self.names.push(function.name.clone());
             }
         }
     }
 
-    fn check_bounds(&self) -> Result<(), String> {
+    /// Returns an error if there are too many functions, with this number of new ones, or sources.
+    fn check_bounds(&self, new_count: usize) -> Result<(), String> {
         let current = || self.modules.iter().filter(|module| module.is_current);
         let count: usize = current().map(|module| module.functions().len()).sum();
-        if count > FUNCTIONS_MAX {
+        if count + new_count > FUNCTIONS_MAX {
             return Err(format!("a server has at most {FUNCTIONS_MAX} functions: delete modules"));
         }
         let size: usize = self.modules.iter().map(|module| module.source.len()).sum();
@@ -281,11 +319,27 @@ impl Loaded {
         StoredFunctions { names: self.names.clone(), modules: self.modules.iter().map(stored).collect() }
     }
 
+    fn listed(&self) -> Vec<ListedModule> {
+        let current = self.modules.iter().filter(|module| module.is_current);
+        let listed = |module: &Module| ListedModule {
+            numbers: module.functions().iter().map(|function| self.index(&function.name) as u32 + 1).collect(),
+            module: module.clone(),
+        };
+        let mut modules: Vec<ListedModule> = current.map(listed).collect();
+        modules.sort_by(|a, b| a.module.name.cmp(&b.module.name));
+        modules
+    }
+
+    /// Returns the index of the name of a function.
+    fn index(&self, name: &str) -> usize {
+        self.names.iter().position(|other| other == name).expect("it got a number")
+    }
+
     fn table(&self) -> FunctionTable {
         let mut table = FunctionTable { newest: vec![None; self.names.len()], ..FunctionTable::default() };
         for module in &self.modules {
             for &function in module.functions() {
-                let index = self.names.iter().position(|name| *name == function.name).expect("it got a number");
+                let index = self.index(&function.name);
                 let (id, revision) = (index as u32 + 1, module.revision);
                 table.revisions.insert(Revision { id, revision }, function);
                 if module.is_current {
@@ -301,17 +355,15 @@ impl Loaded {
     }
 }
 
-/// A source that was just compiled.
-struct New {
-    name: String,
-    compiled: Compiled,
+impl From<skep_function::Module> for Compiled {
+    /// From now on, the code lives as long as the process.
+    fn from(module: skep_function::Module) -> Compiled {
+        let functions = module.functions.into_iter().map(|function| &*Box::leak(Box::new(function))).collect();
+        let record = |(name, layout)| Record { name, layout: Box::leak(Box::new(layout)) };
+        Compiled { functions, records: module.records.into_iter().map(record).collect() }
+    }
 }
 
-/// Compiles a source. Its code lives as long as the process.
-fn compile(source: &str) -> Result<New, String> {
-    let module = skep_function::compile(source).map_err(|error| error.to_string())?;
-    let functions = module.functions.into_iter().map(|function| &*Box::leak(Box::new(function))).collect();
-    let record = |(name, layout)| Record { name, layout: Box::leak(Box::new(layout)) };
-    let records = module.records.into_iter().map(record).collect();
-    Ok(New { name: module.name, compiled: Compiled { functions, records } })
+fn compile(source: &str) -> Result<skep_function::Module, String> {
+    skep_function::compile(source).map_err(|error| error.to_string())
 }

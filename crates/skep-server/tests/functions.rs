@@ -3,6 +3,8 @@
 mod support;
 
 use std::fmt::Write as _;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use support::{Resp, command, server_with};
 
@@ -198,5 +200,190 @@ fn transactions_call_functions() {
         let error = "-ERR the function divides by zero\r\n";
         format!("*5\r\n+OK\r\n+OK\r\n{error}{}{}", integers(&[4, 4]), integers(&[2, 2]))
     });
+    server.stop();
+}
+
+/// Returns a module whose functions tell which of them ran: `f` writes the number to each element, and returns it.
+fn numbered(module: &str, number: u32) -> String {
+    format!("mod {module} {{ #[update] fn f(v: &mut u32) -> u32 {{ *v = {number}; {number} }} }}")
+}
+
+fn load(source: &str) -> Vec<u8> {
+    command(&[b"SKEP.FUNCTION", b"LOAD", b"REPLACE", source.as_bytes()])
+}
+
+/// The stores would be held while the source is compiled.
+#[test]
+fn a_transaction_does_not_change_modules() {
+    for shards in [1, 3] {
+        let server = server_with(|settings| (settings.shards, settings.memory) = (shards, SMALL));
+        let mut resp = loaded(&server, 0);
+        for change in [load(&numbered("m", 1)), command(&[b"SKEP.FUNCTION", b"DELETE", b"limits"])] {
+            resp.expect("MULTI\r\nSET a 1\r\n", "+OK\r\n+QUEUED\r\n");
+            resp.expect(change, "-ERR Command not allowed inside a transaction\r\n");
+            resp.expect("EXEC\r\n", "-EXECABORT Transaction discarded because of previous errors.\r\n");
+        }
+        resp.expect("MULTI\r\nSKEP.FUNCTION SHOW m\r\nSET a 1\r\nEXEC\r\n", {
+            "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n-ERR no module 'm' is loaded\r\n+OK\r\n"
+        });
+        // Each load has its own reply.
+        resp.expect(load(&numbered("m", 1)), "$1\r\nm\r\n");
+        resp.expect(load(&numbered("n", 1)), "$1\r\nn\r\n");
+        server.stop();
+    }
+}
+
+/// Commands find the functions that the changes before them in the pipeline have left.
+#[test]
+fn what_follows_in_a_pipeline_sees_the_change() {
+    for shards in [1, 3] {
+        let server = server_with(|settings| (settings.shards, settings.memory) = (shards, SMALL));
+        let mut resp = Resp::connect(&server);
+        resp.expect("SKEP.SET k u32 0\r\n", "+OK\r\n");
+        for number in [1, 2, 1] {
+            let mut requests = load(&numbered("m", number));
+            requests.extend(words("SKEP.UPDATE k m.f"));
+            requests.extend(command(&[b"SKEP.FUNCTION", b"DELETE", b"m"]));
+            requests.extend(words("SKEP.UPDATE k m.f"));
+            resp.expect(requests, {
+                let missing = "-ERR no function 'm.f' is loaded: SKEP.FUNCTION LIST shows those that are\r\n";
+                format!("$1\r\nm\r\n:{number}\r\n+OK\r\n{missing}")
+            });
+        }
+        server.stop();
+    }
+}
+
+/// Replaces modules as fast as possible while they are called: each call is all of one source.
+#[test]
+fn calls_beside_loads_run_one_source() {
+    const LOADERS: u32 = 16;
+    const SOURCES: u32 = 8;
+    let server = server_with(|settings| (settings.shards, settings.memory) = (2, SMALL));
+    Resp::connect(&server).expect(load(&numbered("m", 0)), "$1\r\nm\r\n");
+    let end = Instant::now() + Duration::from_secs(2);
+    thread::scope(|scope| {
+        for loader in 0..LOADERS {
+            let server = &server;
+            scope.spawn(move || {
+                let mut resp = Resp::connect(server);
+                let mut number = loader;
+                while Instant::now() < end {
+                    resp.expect(load(&numbered("m", number % SOURCES)), "$1\r\nm\r\n");
+                    number += 1;
+                }
+            });
+        }
+        for caller in 0..3 {
+            let server = &server;
+            scope.spawn(move || {
+                let mut resp = Resp::connect(server);
+                let key = format!("k{caller}");
+                resp.expect(words(&format!("SKEP.SET {key} u32{}", " 99".repeat(2000))), "+OK\r\n");
+                while Instant::now() < end {
+                    resp.expect(words(&format!("SKEP.UPDATE {key} m.f NORETURN")), "+OK\r\n");
+                    resp.send(words(&format!("SKEP.REDUCE {key} min u32 4294967295")));
+                    let least = resp.integer();
+                    assert!((0..i64::from(SOURCES)).contains(&least), "{least}");
+                    resp.expect(words(&format!("SKEP.REDUCE {key} max u32 0")), format!(":{least}\r\n"));
+                }
+            });
+        }
+        let server = &server;
+        scope.spawn(move || {
+            let mut resp = Resp::connect(server);
+            while Instant::now() < end {
+                // Whatever is being loaded, there is a module.
+                let source = resp.text("SKEP.FUNCTION SHOW m");
+                assert!((0..SOURCES).any(|number| source == numbered("m", number)), "{source}");
+            }
+        });
+    });
+    server.stop();
+}
+
+/// More changes than threads for them are refused by name; then all goes on.
+#[test]
+fn many_loads_at_once_are_made_or_refused() {
+    let server = server_with(|settings| (settings.shards, settings.memory) = (2, SMALL));
+    let mut clients: Vec<Resp> = (0..40).map(|_| Resp::connect(&server)).collect();
+    let long = "#[update] fn g(v: u32) -> u32 { v + 1 }\n";
+    for (index, client) in clients.iter_mut().enumerate() {
+        let padding = "x".repeat(60_000);
+        client.send(load(&format!("mod m{index:02} {{ {long} /*{padding}*/ }}")));
+    }
+    // Clients that leave do not matter.
+    clients.truncate(30);
+    let mut counts = [0; 2];
+    for (index, client) in clients.iter_mut().enumerate() {
+        let line = client.line().trim_end().to_owned();
+        match &*line {
+            "$3" => client.expect_bytes(format!("m{index:02}\r\n")),
+            _ => assert_eq!(line, "-ERR other modules are being loaded: try again"),
+        }
+        counts[usize::from(line == "$3")] += 1;
+    }
+    assert!(counts[1] >= 16, "{counts:?}");
+    let mut resp = Resp::connect(&server);
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        resp.send(load(&numbered("m", 1)));
+        match resp.line().trim_end() {
+            "$1" => break resp.expect_bytes("m\r\n"),
+            line => assert!(line.starts_with("-ERR other modules") && Instant::now() < end, "{line}"),
+        }
+    }
+    server.stop();
+}
+
+/// A server stops while modules are loaded. (The clients get a reply, or the end of the connection.)
+#[test]
+fn a_server_stops_beside_loads() {
+    let server = server_with(|settings| (settings.shards, settings.memory) = (2, SMALL));
+    let mut clients: Vec<Resp> = (0..16).map(|_| Resp::connect(&server)).collect();
+    for (index, client) in clients.iter_mut().enumerate() {
+        client.send(load(&numbered("m", index as u32)));
+    }
+    let begun = Instant::now();
+    server.stop();
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+/// Returns the bytes of the process that are code and of no file.
+fn code_size() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let size = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (range, mode) = (words.next()?, words.next()?);
+        let (begin, end) = range.split_once('-')?;
+        let address = |text| usize::from_str_radix(text, 16).unwrap();
+        (mode.contains('x') && words.count() == 3).then(|| address(end) - address(begin))
+    };
+    maps.lines().filter_map(size).sum()
+}
+
+/// Modules that are loaded keep their code as long as the process, others do not.
+#[test]
+fn the_code_of_a_module_that_is_refused_is_freed() {
+    // A process of its own: other tests load modules.
+    const CHILD: &str = "SKEP_TEST_CODE";
+    if std::env::var_os(CHILD).is_none() {
+        let program = std::env::current_exe().unwrap();
+        let name = "the_code_of_a_module_that_is_refused_is_freed";
+        let status = std::process::Command::new(program).args([name, "--exact"]).env(CHILD, "1").status();
+        return assert!(status.unwrap().success());
+    }
+    let server = server_with(|settings| (settings.shards, settings.memory) = (1, SMALL));
+    let mut resp = loaded(&server, 0);
+    let before = code_size();
+    assert!(before > 0);
+    for number in 0..40 {
+        let source = LIMITS.replace("0.5", &format!("0.{number}5"));
+        resp.expect(
+            command(&[b"SKEP.FUNCTION", b"LOAD", source.as_bytes()]),
+            "-ERR module 'limits' exists: use LOAD REPLACE to replace its functions\r\n",
+        );
+    }
+    assert_eq!(code_size(), before);
     server.stop();
 }

@@ -10,8 +10,8 @@ use crate::limits::{ISOLATED_OPERATIONS_MAX, SHARE, TRANSACTION_SIZE_MAX};
 use crate::memory_budget::{Permit, ReplyAccount};
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{
-    Action, Arguments, Context, Invocation, Isolated, Multi, NOT_IN_TRANSACTION, SessionOutput, TooLong, shards_of_key,
-    wire_error,
+    Action, Arguments, Context, Invocation, Isolated, Multi, NOT_IN_TRANSACTION, SessionOutput, TooLong,
+    changes_functions, shards_of_key, wire_error,
 };
 use crate::transaction::{Bounds, Environment, Judgement, Run};
 use crate::vocabulary::{Effort, Refusal, ShardSet, Space, Step};
@@ -303,6 +303,11 @@ pub(super) fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument], room
             Action::Server(name)
         }
         CommandName::Quit | CommandName::Reset => Action::Server(name),
+        // It takes long, and the stores would be held meanwhile.
+        CommandName::SkepFunction if changes_functions(arguments) => {
+            multi.abort();
+            Action::Refuse(format!("ERR {NOT_IN_TRANSACTION}"))
+        }
         // The array of EXEC would have another number of replies than it says.
         _ if name.is_never_queued() || name == CommandName::Client && arguments.is(1, "reply") => {
             multi.abort();

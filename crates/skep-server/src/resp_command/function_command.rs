@@ -3,9 +3,8 @@
 use skep_wire::resp::ReplyWriter;
 
 use super::{Arguments, Context, LOOK_TIME, Session, excerpt};
-use crate::function_loader::{Module, Record};
+use crate::function_loader::{Change, ListedModule, Record};
 use crate::limits::{FUNCTION_DESCRIPTION_MAX, TEXT_WORK};
-use crate::vocabulary::Functions;
 
 const HELP: [&str; 12] = [
     "SKEP.FUNCTION <subcommand> [<arg> ...]. Subcommands are:",
@@ -31,27 +30,18 @@ pub(super) fn run(
     context: &mut Context<'_>,
 ) -> Result<(), String> {
     let before = writer.written();
+    let loader = &context.shared.loader;
     match arguments.get(1).to_ascii_lowercase().as_slice() {
-        b"load" => load(arguments, writer, session, context)?,
-        b"delete" => {
-            let name = arguments.text(2);
-            match context.shared.loader.delete(&name) {
-                Ok(true) => writer.ok(),
-                Ok(false) => return Err(unknown_module(arguments)),
-                Err(error) => return Err(format!("ERR {error}")),
-            }
-        }
+        b"load" | b"delete" => change(arguments, writer, session, context)?,
         b"list" => {
-            let modules = context.shared.loader.modules().ok_or(BUSY)?;
+            let modules = loader.modules();
             writer.array(modules.len());
-            let functions = context.shared.loader.functions();
-            modules.iter().for_each(|module| write_module(module, functions, writer));
+            modules.iter().for_each(|module| write_module(module, writer));
         }
         b"show" => {
-            let modules = context.shared.loader.modules().ok_or(BUSY)?;
-            let name = arguments.text(2);
-            let module = modules.iter().find(|module| module.name == name).ok_or_else(|| unknown_module(arguments))?;
-            writer.bulk(module.source.as_bytes());
+            let (modules, name) = (loader.modules(), arguments.text(2));
+            let found = modules.iter().find(|listed| listed.module.name == name);
+            writer.bulk(found.ok_or_else(|| unknown_module(arguments))?.module.source.as_bytes());
         }
         _ => writer.lines(&HELP),
     }
@@ -59,39 +49,53 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Runs `LOAD [REPLACE] source`. Other connections do not wait while the module is compiled.
-fn load(
+/// Returns true if a subcommand changes the modules. Others do not wait for anything.
+pub(crate) fn is_change(arguments: Arguments<'_>) -> bool {
+    arguments.is(1, "load") || arguments.is(1, "delete")
+}
+
+/// Runs `LOAD [REPLACE] source` or `DELETE module`. Other connections do not wait for it.
+fn change(
     arguments: Arguments<'_>,
     writer: &mut ReplyWriter<'_>,
     session: &mut Session,
     context: &mut Context<'_>,
 ) -> Result<(), String> {
-    let replaces = arguments.count() == 4 && arguments.is(2, "replace");
-    if arguments.count() == 4 && !replaces || arguments.count() > 4 {
-        return Err("ERR syntax error: SKEP.FUNCTION LOAD [REPLACE] source".to_owned());
-    }
-    let Some(load) = &session.load else {
-        let source = std::str::from_utf8(arguments.get(arguments.count() - 1));
-        let source = source.map_err(|_| "ERR the source is not UTF-8 text")?;
-        session.load = Some(context.shared.loader.begin(source.to_owned(), replaces).ok_or(BUSY)?);
+    let is_load = arguments.is(1, "load");
+    let Some(change) = &session.function_change else {
+        let begun = context.shared.loader.begin(decode(arguments, is_load)?).ok_or(BUSY)?;
+        session.function_change = Some(begun);
         context.outcome.held_until = Some(context.now + LOOK_TIME);
         return Ok(());
     };
-    match load.get() {
+    let outcome = match change.get() {
         None if !context.is_stopping() => {
             context.outcome.held_until = Some(context.now + LOOK_TIME);
             return Ok(());
         }
         None => return Err("ERR the server stops".to_owned()),
-        Some(Ok(name)) => writer.bulk(name.as_bytes()),
-        Some(Err(error)) => {
-            let error = format!("ERR {error}");
-            session.load = None;
-            return Err(error);
-        }
+        Some(outcome) => outcome.clone(),
+    };
+    session.function_change = None;
+    match outcome.map_err(|error| format!("ERR {error}"))? {
+        Some(name) if is_load => writer.bulk(name.as_bytes()),
+        Some(_) => writer.ok(),
+        None => return Err(unknown_module(arguments)),
     }
-    session.load = None;
     Ok(())
+}
+
+fn decode(arguments: Arguments<'_>, is_load: bool) -> Result<Change, String> {
+    if !is_load {
+        return Ok(Change::Delete { name: arguments.text(2).into_owned() });
+    }
+    let replaces = arguments.count() == 4 && arguments.is(2, "replace");
+    if arguments.count() == 4 && !replaces || arguments.count() > 4 {
+        return Err("ERR syntax error: SKEP.FUNCTION LOAD [REPLACE] source".to_owned());
+    }
+    let source = std::str::from_utf8(arguments.get(arguments.count() - 1));
+    let source = source.map_err(|_| "ERR the source is not UTF-8 text")?.to_owned();
+    Ok(Change::Load { source, replaces })
 }
 
 fn unknown_module(arguments: Arguments<'_>) -> String {
@@ -99,7 +103,8 @@ fn unknown_module(arguments: Arguments<'_>) -> String {
 }
 
 /// Writes a module as a map: its name, its revision, the descriptions and numbers of its functions, and its records.
-fn write_module(module: &Module, functions: &Functions, writer: &mut ReplyWriter<'_>) {
+fn write_module(listed: &ListedModule, writer: &mut ReplyWriter<'_>) {
+    let ListedModule { module, numbers } = listed;
     writer.map(5);
     writer.bulk(b"module");
     writer.bulk(module.name.as_bytes());
@@ -112,10 +117,8 @@ fn write_module(module: &Module, functions: &Functions, writer: &mut ReplyWriter
         writer.bulk(shorten(text).as_bytes());
     }
     writer.bulk(b"numbers");
-    writer.array(module.functions().len());
-    for function in module.functions() {
-        writer.integer(functions.find(&function.name).map_or(0, |handle| handle.id.into()));
-    }
+    writer.array(numbers.len());
+    numbers.iter().for_each(|number| writer.integer((*number).into()));
     writer.bulk(b"records");
     writer.array(module.records().len());
     for Record { name, layout } in module.records() {

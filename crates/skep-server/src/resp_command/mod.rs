@@ -65,6 +65,7 @@ pub(crate) use bound::{Bound, KeySums};
 pub(crate) use context::{Context, Outcome};
 pub(crate) use decode::simple;
 pub(crate) use error_messages::{NOT_IN_TRANSACTION, store_error, wire_error};
+pub(crate) use function_command::is_change as changes_functions;
 pub(crate) use invocation::{Invocation, SessionOutput};
 pub(crate) use isolated::{BitFunction, Isolated, SetMany};
 pub(crate) use key_command::KeyCommand;
@@ -374,12 +375,14 @@ impl Action {
     }
 
     /// Returns true if the commands after it belong to the next parsed batch, because they must not be decoded or
-    /// executed before its reply is made: it counts the pairs of the stores, takes memory for keys that it watches, or
-    /// decides if later commands are allowed, must wait, or find the connection at its end.
+    /// executed before its reply is made: it counts the pairs of the stores, takes memory for keys that it watches, loads
+    /// the functions that they name, or decides if later commands are allowed, must wait, or find the connection at its end.
     pub(crate) fn ends_batch(&self) -> bool {
-        use CommandName::{Auth, Client, Hello, Info, Monitor, Reset, Shutdown};
+        use CommandName::{Auth, Client, Hello, Info, Monitor, Reset, Shutdown, SkepFunction};
         match self {
-            Action::Server(name) => matches!(name, Info | Auth | Hello | Reset | Client | Monitor | Shutdown),
+            Action::Server(name) => {
+                matches!(name, Info | Auth | Hello | Reset | Client | Monitor | Shutdown | SkepFunction)
+            }
             Action::Isolated(_, Isolated::Exec(queue)) => queue.ends_batch(),
             Action::Isolated(_, Isolated::Watch) => true,
             _ => false,

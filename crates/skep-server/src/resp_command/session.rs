@@ -5,7 +5,7 @@ use std::time::Instant;
 use skep_wire::resp::Version;
 
 use super::save_command::Awaited;
-use crate::function_loader::Load;
+use crate::function_loader::ChangeInProgress;
 
 /// The state of a RESP connection. A connection begins with the default, except for the password.
 #[derive(Debug, Default)]
@@ -20,8 +20,8 @@ pub(crate) struct Session {
     pub(crate) sleeps_until: Option<Instant>,
     /// What the command that is being executed waits for.
     pub(crate) awaited: Option<Awaited>,
-    /// The module that is being loaded.
-    pub(crate) load: Option<Load>,
+    /// The change of the modules of functions that the command waits for.
+    pub(crate) function_change: Option<ChangeInProgress>,
     /// The number from which on a `CLIENT KILL` continues, and the connections that it has killed.
     pub(crate) kill_progress: (u64, i64),
 }

@@ -86,7 +86,7 @@ impl Resp {
 
     /// Receives a line, with its end.
     #[track_caller]
-    fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = Vec::new();
         while !line.ends_with(b"\r\n") {
             let mut byte = [0];
