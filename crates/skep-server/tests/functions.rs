@@ -293,7 +293,7 @@ fn calls_beside_loads_run_one_source() {
         scope.spawn(move || {
             let mut resp = Resp::connect(server);
             while Instant::now() < end {
-                // Whatever is being loaded, there is a module.
+                // There is a module also while it is replaced.
                 let source = resp.text("SKEP.FUNCTION SHOW m");
                 assert!((0..SOURCES).any(|number| source == numbered("m", number)), "{source}");
             }
