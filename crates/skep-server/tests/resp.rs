@@ -255,7 +255,7 @@ fn introspection() {
         "*2\r\n$4\r\necho\r\n*6\r\n$7\r\nsummary\r\n$21\r\nReturns its argument.\r\n$5\r\nsince\r\n$5\r\n1.0.0\r\n\
          $5\r\ngroup\r\n$10\r\nconnection\r\n",
     );
-    resp.expect("COMMAND COUNT\r\n", ":98\r\n");
+    resp.expect("COMMAND COUNT\r\n", ":99\r\n");
     resp.expect("SET a 1\r\nGET a\r\nGET b\r\nFOO\r\n", {
         "+OK\r\n$1\r\n1\r\n$-1\r\n-ERR unknown command 'FOO', with args beginning with: \r\n"
     });
