@@ -124,7 +124,7 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Tables, String> {
         lines.extend(run.lines(*section)?);
     }
     let note = format!(
-        "{}. Medians of {} rounds by turns, with half of the spread. Batches of {}, {} keys of one number, {} MiB of \
+        "{}. Medians of {} rounds by turns, with half of the spread. Batches of {} or 1 MiB, {} keys of one number, {} MiB of \
          vectors out of cache, {} buckets.",
         skep_measure::machine(),
         plan.effort.rounds,
