@@ -44,6 +44,11 @@ fn resp_address(server: &Server) -> String {
     server.resp.clone().expect("the server listens for RESP")
 }
 
+fn load_module(comment: u64) -> wire::Arguments {
+    let source = pairs::module(comment);
+    ["SKEP.FUNCTION", "LOAD", "REPLACE", &source].map(|word| word.as_bytes().to_vec()).into()
+}
+
 /// The clients of one space.
 struct Space {
     number: u16,
@@ -179,6 +184,7 @@ impl Kills {
     fn begin(&mut self) {
         let server = self.start();
         if !self.flushes {
+            assert_eq!(Connection::to_address(&resp_address(&server)).run(&[load_module(0)]), [b"$4\r\nkill\r\n"]);
             self.spaces.iter().for_each(|space| space.begin(&server));
         }
         self.kill(server);
@@ -196,6 +202,7 @@ impl Kills {
         let saves = self.random.random_ratio(1, 2);
         let times = [0; 2].map(|_| Duration::from_millis(self.random.random_range(0..LOAD_TIME_MAX / 2)));
         let flushes = self.flushes;
+        let comment = self.random.random_range(0..500);
         thread::scope(|scope| {
             let (native, resp) = (&native, &resp);
             for Space { hot, natives, resps, .. } in &mut self.spaces {
@@ -206,6 +213,19 @@ impl Kills {
                 for client in resps {
                     scope.spawn(move || client.run(resp, flushes));
                 }
+            }
+            if !flushes {
+                // The functions are replaced, by others of the same meaning, until the server ends.
+                scope.spawn(move || {
+                    let Ok(mut connection) = Connection::connect(resp) else { return };
+                    for comment in comment..comment + 20 {
+                        if connection.send(&[load_module(comment)]).is_err() {
+                            return;
+                        }
+                        let Ok(reply) = connection.reply() else { return };
+                        assert_eq!(reply, b"$4\r\nkill\r\n");
+                    }
+                });
             }
             thread::sleep(times[0]);
             if saves {

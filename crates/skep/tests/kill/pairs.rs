@@ -4,9 +4,14 @@ use std::collections::BTreeMap;
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_client::{Element, Operation, PutCondition, Shape, Update, UpdateFunction};
+use skep_client::{Call, CallReply, Element, FunctionHandle, Operation, PutCondition, Shape, Update, UpdateFunction};
 
 use crate::wire::Arguments;
+
+/// Returns the module whose first function is that of [`Change::Mix`]. The comment makes it another source.
+pub(crate) fn module(comment: u64) -> String {
+    format!("mod kill {{ /* {comment} */ #[update] fn mix(v: i64, d: i64) -> i64 {{ v * 3 + d }} }}")
+}
 
 /// A change of one key.
 #[derive(Clone, Debug)]
@@ -14,6 +19,8 @@ pub(crate) enum Change {
     Put(Vec<u8>),
     /// Adds to an integer of 8 bytes.
     Add([u8; 8]),
+    /// Multiplies an integer of 8 bytes by 3 and adds to it, with the function of the [module](module).
+    Mix([u8; 8]),
     /// Adds to decimal text.
     AddDecimal(i64),
     Append(Vec<u8>),
@@ -27,6 +34,10 @@ impl Change {
             Change::Add(delta) => {
                 let old = old.map_or(0, |old| i64::from_le_bytes(old.try_into().expect("numbers have 8 bytes")));
                 Some(old.wrapping_add(i64::from_le_bytes(*delta)).to_le_bytes().to_vec())
+            }
+            Change::Mix(delta) => {
+                let old = old.map_or(0, |old| i64::from_le_bytes(old.try_into().expect("numbers have 8 bytes")));
+                Some(old.wrapping_mul(3).wrapping_add(i64::from_le_bytes(*delta)).to_le_bytes().to_vec())
             }
             Change::AddDecimal(delta) => {
                 let old: i64 = old.map_or(0, |old| String::from_utf8(old).expect("text").parse().expect("a number"));
@@ -49,6 +60,13 @@ impl Change {
                 initial: Some(&[0; 8]),
                 return_old: true,
             }),
+            Change::Mix(delta) => Operation::Call(Call {
+                function: FunctionHandle { id: 1, revision: 0, function: None },
+                vectors: 0,
+                operands: delta,
+                initial: Some(&[0; 8]),
+                reply: CallReply::Old,
+            }),
             Change::AddDecimal(delta) => Operation::AddDecimal { delta: *delta },
             Change::Append(_) => unreachable!("only RESP clients append"),
             Change::Delete => Operation::Delete,
@@ -62,7 +80,7 @@ impl Change {
             Change::AddDecimal(delta) => vec![b"INCRBY".to_vec(), key, delta.to_string().into_bytes()],
             Change::Append(bytes) => vec![b"APPEND".to_vec(), key, bytes.clone()],
             Change::Delete => vec![b"DEL".to_vec(), key],
-            Change::Add(_) => unreachable!("RESP clients add to text"),
+            Change::Add(_) | Change::Mix(_) => unreachable!("RESP clients add to text"),
         }
     }
 }
@@ -100,6 +118,7 @@ impl Pairs {
         let (long, short) = (bytes(300), bytes(10));
         let change = match (random.random_range(0..10), number % 2 == 0, is_resp) {
             (0, _, _) => Change::Delete,
+            (1..5, true, false) => Change::Mix(random.random_range(-1000..1000_i64).to_le_bytes()),
             (_, true, false) => Change::Add(random.random_range(-1000..1000_i64).to_le_bytes()),
             (_, true, true) => Change::AddDecimal(random.random_range(-1000..1000)),
             (1..5, false, true) => Change::Append(short),
