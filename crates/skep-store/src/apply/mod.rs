@@ -328,6 +328,7 @@ pub(crate) fn apply_short(operation: &Operation<'_>, value: u64, size: usize) ->
             };
             Some(ShortOutcome { returns_value: update.return_old, changed: Some(changed) })
         }
+        Operation::Call(call) => call::call_short(call, value, size),
         _ => None,
     }
 }

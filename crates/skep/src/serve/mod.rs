@@ -20,6 +20,7 @@ use std::thread;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+use tracing_subscriber::EnvFilter;
 use skep::RegionError;
 use skep_server::{Server, ServerSettings, StartError};
 
@@ -271,6 +272,9 @@ fn notify(state: NotifyState<'_>) {
 
 fn log_to_standard_error() {
     let colours = io::stderr().is_terminal();
+    // Others are not of interest unless they warn: the compiler of functions describes its work.
+    let filter = EnvFilter::new("warn,skep=info");
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     // This fails only if a log exists already.
-    _ = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(colours).with_target(false).try_init();
+    _ = log.with_ansi(colours).with_target(false).try_init();
 }
