@@ -20,9 +20,9 @@ use std::thread;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use tracing_subscriber::EnvFilter;
 use skep::RegionError;
 use skep_server::{Server, ServerSettings, StartError};
+use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
