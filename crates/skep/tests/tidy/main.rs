@@ -46,6 +46,7 @@ const LONG: &[(&str, &str)] = &[];
 
 /// The crates, and the dependencies that each may have, except for tests. No crate may depend on `benches`, because it
 /// would also depend on the peers.
+#[rustfmt::skip]
 const LAYERS: &[(&str, &[&str])] = &[
     ("skep-core", &[]),
     ("skep-store", &["skep-core"]),
@@ -58,36 +59,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("skep-nic", &["skep-core", "skep-store"]),
     ("skep-measure", &[]),
     ("skep-fuzz-targets", &["skep-core", "skep-store", "skep-function", "skep-wire", "skep-log", "skep-transport"]),
-    (
-        "skep",
-        &[
-            "skep-core",
-            "skep-function",
-            "skep-store",
-            "skep-wire",
-            "skep-log",
-            "skep-server",
-            "skep-client",
-            "skep-nic",
-            "skep-measure",
-        ],
-    ),
-    (
-        "benches",
-        &[
-            "skep-core",
-            "skep-store",
-            "skep-function",
-            "skep-wire",
-            "skep-log",
-            "skep-transport",
-            "skep-server",
-            "skep-client",
-            "skep-nic",
-            "skep-measure",
-            "skep",
-        ],
-    ),
+    ("skep", &["skep-core", "skep-function", "skep-store", "skep-wire", "skep-log", "skep-server", "skep-client",
+        "skep-nic", "skep-measure"]),
+    ("benches", &["skep-core", "skep-function", "skep-store", "skep-wire", "skep-log", "skep-transport", "skep-server",
+        "skep-client", "skep-nic", "skep-measure", "skep"]),
 ];
 
 /// The pages that a newcomer reads first.
