@@ -66,6 +66,7 @@ fn fits(request: &Request<'_>) -> bool {
     let size = match &request.operation {
         Operation::Put { value, .. } => value.len(),
         Operation::Update(update) => update.initial.map_or(0, <[u8]>::len),
+        Operation::Call(call) => call.initial.map_or(0, <[u8]>::len),
         // An expiry takes eight bytes more. Of the other writes, some let values grow.
         Operation::StringWrite(StringWrite::Set { value, .. }) => value.len(),
         Operation::StringWrite(StringWrite::Remove { .. } | StringWrite::Expire { .. }) => 0,
