@@ -120,6 +120,7 @@ const EXAMPLES: &[&str] = &[
     "lastsave",
     "debug help",
     "shutdown",
+    "skep.function list",
     "slowlog len",
     "monitor",
     "latency latest",
