@@ -3,10 +3,10 @@
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::select;
-use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
+use skep_core::function::{Element, Fold, FunctionHandle, Predicate, UpdateFunction};
 use skep_core::operation::{
-    KEY_SIZE_MAX, Operation, OperationError, PAGE_SIZE_MAX, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer,
-    ScanEnd, ScanLease, ScanStart, Shape, Update,
+    CallReply, KEY_SIZE_MAX, Operation, OperationError, PAGE_SIZE_MAX, PutCondition, Reduce, Reply, Request, Scan,
+    ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, Update,
 };
 use skep_store::naive::{Generator, GeneratorSettings, Mix, OwnedOperation, OwnedRequest};
 
@@ -164,7 +164,7 @@ fn an_operation_that_cannot_be_skipped_ends_the_frame() {
     let get = b"\x01\x01\x00k".as_slice();
     let cases: [(&str, &[u8], WireError); 10] = [
         ("opcode 0", b"\x00\x01\x00k", WireError::UnknownOperation),
-        ("opcode 16", b"\x10\x01\x00k", WireError::UnknownOperation),
+        ("opcode 17", b"\x11\x01\x00k", WireError::UnknownOperation),
         ("reserved bit", b"\x21\x01\x00k", WireError::UnknownOperation),
         ("key beyond the end", b"\x01\xff\xffk", WireError::Malformed),
         ("value beyond the end", b"\x03\x01\x00\xff\xff\xff\xffkv", WireError::Malformed),
@@ -349,8 +349,23 @@ fn operation() -> impl Strategy<Value = OwnedOperation> {
         (select(Predicate::ALL.to_vec()), element(), bytes(9))
             .prop_map(|(predicate, element, operand)| OwnedOperation::Filter { predicate, element, operand }),
         any::<i64>().prop_map(|delta| OwnedOperation::AddDecimal { delta }),
+        call(),
         scan(),
     ]
+}
+
+fn call() -> impl Strategy<Value = OwnedOperation> {
+    let handle =
+        (any::<u32>(), any::<u32>()).prop_map(|(id, revision)| FunctionHandle { id, revision, function: None });
+    (handle, any::<u8>(), bytes(20), prop::option::of(bytes(9)), select(CallReply::ALL.to_vec())).prop_map(
+        |(function, vectors, operands, initial, reply)| OwnedOperation::Call {
+            function,
+            vectors,
+            operands,
+            initial,
+            reply,
+        },
+    )
 }
 
 fn scan() -> impl Strategy<Value = OwnedOperation> {
