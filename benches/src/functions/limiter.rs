@@ -76,7 +76,7 @@ impl Side {
     /// Appends calls for these buckets.
     fn append(self, now: u64, buckets: impl Iterator<Item = u64>, script: &str, out: &mut Vec<u8>) {
         let text = [now.to_string(), COST.to_string(), RATE.to_string(), BURST.to_string()];
-        let [now_text, cost, rate, burst] = text.each_ref().map(|text| text.as_bytes());
+        let [now_text, cost, rate, burst] = text.each_ref().map(String::as_bytes);
         let numbers = [COST, RATE, BURST].map(f32::to_le_bytes).concat();
         let operands = [&now.to_le_bytes()[..], &numbers].concat();
         let initial = [&BURST.to_le_bytes()[..], &now.to_le_bytes()].concat();
