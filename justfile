@@ -105,7 +105,7 @@ expiry *arguments: build-benches
 durability *arguments: build-benches
     target/release/skep-benches durability {{arguments}}
 
-# Compare functions of users with built-in ones, Lua in redis-server and compare-and-set: just functions scalar
+# Compare user functions with built-in ones, Lua in redis-server and compare-and-set: just functions scalar
 functions *arguments: build-benches
     target/release/skep-benches functions {{arguments}}
 

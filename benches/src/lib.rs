@@ -15,7 +15,7 @@
 //! | `skep-benches connections` | a thousand connections, half of them slow or silent: latencies of the others alone and beside them |
 //! | `skep-benches expiry` | the memory of ten million expired keys: the time until it is free |
 //! | `skep-benches durability` | puts with a log, snapshots and starts: against the level `memory`, a bare loop of writes and redis-server |
-//! | `skep-benches functions` | functions of users: against built-in ones, Lua in redis-server, and compare-and-set |
+//! | `skep-benches functions` | user functions: against built-in ones, Lua in redis-server, and compare-and-set |
 //! | `skep-benches durable` | what a log costs a store inside a program |
 //! | `skep-benches instructions` | instructions of one operation of each store and of whole servers, counted by callgrind |
 //! | `skep-benches engine` | `skep bench engine`, and saves its report |

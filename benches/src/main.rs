@@ -33,7 +33,7 @@ enum Command {
     Durable(durable::Plan),
     /// Measures how long the hash store takes to free the memory of keys that have expired.
     Expiry(expiry::Plan),
-    /// Compares functions of users with built-in ones, with Lua in redis-server, and with clients that compute.
+    /// Compares user functions with built-in ones, with Lua in redis-server, and with clients that compute.
     Functions(functions::Plan),
     /// Counts the instructions of one operation of a store with callgrind. Wants valgrind, and a release build.
     Instructions(instructions::Plan),

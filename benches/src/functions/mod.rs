@@ -1,4 +1,4 @@
-//! Functions of users: λ that Cranelift compiles, against the built-in functions, a copy, Lua in redis-server, and
+//! User functions: λ that Cranelift compiles, against the built-in functions, a copy, Lua in redis-server, and
 //! clients that compute by themselves.
 //!
 //! ```text

@@ -231,7 +231,7 @@ impl Operation<'_> {
         }
     }
 
-    /// Returns true if the operation may compute a value or a reply in memory of its own, or by a function of the user.
+    /// Returns true if the operation may compute a value or a reply in memory of its own, or by a user function.
     #[inline]
     pub fn computes(&self) -> bool {
         match self {

@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     pub(crate) orders: Orders,
     /// The settings that change at run time.
     pub(crate) adjustable: Adjustable,
-    /// Loads the functions of users.
+    /// Loads the user functions.
     pub(crate) loader: Arc<FunctionLoader>,
     /// The password, and the protected mode.
     pub(crate) access: Access,

@@ -1,4 +1,4 @@
-//! A call of a user function on the value of a key (KV-Direct, section 3.2, Table 1, with a function of the user).
+//! A call of a user function on the value of a key (KV-Direct, section 3.2, Table 1, with a user function).
 
 use super::{OPERANDS_SIZE_MAX, VALUE_SIZE_MAX};
 use crate::error::OperationError;

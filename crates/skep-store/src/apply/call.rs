@@ -77,7 +77,8 @@ pub(super) fn call<'a>(
     }
 }
 
-/// Returns the value that a call stores if the key is missing, or the reply if it fails. `None` if it stores nothing.
+/// Returns the outcome of a valid call on a missing key: the pair to insert if it is an update with an initial value, else a
+/// reply.
 #[inline(never)]
 pub(super) fn call_missing<'a>(call: &'a Call<'a>, arena: &'a Arena) -> Outcome<'a> {
     let (Ok(function), Some(initial)) = (call.function(), call.initial) else { return Outcome::Reply(Reply::NotFound) };

@@ -108,7 +108,7 @@ pub(crate) enum Outcome<'a> {
 pub(crate) enum InPlace<'a> {
     /// By a built-in function.
     BuiltIn(&'a Update<'a>),
-    /// By a function of the user that cannot fail and returns nothing of its own.
+    /// By a user function that cannot fail and returns nothing of its own.
     User(&'a Call<'a>),
 }
 

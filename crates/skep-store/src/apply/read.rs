@@ -15,7 +15,7 @@ pub(crate) enum Read<'a> {
     Reduce(&'a Reduce<'a>),
     /// The elements that pass.
     Filter(&'a Filter<'a>),
-    /// A reduce or a filter by a function of the user that cannot fail.
+    /// A reduce or a filter by a user function that cannot fail.
     Call(&'a Call<'a>),
     /// A reply that was computed already.
     Computed(&'a [u8]),
@@ -91,7 +91,7 @@ pub(crate) struct Reader<'a> {
     digester: Option<Box<Digester>>,
     /// The bytes with fields so far, of a value in several pieces.
     part: Vec<u8>,
-    /// What a function of the user has computed so far.
+    /// What a user function has computed so far.
     call: Option<Box<CallReader<'a>>>,
 }
 

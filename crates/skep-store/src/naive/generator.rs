@@ -128,7 +128,7 @@ impl Default for Mix {
 }
 
 impl Mix {
-    /// Returns the distribution of operations without functions of the user.
+    /// Returns the distribution of operations without user functions.
     pub fn built_in() -> Mix {
         Mix { call: 0, ..Mix::default() }
     }

@@ -1,4 +1,4 @@
-//! Functions of the user for tests, written as closures, and calls of them by the naive store.
+//! User functions for tests, written as closures, and calls of them by the naive store.
 
 use std::sync::LazyLock;
 

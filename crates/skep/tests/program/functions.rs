@@ -1,4 +1,4 @@
-//! Functions of users in a data directory: servers are killed after loads and calls, and started again.
+//! User functions in a data directory: servers are killed after loads and calls, and started again.
 
 use std::net::Shutdown;
 use std::path::Path;

@@ -323,7 +323,7 @@ impl OrderedStore {
         is_within_budget && replies.may_go_on()
     }
 
-    /// Executes a reduce or a filter by a function of the user, on the value in one piece. Returns false if the batch has to
+    /// Executes a reduce or a filter by a user function, on the value in one piece. Returns false if the batch has to
     /// end before it.
     fn read_by_call(
         &self,
