@@ -55,14 +55,14 @@ fn a_counting_memory_is_served_by_the_stages_of_the_product() {
     let (counted_replies, counted) = run(seed, processor(seed, CountingMemory::with_resident_lines));
     assert!(shipped_replies == counted_replies, "seed {seed}");
     assert_eq!(shipped, counted, "seed {seed}");
-    let StageCounts { requests, buckets, probed, slabs, futures, .. } = shipped[shipped.len() - 1];
-    let used = [requests, buckets, probed, slabs, futures];
+    let StageCounts { requests, buckets, probed, slabs, large, futures, .. } = shipped[shipped.len() - 1];
+    let used = [requests, buckets, probed, slabs, large, futures];
     assert!(used.iter().all(|count| *count > 1000), "seed {seed}: every stage is used: {used:?}");
     // Without resident lines all is done by futures, with the same replies.
     let (replies_of_futures, futures) = run(seed, processor(seed, CountingMemory::new));
     assert!(shipped_replies == replies_of_futures, "seed {seed}");
-    let StageCounts { requests, same_key, buckets, probed, slabs, .. } = futures[futures.len() - 1];
-    assert_eq!([requests, same_key, buckets, probed, slabs], [0; 5]);
+    let StageCounts { requests, same_key, buckets, probed, slabs, large, .. } = futures[futures.len() - 1];
+    assert_eq!([requests, same_key, buckets, probed, slabs, large], [0; 6]);
 }
 
 /// Each operation by itself: what the stages complete takes the accesses that it takes as a future. What they leave is a

@@ -101,7 +101,7 @@ impl Call<'_> {
             Err(OperationError::OperandLength)
         } else if self.work(value_size) > CALL_WORK_MAX {
             Err(OperationError::FunctionWork)
-        } else if self.reply_size_max(value_size) > VALUE_SIZE_MAX {
+        } else if self.reply_size_max(value_size).max(self.results_size(value_size)) > VALUE_SIZE_MAX {
             Err(OperationError::FunctionReplyLong)
         } else {
             Ok(())
@@ -115,6 +115,12 @@ impl Call<'_> {
             let signature = &function.signature;
             (value_size / signature.element.size()) as u64 * u64::from(signature.work)
         })
+    }
+
+    /// Returns the bytes of the results of an update for a value of this size, whether they are returned or not.
+    fn results_size(&self, value_size: usize) -> usize {
+        let function = self.function.function.filter(|function| function.kind() == FunctionKind::Update);
+        function.map_or(0, |function| function.signature.results_size(value_size))
     }
 
     /// Returns the most bytes of the reply for a value of this size.

@@ -2,9 +2,10 @@
 //!
 //! | function | executed |
 //! |---|---|
-//! | an update that returns nothing of its own | in place, piece by piece |
+//! | an update | in place, piece by piece |
 //! | a reduce or a filter | on the pieces, in their order |
-//! | one that can fail, an update that returns results, and one whose elements a piece may cut | on a copy in the arena |
+//! | one that can fail | on a copy in the arena |
+//! | one whose elements a piece may cut | on a value of more than 512 bytes: on a copy |
 //!
 //! - If a function fails on the copy, the value is what it was.
 //! - Pieces of a value begin at multiples of [`PIECE_ALIGNMENT`] bytes. So no piece cuts an element whose size divides that.
@@ -17,6 +18,8 @@ use skep_core::operation::{Call, CallReply, ExpiryChange, OperationError, Reply}
 
 /// The pieces of a value begin at multiples of this many bytes.
 const PIECE_ALIGNMENT: usize = 64;
+/// A value of up to so many bytes is in one piece.
+pub(crate) const UNCUT_SIZE_MAX: usize = 512;
 /// The most instructions of a function that is called without counting its work.
 const SHORT_WORK_MAX: u32 = 256;
 /// The most operands of a call on a value in a register.
@@ -63,18 +66,20 @@ pub(super) fn call<'a>(
 ) -> Result<Outcome<'a>, OperationError> {
     call.validate_value(value.size())?;
     let function = call.function()?;
+    let can_fail = function.signature.can_fail;
     match (value, &function.code) {
-        (FoundValue::InPieces(_), _) if needs_copy(function) => Ok(Outcome::Whole),
-        (FoundValue::Bytes(bytes), _) if needs_copy(function) => execute_on_copy(call, function, bytes, arena),
-        (_, UserCode::Update(_)) => {
-            count_work(call, value.size(), arena);
-            Ok(Outcome::Update(InPlace::User(call)))
+        (FoundValue::InPieces(_), _) if can_fail || is_cut(function) => return Ok(Outcome::Whole),
+        // The bytes of a long value may be a copy of its pieces.
+        (FoundValue::Bytes(bytes), _) if can_fail || is_cut(function) && bytes.len() > UNCUT_SIZE_MAX => {
+            return execute_on_copy(call, function, bytes, arena);
         }
-        (_, UserCode::Reduce(_) | UserCode::Filter(_)) => {
-            count_work(call, value.size(), arena);
-            Ok(Outcome::Read(Read::Call(call)))
-        }
+        _ => {}
     }
+    count_work(call, value.size(), arena);
+    Ok(match function.code {
+        UserCode::Update(_) => Outcome::Update(InPlace::User(call)),
+        UserCode::Reduce(_) | UserCode::Filter(_) => Outcome::Read(Read::Call(call)),
+    })
 }
 
 /// Returns the outcome of a valid call on a missing key: the pair to insert if it is an update with an initial value, else a
@@ -89,16 +94,14 @@ pub(super) fn call_missing<'a>(call: &'a Call<'a>, arena: &'a Arena) -> Outcome<
         .unwrap_or_else(|error| Outcome::Reply(Reply::Failed(error)))
 }
 
-/// Returns true if the call is executed on a copy of the value.
-fn needs_copy(function: &UserFunction) -> bool {
-    let has_results = matches!(function.code, UserCode::Update(_)) && function.signature.result.is_some();
-    let is_cut = !PIECE_ALIGNMENT.is_multiple_of(function.signature.element.size());
-    function.signature.can_fail || has_results || is_cut
+/// Returns true if the pieces of a value may cut an element in two.
+fn is_cut(function: &UserFunction) -> bool {
+    !PIECE_ALIGNMENT.is_multiple_of(function.signature.element.size())
 }
 
-/// Counts an instruction as a byte that could be read in the time.
+/// Counts an instruction as a byte that could be read in the time, and the bytes of the reply.
 fn count_work(call: &Call<'_>, value_size: usize, arena: &Arena) {
-    arena.count_work(call.work(value_size) as usize);
+    arena.count_work(call.work(value_size) as usize + call.reply_size_max(value_size));
 }
 
 fn execute_on_copy<'a>(
@@ -139,14 +142,22 @@ fn update_copy<'a>(
     Ok(stored(Written { value, expiry, reply }, arena))
 }
 
-/// Updates the piece of a value that begins at `offset`, by a function that cannot fail.
+/// Updates the piece of a value that begins at `offset`, by a function that cannot fail. Appends the part of the reply that
+/// belongs to the piece.
 #[inline]
-pub(super) fn update_piece(call: &Call<'_>, offset: usize, piece: &mut [u8]) {
+pub(super) fn update_piece(call: &Call<'_>, offset: usize, piece: &mut [u8], reply: &mut Vec<u8>) {
     let Some(function) = call.function.function else { return };
     let UserCode::Update(code) = &function.code else { return };
+    if call.reply == CallReply::Old {
+        reply.extend_from_slice(piece);
+    }
     let size = function.signature.element.size();
-    let count = piece.len() / size;
-    let operands = operands(call, function, offset / size, count);
-    let result = code(piece, operands.as_slice(), &mut []);
-    debug_assert_eq!(result, Ok(()), "the function cannot fail, and has no results");
+    let operands = operands(call, function, offset / size, piece.len() / size);
+    let start = reply.len();
+    reply.resize(start + function.signature.results_size(piece.len()), 0);
+    let result = code(piece, operands.as_slice(), &mut reply[start..]);
+    if call.reply != CallReply::Result {
+        reply.truncate(start);
+    }
+    debug_assert_eq!(result, Ok(()), "the function cannot fail");
 }

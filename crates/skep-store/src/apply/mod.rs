@@ -30,8 +30,10 @@ mod read;
 mod string;
 
 pub(crate) use arena::Arena;
+pub(crate) use call::UNCUT_SIZE_MAX;
 pub(crate) use read::{Read, Reader};
 
+use std::hint::cold_path;
 use std::ops::Range;
 
 use crate::short::load_short;
@@ -91,7 +93,7 @@ pub(crate) enum Outcome<'a> {
     Reply(Reply<'static>),
     /// Nothing changes. The reply is computed from the value.
     Read(Read<'a>),
-    /// Every element of the value is replaced in place. The reply is the old value, or [`Reply::Done`].
+    /// Every element of the value is replaced in place.
     Update(InPlace<'a>),
     /// A part of a value in pieces is written. An engine that cannot do this takes [`Outcome::Whole`].
     Part(PartWrite<'a>),
@@ -108,26 +110,40 @@ pub(crate) enum Outcome<'a> {
 pub(crate) enum InPlace<'a> {
     /// By a built-in function.
     BuiltIn(&'a Update<'a>),
-    /// By a user function that cannot fail and returns nothing of its own.
+    /// By a user function that cannot fail.
     User(&'a Call<'a>),
 }
 
 impl InPlace<'_> {
-    /// Returns true if the reply is the old value.
+    /// Returns true if the reply is a value: the old one, or the results of a user function. Otherwise it is
+    /// [`Reply::Done`].
     #[inline]
-    pub(crate) fn returns_old(self) -> bool {
+    pub(crate) fn replies_with_value(self) -> bool {
         match self {
             InPlace::BuiltIn(update) => update.return_old,
-            InPlace::User(call) => call.reply == CallReply::Old,
+            InPlace::User(call) => call.reply != CallReply::Nothing,
         }
     }
 
-    /// Updates the piece of a value that begins at `offset`.
-    #[inline]
-    pub(crate) fn update_piece(self, offset: usize, piece: &mut [u8]) {
+    /// Returns the bytes of the reply, for a value of this size; 0 for [`Reply::Done`].
+    fn reply_size(self, value_size: usize) -> usize {
         match self {
-            InPlace::BuiltIn(update) => update_piece(update, offset, piece),
-            InPlace::User(call) => call::update_piece(call, offset, piece),
+            InPlace::BuiltIn(update) => usize::from(update.return_old) * value_size,
+            InPlace::User(call) => call.reply_size_max(value_size),
+        }
+    }
+
+    /// Updates the piece of a value that begins at `offset`, and appends the part of the reply that belongs to it.
+    #[inline]
+    pub(crate) fn update_piece(self, offset: usize, piece: &mut [u8], reply: &mut Vec<u8>) {
+        match self {
+            InPlace::BuiltIn(update) => {
+                if update.return_old {
+                    reply.extend_from_slice(piece);
+                }
+                update_piece(update, offset, piece);
+            }
+            InPlace::User(call) => call::update_piece(call, offset, piece, reply),
         }
     }
 }
@@ -285,6 +301,7 @@ pub(crate) fn put_if_missing<'a>(operation: &'a Operation<'a>) -> Option<NewValu
 pub(crate) fn size_if_missing(operation: &Operation<'_>) -> Option<usize> {
     match operation {
         Operation::StringWrite(write) => string::size_if_missing(write),
+        Operation::Call(call) if !call.is_read() => call.initial.map(<[u8]>::len),
         _ => None,
     }
 }
@@ -310,6 +327,19 @@ pub(crate) struct ShortOutcome {
 /// there is [`apply`].
 #[inline(always)]
 pub(crate) fn apply_short(operation: &Operation<'_>, value: u64, size: usize) -> Option<ShortOutcome> {
+    let outcome = apply_built_in_short(operation, value, size);
+    if outcome.is_none()
+        && let Operation::Call(call) = operation
+    {
+        cold_path();
+        return call::call_short(call, value, size);
+    }
+    outcome
+}
+
+/// Does the same for operations other than calls. Were calls a case of this match, puts would need more instructions.
+#[inline(always)]
+fn apply_built_in_short(operation: &Operation<'_>, value: u64, size: usize) -> Option<ShortOutcome> {
     match operation {
         Operation::Contains => Some(ShortOutcome { returns_value: false, changed: None }),
         Operation::Get => Some(ShortOutcome { returns_value: true, changed: None }),
@@ -328,7 +358,6 @@ pub(crate) fn apply_short(operation: &Operation<'_>, value: u64, size: usize) ->
             };
             Some(ShortOutcome { returns_value: update.return_old, changed: Some(changed) })
         }
-        Operation::Call(call) => call::call_short(call, value, size),
         _ => None,
     }
 }
@@ -411,13 +440,13 @@ impl Outcome<'_> {
     pub(crate) fn reply_size_max(&self, value_size: usize) -> usize {
         match self {
             Outcome::Read(read) => read.reply_size_max(value_size),
-            Outcome::Update(update) if update.returns_old() => value_size,
+            Outcome::Update(update) => update.reply_size(value_size),
             Outcome::Edit(edit) => match edit.reply() {
                 Reply::Value(value) => value.len(),
                 _ => 0,
             },
             Outcome::Part(PartWrite::Fields(fields)) => fields.reply_size(),
-            Outcome::Reply(_) | Outcome::Update(_) | Outcome::Part(_) | Outcome::Expire(_) | Outcome::Whole => 0,
+            Outcome::Reply(_) | Outcome::Part(_) | Outcome::Expire(_) | Outcome::Whole => 0,
         }
     }
 }
@@ -456,10 +485,11 @@ mod tests {
             Outcome::Read(read) => {
                 let (mut reader, mut reply) = (Reader::new(read), Vec::new());
                 let range = read.range(old.len());
-                for (index, piece) in old.chunks(PIECE).enumerate() {
-                    let is_needed = index * PIECE < range.end && range.start < index * PIECE + piece.len();
+                let size = if let Read::Call(_) = read { old.len().max(1) } else { PIECE };
+                for (index, piece) in old.chunks(size).enumerate() {
+                    let is_needed = index * size < range.end && range.start < index * size + piece.len();
                     if is_needed && !reader.is_done() {
-                        reader.read(index * PIECE, piece, &mut reply);
+                        reader.read(index * size, piece, &mut reply);
                     }
                 }
                 reader.finish(&mut reply);
@@ -467,10 +497,14 @@ mod tests {
                 (Reply::Value(&[]), reply)
             }
             Outcome::Update(update) => {
-                for (index, piece) in value.as_mut().unwrap().chunks_mut(PIECE).enumerate() {
-                    update.update_piece(index * PIECE, piece);
+                // A user function may have elements that a piece would cut.
+                let size = if let InPlace::User(_) = update { old.len().max(1) } else { PIECE };
+                let mut reply = Vec::new();
+                for (index, piece) in value.as_mut().unwrap().chunks_mut(size).enumerate() {
+                    update.update_piece(index * size, piece, &mut reply);
                 }
-                (if update.returns_old() { Reply::Value(&[]) } else { Reply::Done }, old)
+                assert!(reply.len() <= update.reply_size(old.len()));
+                (if update.replies_with_value() { Reply::Value(&[]) } else { Reply::Done }, reply)
             }
             Outcome::Part(_) | Outcome::Whole | Outcome::Expire(_) => unreachable!("the value is in one piece"),
             Outcome::Edit(edit) => {

@@ -20,7 +20,7 @@ use super::bucket::{Bucket, KeyHash};
 use super::counts::Counts;
 use super::item::{Attributes, CasNumber, Header};
 use super::log::{Log, StoredOffset, VirtualOffset};
-use crate::apply::{Arena, Edit, Found, InPlace, NewValue, Outcome, apply, apply_to_missing};
+use crate::apply::{Arena, Edit, Found, NewValue, Outcome, apply, apply_to_missing};
 use crate::memory::{Effect, LINE_SIZE, Pointer, ResidentLines, UNIT_SIZE};
 use crate::processor::{Grant, Replies};
 use crate::short::{equal, overwrite};
@@ -234,9 +234,9 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
                 replies.slot(index).set_read(read, header.value(bytes));
             }
             Outcome::Update(update) => {
-                let old = if update.returns_old() { Reply::Value(header.value(bytes)) } else { Reply::Done };
-                replies.set(index, old);
-                self.update(request.key, hash, item, attributes, update);
+                self.update(request.key, hash, item, attributes, |value| {
+                    replies.slot(index).set_updated(update, value)
+                });
             }
             Outcome::Edit(edit @ Edit::Remove(_)) => {
                 self.remove(hash, item.slot);
@@ -407,17 +407,24 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     }
 
     /// Updates all elements of an item.
-    fn update(&mut self, key: &[u8], hash: KeyHash, item: Item, attributes: Attributes, update: InPlace<'_>) {
+    fn update(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        item: Item,
+        attributes: Attributes,
+        change: impl FnOnce(&mut [u8]),
+    ) {
         let bytes = item_bytes(&mut self.lines, item.pointer);
         if let Some(header) = item.header.changed() {
-            update.update_piece(0, header.value_mut(bytes));
+            change(header.value_mut(bytes));
             header.write(bytes);
             self.lines.note(item.pointer.span(header.size()), Effect::Changed);
             return;
         }
         self.scratch.clear();
         self.scratch.extend_from_slice(item.header.value(bytes));
-        update.update_piece(0, self.scratch);
+        change(self.scratch);
         let value = std::mem::take(self.scratch);
         self.counts.items -= 1;
         self.append_item(key, hash, Before::Slot(item.slot), attributes, &value);

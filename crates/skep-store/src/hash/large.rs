@@ -9,7 +9,8 @@
 //! values. So all addresses are known before the data is read, and data can be prefetched ahead. In a linked list of pieces,
 //! each piece would cost a memory latency.
 //!
-//! Operations on large values run one at a time, outside the waves. All slabs of a new value are allocated before any is
+//! Operations on large values run one at a time, outside the waves; those on values without an index, which keep their size,
+//! in a stage of their own (`resident_large`). All slabs of a new value are allocated before any is
 //! written, and the value is complete before the index points to it.
 //!
 //! An operation on a part of a value reads only the lines of the index that lead to the part, and only the lines of the data
@@ -55,19 +56,25 @@ impl Pieces {
         self.index_size
     }
 
-    /// Returns the span of a data slab that has a part of a range of the value, from a whole line on, and the offset of the
-    /// span in the value.
+    /// Returns the span of a data slab that has a part of a range of the value, and its offset in the value.
     fn span(&self, index: usize, range: &Range<usize>) -> (usize, Span) {
-        let start = index * PIECE_SIZE;
-        let skipped = range.start.saturating_sub(start) / LINE_SIZE * LINE_SIZE;
-        let end = range.end.min(self.value_size).min(start + PIECE_SIZE) - start;
-        (start + skipped, self.data[index - self.first].plus(skipped).span(end - skipped))
+        piece_span(self.data[index - self.first], index, self.value_size, range)
     }
 
     /// Returns the number of slabs of the value and of its index.
     pub(crate) fn slab_count(&self) -> usize {
         self.data.len() + self.index.len()
     }
+}
+
+/// Returns the span of the data slab with this index that has a part of a range of the value, from a whole line on, and the
+/// offset of the span in the value.
+#[inline]
+pub(super) fn piece_span(slab: Pointer, index: usize, value_size: usize, range: &Range<usize>) -> (usize, Span) {
+    let start = index * PIECE_SIZE;
+    let skipped = range.start.saturating_sub(start) / LINE_SIZE * LINE_SIZE;
+    let end = range.end.min(value_size).min(start + PIECE_SIZE) - start;
+    (start + skipped, slab.plus(skipped).span(end - skipped))
 }
 
 /// Slabs for a value that is to be written.

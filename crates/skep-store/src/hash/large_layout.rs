@@ -3,11 +3,13 @@
 use std::ops::Range;
 
 use super::slab::{SlabClass, SlabNeeds};
+use crate::apply::UNCUT_SIZE_MAX;
 
 /// Pointers that fit a root beside the longest key.
 pub(super) const ROOT_POINTERS_MAX: usize = 8;
 /// Bytes of the value in a full data slab.
 pub(super) const PIECE_SIZE: usize = 512;
+const _: () = assert!(PIECE_SIZE >= UNCUT_SIZE_MAX);
 /// Bytes of a pointer of an index slab.
 pub(super) const POINTER_SIZE: usize = 4;
 /// Pointers of a full index slab.

@@ -1,8 +1,10 @@
 //! A slab whose lines are in the cache already, so that reading and editing its pair needs no future.
 
 use super::bucket::SlabSlot;
-use super::object;
-use crate::memory::{Effect, Pointer, ResidentLines};
+use super::object::{self, Content, LargeRoot, Object};
+use super::table::{Access, HashTable, Home, ResidentValue};
+use crate::apply::Edit;
+use crate::memory::{Effect, Memory, Pointer, ResidentLines};
 use skep_core::operation::Expiry;
 
 /// A slab whose lines are resident, and the slot that points to it.
@@ -32,4 +34,58 @@ pub(super) struct ResidentPair<'k> {
     pub(super) key: &'k [u8],
     pub(super) value_size: usize,
     pub(super) expiry: Option<Expiry>,
+}
+
+/// The result of an access to a resident slab.
+pub(crate) enum SlabAccess<'e> {
+    /// The operation was executed, and has its reply.
+    Done,
+    /// The edit was made. The operation has no reply yet.
+    Edited(Edit<'e>),
+    /// The slab has the root of the key's value, and its expiry.
+    Large(LargeRoot, Option<Expiry>),
+    /// The slab has another key, or the edit needs more than this slab.
+    Elsewhere,
+}
+
+impl<M: Memory> HashTable<M> {
+    /// Accesses a resident slab. If it holds the pair, `access` gets the value, or `None` if the key has expired. An edit
+    /// is made if it needs only the slab and its bucket. The root of a large value is returned.
+    #[inline(always)]
+    pub(crate) fn access_resident_slab<'e>(
+        &self,
+        lines: &mut impl ResidentLines,
+        home: &Home,
+        resident: &ResidentSlab,
+        key: &[u8],
+        access: impl FnOnce(Option<ResidentValue<'_>>) -> Access<'e>,
+    ) -> SlabAccess<'e> {
+        let slab = resident.slab;
+        let span = slab.pointer.span(slab.class.size());
+        let bytes = lines.span(span);
+        let (range, expiry) = match object::find_value(slab.class, bytes, key) {
+            Some(range) => (range, None),
+            None => match object::find(slab.class, bytes, key) {
+                Some(Object { content: Content::Value(range), expiry }) => (range, expiry),
+                Some(Object { content: Content::Large(root), expiry }) => return SlabAccess::Large(root, expiry),
+                None => return SlabAccess::Elsewhere,
+            },
+        };
+        let value_size = range.len();
+        let value =
+            if self.has_expired(expiry) { None } else { Some(ResidentValue { bytes: &mut bytes[range], expiry }) };
+        match access(value) {
+            Access::Done(effect) => {
+                lines.note(span, effect);
+                SlabAccess::Done
+            }
+            Access::Edit(edit) => {
+                let pair = ResidentPair { slab: *resident, key, value_size, expiry };
+                match self.edit_resident_slab(lines, home, &pair, &edit) {
+                    true => SlabAccess::Edited(edit),
+                    false => SlabAccess::Elsewhere,
+                }
+            }
+        }
+    }
 }

@@ -22,13 +22,12 @@ use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot
 use super::bucket_index::BucketIndex;
 use super::find::{Probe, Search};
 use super::object::{self, Content, LargeRoot, Object};
-use super::resident_slab::{ResidentPair, ResidentSlab};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
 use super::stale::Stale;
 use super::used::UsedGroups;
 use crate::apply::{Edit, NewValue};
-use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError, ResidentLines};
+use crate::memory::{Effect, LINE_SIZE, Line, Memory, Pointer, RegionError};
 use skep_core::operation::Expiry;
 
 /// The secret hash of a key, which places it in the index.
@@ -371,45 +370,6 @@ impl<M: Memory> HashTable<M> {
     #[inline]
     pub(crate) fn prefetch_slab(&self, slab: SlabSlot) {
         self.memory.prefetch(slab.pointer.span(slab.class.size()));
-    }
-
-    /// Accesses a resident slab. If it holds the pair, `access` gets the value, or `None` if the key has expired. An edit
-    /// is made if it needs only the slab and its bucket.
-    #[inline(always)]
-    pub(crate) fn access_resident_slab<'e>(
-        &self,
-        lines: &mut impl ResidentLines,
-        home: &Home,
-        resident: &ResidentSlab,
-        key: &[u8],
-        access: impl FnOnce(Option<ResidentValue<'_>>) -> Access<'e>,
-    ) -> BucketAccess<'e> {
-        let slab = resident.slab;
-        let span = slab.pointer.span(slab.class.size());
-        let bytes = lines.span(span);
-        let (range, expiry) = match object::find_value(slab.class, bytes, key) {
-            Some(range) => (range, None),
-            None => match object::find(slab.class, bytes, key) {
-                Some(Object { content: Content::Value(range), expiry }) => (range, expiry),
-                _ => return BucketAccess::Elsewhere,
-            },
-        };
-        let value_size = range.len();
-        let value =
-            if self.has_expired(expiry) { None } else { Some(ResidentValue { bytes: &mut bytes[range], expiry }) };
-        match access(value) {
-            Access::Done(effect) => {
-                lines.note(span, effect);
-                BucketAccess::Done
-            }
-            Access::Edit(edit) => {
-                let pair = ResidentPair { slab: *resident, key, value_size, expiry };
-                match self.edit_resident_slab(lines, home, &pair, &edit) {
-                    true => BucketAccess::Edited(edit),
-                    false => BucketAccess::Elsewhere,
-                }
-            }
-        }
     }
 
     /// Searches for a key. `access` gets its value if that is in one piece, or `None` if the key is missing. A missing

@@ -13,7 +13,7 @@ use crate::apply::{
 use crate::hash::{Access, ResidentValue};
 use crate::memory::Effect;
 use crate::short::overwrite;
-use skep_core::operation::{Operation, Reply};
+use skep_core::operation::Operation;
 
 /// Executes an operation on the value of its key, if that can be done in place.
 #[inline(always)]
@@ -50,7 +50,8 @@ fn execute_other<'a>(
     }
     // So are updates.
     if let Some(update) = valid_update(operation, value.len()) {
-        return Access::Done(execute_in_place(InPlace::BuiltIn(update), value, reply));
+        reply.set_updated(InPlace::BuiltIn(update), value);
+        return Access::Done(Effect::Changed);
     }
     Access::Done(match apply(operation, Some(|| Found::bytes(value, expiry)), arena) {
         Outcome::Reply(fixed) => {
@@ -61,7 +62,10 @@ fn execute_other<'a>(
             reply.set_read(read, value);
             Effect::Unchanged
         }
-        Outcome::Update(update) => execute_in_place(update, value, reply),
+        Outcome::Update(update) => {
+            reply.set_updated(update, value);
+            Effect::Changed
+        }
         Outcome::Edit(Edit::Store(new)) if overwrites(&new) => {
             overwrite(value, new.bytes());
             reply.set(new.reply());
@@ -70,18 +74,6 @@ fn execute_other<'a>(
         Outcome::Edit(edit) => return Access::Edit(edit),
         Outcome::Part(_) | Outcome::Whole | Outcome::Expire(_) => unreachable!("the value is in one piece"),
     })
-}
-
-/// Updates a value in place.
-#[inline(always)]
-fn execute_in_place(update: InPlace<'_>, value: &mut [u8], mut reply: ReplySlot<'_>) -> Effect {
-    if update.returns_old() {
-        reply.set_value(value);
-    } else {
-        reply.set(Reply::Done);
-    }
-    update.update_piece(0, value);
-    Effect::Changed
 }
 
 /// Executes an operation on a missing key, unless it inserts a pair.

@@ -1,4 +1,4 @@
-//! Operations on values that take more than one slab.
+//! Operations on values that take more than one slab, which `resident_large` has left.
 //!
 //! 1. They run one at a time, after the waves, so that a megabyte delays no wave. Their pieces are prefetched ahead.
 //! 2. Nothing is forwarded: the next operation of the queue finds the value anew.
@@ -282,14 +282,11 @@ impl<'a, M: Memory> Batch<'a, M> {
         self.replies.borrow_mut().touch_large(all.len());
         let start = self.replies.borrow_mut().bytes_mut().len();
         let change = |offset: usize, piece: &mut [u8]| {
-            if update.returns_old() {
-                self.replies.borrow_mut().bytes_mut().extend_from_slice(piece);
-            }
-            update.update_piece(offset, piece);
+            update.update_piece(offset, piece, self.replies.borrow_mut().bytes_mut());
         };
         self.table.update_pieces(&pieces, all, change).await;
         let (index, mut replies) = (self.first_reply + first.index(), self.replies.borrow_mut());
-        if update.returns_old() {
+        if update.replies_with_value() {
             replies.finish_value(index, start);
         } else {
             replies.set(index, Reply::Done);

@@ -16,7 +16,7 @@
 //!    prefetched lines are resident, the third one executes requests on short inline values. It admits all others to
 //!    the reservation station.
 //! 3. The stages of `resident.rs` work on the queues of the station.
-//! 4. The remaining requests run as futures, in waves. Operations on large values run after the waves, one at a time.
+//! 4. The remaining requests run as futures, in waves. Operations on values above 4 KiB run after the waves, one at a time.
 //!
 //! If the memory cannot show resident lines, all requests enter the station and run as futures.
 //!
@@ -31,6 +31,7 @@ mod queue;
 mod replay;
 mod replies;
 mod resident;
+mod resident_large;
 mod same_key;
 mod station;
 

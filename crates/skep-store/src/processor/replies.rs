@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::interleaver::IN_FLIGHT_MAX;
-use crate::apply::{Read, Reader};
+use crate::apply::{InPlace, Read, Reader};
 use crate::hash::PAIR_SIZE_MAX;
 use crate::short::{SHORT_SIZE_MAX, load_short};
 use skep_core::operation::{OperationError, PAGE_SIZE_MAX, Reply};
@@ -404,7 +404,20 @@ impl ReplySlot<'_> {
         self.finish_value(start);
     }
 
+    /// Updates a whole value in place, and sets the reply.
+    #[inline(always)]
+    pub(crate) fn set_updated(&mut self, update: InPlace<'_>, value: &mut [u8]) {
+        let start = self.bytes.len();
+        update.update_piece(0, value, self.bytes);
+        if update.replies_with_value() {
+            self.finish_value(start);
+        } else {
+            self.set(Reply::Done);
+        }
+    }
+
     /// Sets the reply to the value of all bytes from `start` on.
+    #[inline]
     fn finish_value(&mut self, start: usize) {
         let value = &self.bytes[start..];
         if value.len() <= SHORT_SIZE_MAX {

@@ -7,8 +7,8 @@
 //!                  (most requests)      ▲                  ├─▶ prefetch slabs, old or new, access them
 //!                                       │                  ├─▶ prefetch chained buckets ──▶ again a probe
 //!                                       └── dependency ────┤
-//!                                           queues that    └─▶ futures
-//!                                           are not empty
+//!                                           queues that    ├─▶ prefetch the slabs of a value in several, access them
+//!                                           are not empty  └─▶ futures
 //! ```
 //!
 //! 1. [`ExecuteShort`] takes the requests in their order. It completes a request if (a) no earlier request of its
@@ -20,7 +20,8 @@
 //!    the bucket or slab of the pair. Queues that are not empty after that begin again with a probe of the home bucket.
 //!    Prefetches are adjacent instructions, so that their page walks overlap. The probe completes a request that is
 //!    alone in its queue if the value is short.
-//! 3. The rest runs as futures: large values, the edits that `hash/resident.rs` leaves, and keys whose secondary hash
+//!    A value in several slabs, up to 4 KiB, has a stage of its own (`resident_large`).
+//! 3. The rest runs as futures: larger values, the edits that `hash/resident.rs` leaves, and keys whose secondary hash
 //!    is equal to that of another key. Without resident lines, every queue is a future.
 //!
 //! The loops are plain `for` loops over [`ResidentLines`], with a `continue` where a request is completed. Closures and
@@ -33,12 +34,13 @@ use std::hint::cold_path;
 use super::interleaver::IN_FLIGHT_MAX;
 use super::queue::Batch;
 use super::replies::{Entry, Replies};
+use super::resident_large::LargeValue;
 use super::same_key::{ExecuteSameKey, SameKeys, execute_on_word};
 use super::station::{Admission, Arrivals, QueueIndex, Queues, RequestIndex};
 use crate::apply::{Edit, NewValue, Outcome, apply_to_any, apply_to_missing, put_if_missing};
 use crate::hash::{
-    Bucket, BucketAccess, HashTable, Home, InlinePair, Lanes, Probe, QuickProbe, ResidentSlab, ResidentValue, SlabSlot,
-    WithLanes, find_short_value, probe,
+    Bucket, BucketAccess, HashTable, Home, InlinePair, Lanes, Probe, QuickProbe, ResidentSlab, ResidentValue,
+    SlabAccess, SlabSlot, WithLanes, find_short_value, probe,
 };
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 use skep_core::operation::{Operation, Request};
@@ -47,7 +49,7 @@ use skep_core::operation::{Operation, Request};
 #[derive(Debug)]
 pub(super) struct Stages {
     /// A probe of this prefetched bucket.
-    buckets: Vec<(QueueIndex, Pointer)>,
+    pub(super) buckets: Vec<(QueueIndex, Pointer)>,
     /// A probe of this bucket of the chain, which is not prefetched.
     chained: Vec<(QueueIndex, Pointer)>,
     /// An access to this inline pair of this bucket.
@@ -58,6 +60,8 @@ pub(super) struct Stages {
     slabs: Vec<(QueueIndex, ResidentSlab)>,
     /// An insertion of its pair with this new slab.
     inserts: Vec<(QueueIndex, SlabSlot)>,
+    /// An access to a value in several slabs.
+    pub(super) large: Vec<LargeValue>,
     /// A future, after [`Batch::run_resident`].
     pub(super) remaining: Vec<QueueIndex>,
     pub(super) counts: StageCounts,
@@ -76,6 +80,8 @@ pub struct StageCounts {
     pub probed: u64,
     /// Accesses to a slab, and insertions of new slabs.
     pub slabs: u64,
+    /// Accesses to a value in several slabs.
+    pub large: u64,
     /// Futures that began after the stages.
     pub futures: u64,
 }
@@ -89,6 +95,7 @@ impl Default for Stages {
             missing: Vec::with_capacity(IN_FLIGHT_MAX),
             slabs: Vec::with_capacity(IN_FLIGHT_MAX),
             inserts: Vec::with_capacity(IN_FLIGHT_MAX),
+            large: Vec::new(),
             remaining: Vec::with_capacity(IN_FLIGHT_MAX),
             counts: StageCounts::default(),
         }
@@ -259,13 +266,14 @@ impl Stages {
 
     /// Empties all lists. They are empty already, unless a batch has panicked.
     pub(super) fn clear(&mut self) {
-        let Stages { buckets, chained, pairs, missing, slabs, inserts, remaining, counts: _ } = self;
+        let Stages { buckets, chained, pairs, missing, slabs, inserts, large, remaining, counts: _ } = self;
         buckets.clear();
         chained.clear();
         pairs.clear();
         missing.clear();
         slabs.clear();
         inserts.clear();
+        large.clear();
         remaining.clear();
     }
 
@@ -304,6 +312,10 @@ impl<'a, M: Memory> Batch<'a, M> {
             stages.counts.slabs += (stages.slabs.len() + stages.inserts.len()) as u64;
             self.access_slabs(stages, &mut replies);
             self.insert_slabs(stages, &mut replies);
+            if !stages.large.is_empty() {
+                stages.counts.large += stages.large.len() as u64;
+                self.access_large(stages, &mut replies);
+            }
         }
         stages.counts.futures += stages.remaining.len() as u64;
     }
@@ -431,9 +443,13 @@ impl<'a, M: Memory> Batch<'a, M> {
             }
             let access = |value: Option<ResidentValue<'_>>| self.access(queue, first, value, replies);
             match self.table.access_resident_slab(&mut lines, home, &resident, request.key, access) {
-                BucketAccess::Done => {}
-                BucketAccess::Edited(edit) => self.end_first(queue, first, edit.reply(), replies),
-                BucketAccess::Left(..) | BucketAccess::Elsewhere => {
+                SlabAccess::Done => {}
+                SlabAccess::Edited(edit) => self.end_first(queue, first, edit.reply(), replies),
+                SlabAccess::Large(root, expiry) if root.has_no_index() => {
+                    stages.large.push(LargeValue { queue, root, expiry });
+                    continue;
+                }
+                SlabAccess::Large(..) | SlabAccess::Elsewhere => {
                     stages.remaining.push(queue);
                     continue;
                 }
@@ -468,7 +484,7 @@ impl<'a, M: Memory> Batch<'a, M> {
 
     /// Lets a queue begin again with a probe of its home bucket, if it is not empty.
     #[inline]
-    fn activate(&self, buckets: &mut Vec<(QueueIndex, Pointer)>, queue: QueueIndex) {
+    pub(super) fn activate(&self, buckets: &mut Vec<(QueueIndex, Pointer)>, queue: QueueIndex) {
         if let Some(first) = self.head(queue) {
             buckets.push((queue, self.homes[first.index()].bucket.pointer()));
         }

@@ -273,12 +273,10 @@ fn update_value<'d, 'g>(
                 overflow::with_parts(&store.frames, reference, guard, |_, part| new.extend_from_slice(part));
             }
         }
-        if update.returns_old() {
-            old.clone_from(new);
-        }
-        update.update_piece(0, new);
+        old.clear();
+        update.update_piece(0, new, old);
     }
-    if update.returns_old() {
+    if update.replies_with_value() {
         *replies_with = RepliesWith::Old;
     }
     *new_size = new.len();
