@@ -164,6 +164,45 @@ fn many_long_functions_are_refused() {
     compile(&format!("mod m {{ {helper} #[update] fn f(v: [u8; 256], d: u8) -> [u8; 256] {{ h(v, d) }} }}")).unwrap();
 }
 
+/// Each array has as many numbers after a branch as elements, without an instruction.
+#[test]
+fn many_numbers_without_instructions_are_refused() {
+    let source = |arrays: usize, rounds: usize| {
+        let each = |text: &str| (0..arrays).map(|index| text.replace('#', &index.to_string())).collect::<String>();
+        let round = |round| format!("if v == {round} {{ {} }} {}", each("a# = d; "), each("a#; "));
+        let rounds: String = (0..rounds).map(round).collect();
+        let arrays = format!("let b = [v; 256]; let d = [w; 256]; {}", each("let mut a# = b; "));
+        format!("#[update] fn f(v: u8, w: u8) -> u8 {{ {arrays} {rounds} a0[3] }}")
+    };
+    for (arrays, rounds) in [(20, 4), (300, 1), (1000, 2), (1, 60)] {
+        let error = refusal(&format!("mod m {{ {} }}", source(arrays, rounds)));
+        assert!(error.message.contains("instructions for one element"), "{error}");
+    }
+    compile(&format!("mod m {{ {} }}", source(5, 2))).unwrap();
+    let functions: String = (0..40).map(|index| source(5, 2).replace("fn f(", &format!("fn g{index}("))).collect();
+    let error = refusal(&format!("mod m {{ {functions} }}"));
+    assert!(error.message.contains("together"), "{error}");
+}
+
+#[test]
+fn what_returns_may_be_an_operand() {
+    for operand in
+        ["-(return v)", "!(return v)", "(return v) + 1", "1 - (return v)", "(return v) << 2", "v.min(return v)"]
+    {
+        compile(&body(operand)).unwrap();
+    }
+}
+
+/// Nothing is assigned, but the compiler looks for it in all blocks.
+#[test]
+fn many_reads_after_many_branches_end() {
+    let arrays: String = (0..400).map(|index| format!("let a{index} = [v; 256]; ")).collect();
+    let reads: String = (0..400).map(|index| format!("a{index}; ")).collect();
+    let branches = "if v == w { } ".repeat(900);
+    let source = format!("mod m {{ #[update] fn f(v: u8, w: u8) -> u8 {{ {arrays} {branches} {reads} v }} }}");
+    assert!(refusal(&source).message.contains("instructions for one element"));
+}
+
 #[test]
 fn long_functions_compile() {
     let branches: String =
@@ -252,6 +291,7 @@ fn other_languages_are_refused() {
 const REFUSED: &[(&str, &str)] = &[
     ("const A: u8 = 1; #[update] fn f(A: u8) -> u8 { 1 }", "is a constant"),
     ("const A: u8 = 1; #[update] fn f(v: u8) -> u8 { let A = v; v }", "is a constant"),
+    ("#[update] fn f(v: &mut ()) {}", "an element has a value"),
     ("struct S { a: () } #[update] fn f(v: S) -> S { v }", "a field has a value"),
     ("#[derive(Eq)] struct S { a: u8 } #[update] fn f(v: S) -> S { v }", "derives only"),
     ("#[derive(,)] struct S { a: u8 } #[update] fn f(v: S) -> S { v }", "derives only"),

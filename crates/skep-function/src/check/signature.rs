@@ -174,6 +174,9 @@ fn check_parameter(items: &Items<'_>, input: &syn::FnArg, mark: Mark, index: usi
             return Err(SourceError::at(typed.span(), message));
         }
         let ty = stored_type(items, &reference.elem)?;
+        if ty == Type::Unit {
+            return Err(SourceError::at(reference.elem.span(), "an element has a value: write its type"));
+        }
         return Ok(Parameter { name, is_mutable: true, ty, is_reference: true });
     }
     let ty = if mark.kind.is_some() { stored_type(items, &typed.ty)? } else { find_type(items, &typed.ty)? };

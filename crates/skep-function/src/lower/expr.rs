@@ -84,8 +84,9 @@ impl<'a> Lowering<'a, '_> {
     fn number_expr(&mut self, expr: &'a Expr) -> Result<Value, Stop> {
         match &expr.kind {
             Kind::Negate(operand) => {
-                let number = self.number(&expr.ty);
+                // First: an operand that returns has no number type.
                 let value = self.single(operand)?;
+                let number = self.number(&expr.ty);
                 Ok(if number.is_float() { self.ins().fneg(value) } else { self.ins().ineg(value) })
             }
             Kind::Not(operand) => {

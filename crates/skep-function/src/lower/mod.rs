@@ -37,6 +37,14 @@ pub(crate) use whole::{Lowered, code_signature, lower_whole};
 /// Most parts of the tree that are lowered for one function. It bounds the time of functions that emit no instructions.
 const VISITS_MAX: u32 = 1 << 16;
 
+/// Most numbers that blocks of one function begin with. It bounds the time of the compiler: an array that is assigned in a
+/// branch is as many of them as it has elements, without an instruction. It bounds the time of calls, too.
+const MOVES_MAX: u32 = FUNCTION_WORK_MAX;
+/// Most numbers of one function, with those that turn out to be others. It bounds the memory.
+const VALUES_MAX: usize = 1 << 18;
+/// The moves are counted whenever this many numbers are new.
+const VALUES_BETWEEN_COUNTS: usize = 1024;
+
 /// The reason why lowering stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
@@ -74,6 +82,8 @@ struct Lowering<'a, 'b> {
     host: Host,
     work: u32,
     visits: u32,
+    /// The numbers of the code when its moves were last counted.
+    values_counted: usize,
     can_fail: bool,
     /// The blocks that return an error, by its number.
     failures: [Option<Block>; 2],
@@ -133,7 +143,20 @@ impl<'a, 'b> Lowering<'a, 'b> {
     /// Stops if the function is too long.
     fn check_length(&mut self) -> Result<(), Stop> {
         self.visits += 1;
-        if self.work > FUNCTION_WORK_MAX || self.visits > VISITS_MAX { Err(Stop::TooLong) } else { Ok(()) }
+        let values = self.builder.func.dfg.num_values();
+        let is_counted = values < self.values_counted + VALUES_BETWEEN_COUNTS;
+        if !is_counted {
+            self.values_counted = values;
+        }
+        let is_long = self.work > FUNCTION_WORK_MAX || self.visits > VISITS_MAX || values > VALUES_MAX;
+        if is_long || (!is_counted && self.moves() > MOVES_MAX) { Err(Stop::TooLong) } else { Ok(()) }
+    }
+
+    /// Returns the numbers that blocks begin with, without the first block. Each is moved to its place where a block before
+    /// ends.
+    fn moves(&self) -> u32 {
+        let code = &self.builder.func;
+        code.layout.blocks().skip(1).map(|block| code.dfg.num_block_params(block) as u32).sum()
     }
 
     fn frame(&self) -> &Frame<'a> {

@@ -17,14 +17,14 @@ use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use skep_core::function::FunctionKind;
 
-use super::{Form, Host, Lowering, Stop, Values, little};
+use super::{Form, Host, Lowering, MOVES_MAX, Stop, Values, little};
 use crate::tree::{Function, Tree};
 use crate::types::{Leaf, Type};
 
 /// A lowered function.
 pub(crate) struct Lowered {
     pub(crate) code: Code,
-    /// The instructions for one element.
+    /// The instructions for one element, or the moves between blocks if they are more.
     pub(crate) work: u32,
     pub(crate) can_fail: bool,
 }
@@ -64,7 +64,11 @@ pub(crate) fn lower_whole(
     let mut lowering = Lowering::new(tree, builder, Form::Scalar, host);
     lowering.whole(&tree.functions[index])?;
     lowering.check_length()?;
-    let (work, can_fail) = (lowering.work, lowering.can_fail);
+    let (moves, can_fail) = (lowering.moves(), lowering.can_fail);
+    if moves > MOVES_MAX {
+        return Err(Stop::TooLong);
+    }
+    let work = lowering.work.max(moves);
     lowering.builder.finalize(target);
     Ok(Lowered { code, work, can_fail })
 }
@@ -78,6 +82,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
             host,
             work: 0,
             visits: 0,
+            values_counted: 0,
             can_fail: false,
             failures: [None; 2],
             frames: Vec::new(),
