@@ -279,7 +279,8 @@ fn update_value<'d, 'g>(
     if update.replies_with_value() {
         *replies_with = RepliesWith::Old;
     }
-    *new_size = new.len();
+    // Besides the work of a user function.
+    *new_size += new.len();
     let claim = claim_of(Some(found), new.len(), expiry.is_some());
     set(store, overflow, expiring, origin, claim, new, expiry)
 }
