@@ -37,8 +37,8 @@ pub(crate) use whole::{Lowered, code_signature, lower_whole};
 /// Most parts of the tree that are lowered for one function. It bounds the time of functions that emit no instructions.
 const VISITS_MAX: u32 = 1 << 16;
 
-/// Most numbers that blocks of one function begin with. It bounds the time of the compiler: an array that is assigned in a
-/// branch is as many of them as it has elements, without an instruction. It bounds the time of calls, too.
+/// Most numbers that blocks of one function begin with. It bounds the time of the compiler and of calls: an array that
+/// is assigned in a branch is as many of them as it has elements, without an instruction.
 const MOVES_MAX: u32 = FUNCTION_WORK_MAX;
 /// Most numbers of one function, with those that turn out to be others. It bounds the memory.
 const VALUES_MAX: usize = 1 << 18;
@@ -152,8 +152,8 @@ impl<'a, 'b> Lowering<'a, 'b> {
         if is_long || (!is_counted && self.moves() > MOVES_MAX) { Err(Stop::TooLong) } else { Ok(()) }
     }
 
-    /// Returns the numbers that blocks begin with, without the first block. Each is moved to its place where a block before
-    /// ends.
+    /// Returns the numbers that blocks begin with, without the first block. Each is moved to its place where a block
+    /// before ends.
     fn moves(&self) -> u32 {
         let code = &self.builder.func;
         code.layout.blocks().skip(1).map(|block| code.dfg.num_block_params(block) as u32).sum()
