@@ -102,8 +102,15 @@ impl<'a> Lowering<'a, '_> {
 
     /// Returns `two` if it is less than `one`, or greater, by the comparison, or if `one` is a NaN; else `one`.
     pub(super) fn smaller_float(&mut self, one: Value, two: Value, comparison: FloatCC) -> Value {
-        let is_two = self.ins().fcmp(comparison, two, one);
         let is_nan = self.ins().fcmp(FloatCC::Unordered, one, one);
+        if let Form::Lanes(_) = self.form {
+            // In this form, the comparison and the selection are one instruction of x86-64.
+            let (less, more) = if comparison == FloatCC::LessThan { (two, one) } else { (one, two) };
+            let is_two = self.ins().fcmp(FloatCC::LessThan, less, more);
+            let smaller = self.select(is_two, two, one);
+            return self.select(is_nan, two, smaller);
+        }
+        let is_two = self.ins().fcmp(comparison, two, one);
         let is_two = self.ins().bor(is_two, is_nan);
         self.select(is_two, two, one)
     }
