@@ -13,6 +13,9 @@
 //! Each source has a *revision*, a number that no other source of the server has. The log names a function by the number of
 //! its name and by a revision, so a replay runs the code that ran before. A source that was loaded before is not compiled
 //! again, and gets its old revision. Code is never freed, so the number of revisions is bounded.
+//!
+//! A stored source may no longer compile: another version of Skep may have stored it, or another machine. Then the module is
+//! listed with the error, and its functions cannot be called. A server does not start if a call in its log needs it.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -75,8 +78,17 @@ pub(crate) struct Module {
     /// The functions of the module are those of this source.
     is_current: bool,
     pub(crate) source: Arc<str>,
-    /// The code, unless it was loaded before the start and nothing has needed it since.
-    compiled: Option<Compiled>,
+    code: Code,
+}
+
+/// The code of a source.
+#[derive(Clone, Debug)]
+enum Code {
+    /// The source was loaded before the start, and nothing has needed it since.
+    Unneeded,
+    Compiled(Compiled),
+    /// The source was loaded before the start, and does not compile any more.
+    Refused(Arc<str>),
 }
 
 /// The functions and records of a source.
@@ -91,6 +103,15 @@ struct Compiled {
 pub(crate) struct Record {
     pub(crate) name: String,
     pub(crate) layout: &'static Layout,
+}
+
+/// The reason why a call in the log has no function.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Unresolved {
+    /// There was never such a function.
+    Unknown,
+    /// Its module does not compile any more.
+    Refused { module: String, error: Arc<str> },
 }
 
 /// A change that is in progress, or its outcome: the name of the module, none if there is no such module to remove, or why
@@ -120,34 +141,43 @@ impl FunctionLoader {
     }
 
     /// Takes over the functions of a data directory, and compiles those of the current modules.
-    pub(crate) fn restore(&self, stored: StoredFunctions, file: FunctionsFile<Files>) -> Result<(), String> {
+    pub(crate) fn restore(&self, stored: StoredFunctions, file: FunctionsFile<Files>) {
         let mut loaded = self.loaded();
         loaded.names = stored.names;
         for StoredModule { name, revision, is_current, source } in stored.modules {
-            let compiled = if is_current { Some(compile(&source)?.into()) } else { None };
-            loaded.modules.push(Module { name, revision, is_current, source: source.into(), compiled });
+            let mut module = Module { name, revision, is_current, source: source.into(), code: Code::Unneeded };
+            if is_current {
+                module.compile_again(&loaded.names);
+            }
+            if let Some(error) = module.error() {
+                let name = &module.name;
+                tracing::error!("module {name} of functions does not compile, so calls of it are refused: {error}");
+            }
+            loaded.modules.push(module);
         }
         loaded.file = Some(file);
         self.publish(&loaded);
-        Ok(())
     }
 
-    /// Returns the handle with the function that it names, also one that was replaced before the start. Then its source is
-    /// compiled.
-    pub(crate) fn resolve(&self, handle: FunctionHandle) -> FunctionHandle {
-        let found = self.functions.resolve(handle);
-        if found.function.is_some() || handle.revision == 0 {
-            return found;
+    /// Returns the handle of a call in the log with the function that it names, also one that was replaced before the
+    /// start. Then its source is compiled. Returns an error if there is no such function, or its module does not compile.
+    pub(crate) fn resolve(&self, handle: FunctionHandle) -> Result<FunctionHandle, Unresolved> {
+        let resolved = || Some(self.functions.resolve(handle)).filter(|found| found.function.is_some());
+        if let Some(found) = resolved() {
+            return Ok(found);
         }
-        let mut loaded = self.loaded();
+        let mut guard = self.loaded();
+        let loaded = &mut *guard;
         let module = loaded.modules.iter_mut().find(|module| module.revision == handle.revision);
-        let Some(module) = module.filter(|module| module.compiled.is_none()) else { return handle };
-        match compile(&module.source) {
-            Ok(new) => module.compiled = Some(new.into()),
-            Err(error) => tracing::error!("module {} of the log cannot be compiled any more: {error}", module.name),
+        let module = module.ok_or(Unresolved::Unknown)?;
+        if matches!(module.code, Code::Unneeded) {
+            module.compile_again(&loaded.names);
         }
-        self.publish(&loaded);
-        self.functions.resolve(handle)
+        if let Some(error) = module.error() {
+            return Err(Unresolved::Refused { module: module.name.clone(), error: error.clone() });
+        }
+        self.publish(loaded);
+        resolved().ok_or(Unresolved::Unknown)
     }
 
     /// Begins a change in a thread of its own. Returns `None` if too many changes are in progress.
@@ -186,9 +216,9 @@ impl FunctionLoader {
         let mut loaded = self.loaded();
         let known = loaded.modules.iter().position(|module| *module.source == *source);
         if let Some(module) = known.map(|index| &mut loaded.modules[index])
-            && module.compiled.is_none()
+            && !matches!(module.code, Code::Compiled(_))
         {
-            module.compiled = Some(compile(source)?.into());
+            module.code = Code::Compiled(compile(source)?.into());
         }
         let new = if known.is_none() { Some(compile(source)?) } else { None };
         let old_name = known.map(|index| loaded.modules[index].name.clone());
@@ -204,13 +234,13 @@ impl FunctionLoader {
             let revision = next.modules.iter().map(|module| module.revision).max().unwrap_or(0) + 1;
             next.add_names(&new.functions);
             let (name, is_current, source) = (name.clone(), true, source.into());
-            next.modules.push(Module { name, revision, is_current, source, compiled: None });
+            next.modules.push(Module { name, revision, is_current, source, code: Code::Unneeded });
         }
         next.check_bounds(new.as_ref().map_or(0, |new| new.functions.len()))?;
         loaded.store(&next)?;
         // Only now: the code of a source that is refused is freed.
         if let Some((new, module)) = new.zip(next.modules.last_mut()) {
-            module.compiled = Some(new.into());
+            module.code = Code::Compiled(new.into());
         }
         self.replace(&mut loaded, next);
         Ok(name)
@@ -252,14 +282,36 @@ impl FunctionLoader {
 }
 
 impl Module {
-    /// Returns the functions, if the module is current.
+    /// Returns the functions. A current module has them, unless it does not compile.
     pub(crate) fn functions(&self) -> &[&'static UserFunction] {
-        self.compiled.as_ref().map_or(&[], |compiled| &compiled.functions)
+        self.compiled().map_or(&[], |compiled| &compiled.functions)
     }
 
-    /// Returns the records, if the module is current.
+    /// Returns the records. A current module has them, unless it does not compile.
     pub(crate) fn records(&self) -> &[Record] {
-        self.compiled.as_ref().map_or(&[], |compiled| &compiled.records)
+        self.compiled().map_or(&[], |compiled| &compiled.records)
+    }
+
+    /// Returns the reason why the source does not compile, if that is known.
+    pub(crate) fn error(&self) -> Option<&Arc<str>> {
+        if let Code::Refused(error) = &self.code { Some(error) } else { None }
+    }
+
+    fn compiled(&self) -> Option<&Compiled> {
+        if let Code::Compiled(compiled) = &self.code { Some(compiled) } else { None }
+    }
+
+    /// Compiles a source that was loaded before the start. Its functions must be among those that have numbers.
+    fn compile_again(&mut self, names: &[String]) {
+        let check = |module: skep_function::Module| {
+            let has_number = |function: &UserFunction| names.contains(&function.name);
+            let is_known = module.name == self.name && module.functions.iter().all(has_number);
+            if is_known { Ok(module) } else { Err("its functions are not those that were stored".to_owned()) }
+        };
+        self.code = match compile(&self.source).and_then(check) {
+            Ok(module) => Code::Compiled(module.into()),
+            Err(error) => Code::Refused(error.into()),
+        };
     }
 }
 
@@ -295,7 +347,8 @@ impl Loaded {
     /// Returns an error if there are too many functions, with this number of new ones, or sources.
     fn check_bounds(&self, new_count: usize) -> Result<(), String> {
         let current = || self.modules.iter().filter(|module| module.is_current);
-        let count: usize = current().map(|module| module.functions().len()).sum();
+        // A module that does not compile is listed too.
+        let count: usize = current().map(|module| module.functions().len().max(1)).sum();
         if count + new_count > FUNCTIONS_MAX {
             return Err(format!("a server has at most {FUNCTIONS_MAX} functions: delete modules"));
         }
@@ -347,6 +400,9 @@ impl Loaded {
                     table.newest[index] = Some(handle);
                     table.names.insert(function.name.clone(), handle);
                 }
+            }
+            if let Some(error) = module.error().filter(|_| module.is_current) {
+                table.refused.insert(module.name.clone(), error.clone());
             }
             let records = module.records().iter().filter(|_| module.is_current);
             table.records.extend(records.map(|record| (record.name.clone(), record.layout)));

@@ -8,9 +8,17 @@ use skep_store::ordered::MissingMemory;
 /// The reason why a server cannot use a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
-    /// A module of user functions of the directory cannot be compiled on this machine.
-    #[error("a module of functions of the data directory cannot be compiled: {0}")]
-    Functions(String),
+    /// The log has calls of a user function whose module this version or this machine does not compile.
+    #[error(
+        "the log calls functions of module {module}, which does not compile: {error}; start the version of Skep that wrote \
+         the log, on such a machine, and send SAVE: then the log is not needed any more; no file was changed"
+    )]
+    Functions {
+        /// The name of the module.
+        module: String,
+        /// Why it does not compile.
+        error: String,
+    },
     /// The directory cannot be opened or made.
     #[error("it cannot be opened: {source}; {advice}", source = .0, advice = advice(.0))]
     Open(std::io::Error),

@@ -60,9 +60,17 @@ pub enum DirectoryError {
         "an operation of the log fails, although it took place ({0}): the data directory is damaged; restore it from a backup"
     )]
     Diverged(OperationError),
-    /// A module of user functions of the directory cannot be compiled on this machine.
-    #[error("a module of functions of the data directory cannot be compiled: {0}")]
-    Functions(String),
+    /// The log has calls of a user function whose module this version or this machine does not compile.
+    #[error(
+        "the log calls functions of module {module}, which does not compile: {error}; start the version of Skep that wrote \
+         the log, on such a machine, and send SAVE: then the log is not needed any more"
+    )]
+    Functions {
+        /// The name of the module.
+        module: String,
+        /// Why it does not compile.
+        error: String,
+    },
     /// The thread of the log cannot be started.
     #[error("the thread of the log cannot be started: {0}; end other threads, or raise their limit")]
     Thread(std::io::Error),
@@ -74,7 +82,7 @@ impl From<RecoveryError> for DirectoryError {
             RecoveryError::Log(LogError::Damaged(damage)) => DirectoryError::Damaged(damage),
             RecoveryError::Log(LogError::LogIncomplete { what }) => DirectoryError::LogIncomplete(what),
             RecoveryError::Log(error) => DirectoryError::Directory(error),
-            RecoveryError::Functions(error) => DirectoryError::Functions(error),
+            RecoveryError::Functions { module, error } => DirectoryError::Functions { module, error },
             RecoveryError::Open(error) => DirectoryError::Open(error),
             RecoveryError::Memory(error) => DirectoryError::Store(error.into()),
             RecoveryError::WithoutOrdered | RecoveryError::OrderedDoesNotFit(_) => DirectoryError::HasOrderedSpace,

@@ -147,5 +147,8 @@ fn print_module(mut module: HashMap<String, Value>, output: &mut impl Write) -> 
     for line in lines(field("records")).iter().chain(&lines(field("functions"))) {
         writeln!(output, "  {line}")?;
     }
+    if let Value::BulkString(error) = field("error") {
+        writeln!(output, "  does not compile: {}", String::from_utf8_lossy(&error))?;
+    }
     Ok(())
 }

@@ -112,7 +112,7 @@ pub(crate) fn recover(
     let NewStores { processors, tables, mut ordered, loader } = new;
     let directory = &opened.directory;
     let (functions, file) = directory.functions()?;
-    loader.restore(functions, file).map_err(RecoveryError::Functions)?;
+    loader.restore(functions, file);
     let manifest = next_manifest(directory.manifest(), settings, tables, &random);
     let stores = Stores::new(processors, Partition::new(manifest.partition_seed, settings.shards), progress, loader);
     let mut content = load(directory, settings, tables, &stores, ordered.as_deref(), manifest.partition_seed)?;

@@ -1,7 +1,7 @@
 //! The replay of a snapshot and a log into the hash stores.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use skep_core::operation::{Operation, OperationError, Request};
@@ -15,7 +15,7 @@ use super::flushes::Written;
 use super::loading::Progress;
 use super::ordered_recovery::OrderedReplay;
 use super::slice::Slice;
-use crate::function_loader::FunctionLoader;
+use crate::function_loader::{FunctionLoader, Unresolved};
 use crate::limits::REPLY_BUDGET;
 use crate::recovery_error::RecoveryError;
 
@@ -83,15 +83,6 @@ impl<'s> Stores<'s> {
     /// Returns true if the key of a store is recovered.
     fn takes(&self, store: usize, key: &[u8]) -> bool {
         self.slice.is_none_or(|slice| slice.contains(store, key))
-    }
-
-    /// Returns the request with the function that it names, if it names one. Its source may be compiled first.
-    fn resolve<'r>(&self, mut request: Request<'r>) -> Result<Request<'r>, WireError> {
-        if let Operation::Call(call) = &mut request.operation {
-            call.function = self.loader.resolve(call.function);
-            call.function.function.ok_or(WireError::UnknownFunction)?;
-        }
-        Ok(request)
     }
 
     /// Calls `f` with each store.
@@ -162,11 +153,19 @@ pub(super) struct Replay<'s, 'a> {
     pub(super) ordered: Option<OrderedReplay<'a>>,
     /// There are effects, but no ordered space.
     pub(super) lacks_ordered: bool,
+    /// A call whose module does not compile any more was left out.
+    refused: Option<Refused>,
     pub(super) times: Times,
     /// What removals of all keys of a shard have to remove.
     written: Written,
     /// Walks over all buckets for that.
     pub(super) walks: u64,
+}
+
+/// A module that does not compile any more.
+struct Refused {
+    name: String,
+    error: Arc<str>,
 }
 
 /// The times of the operations that were executed.
@@ -215,6 +214,7 @@ impl<'s, 'a> Replay<'s, 'a> {
             seed,
             ordered: None,
             lacks_ordered: manifest.is_some_and(|manifest| manifest.ordered != SnapshotFile::default()),
+            refused: None,
             times: Times::new(manifest.map_or(store_count, |manifest| manifest.shards.len()), store_count),
             written: Written::new(seed, stores.bucket_count()),
             walks: 0,
@@ -252,14 +252,18 @@ impl<'s, 'a> Replay<'s, 'a> {
                         // The section may have no operations.
                         self.times.last = self.times.last.max(time);
                         for request in operations {
-                            let request = request.and_then(|request| self.stores.resolve(request));
-                            let request = request.map_err(|error| (block.number, error))?;
+                            let mut request = request.map_err(|error| (block.number, error))?;
                             let store = usize::from(self.stores.partition.shard_of(request.key));
                             let shard = if self.times.are_same { store } else { self.contained.shard_of(request.key) };
                             self.times.note(shard, now);
                             if !self.stores.takes(store, request.key)
                                 || self.contained.contains(block.number, request.key)
                             {
+                                continue;
+                            }
+                            let refused = resolve(&mut request, self.stores.loader);
+                            if let Some(refused) = refused.map_err(|error| (block.number, error))? {
+                                self.refused = Some(refused);
                                 continue;
                             }
                             self.written.note(request.key);
@@ -286,6 +290,9 @@ impl<'s, 'a> Replay<'s, 'a> {
     pub(super) fn check(&self) -> Result<(), RecoveryError> {
         if self.lacks_ordered {
             return Err(RecoveryError::WithoutOrdered);
+        }
+        if let Some(Refused { name, error }) = &self.refused {
+            return Err(RecoveryError::Functions { module: name.clone(), error: error.to_string() });
         }
         let failure = self.stores.failure().filter(|failure| !failure.is_out_of_memory());
         failure.map_or(Ok(()), |error| Err(error.into()))
@@ -322,6 +329,18 @@ impl<'s, 'a> Replay<'s, 'a> {
             self.written.begin(shard, HashSet::new());
         }
     }
+}
+
+/// Finds the function of a request, if it names one. Its source may be compiled first. Returns its module if that does not
+/// compile any more.
+fn resolve(request: &mut Request<'_>, loader: &FunctionLoader) -> Result<Option<Refused>, WireError> {
+    let Operation::Call(call) = &mut request.operation else { return Ok(None) };
+    match loader.resolve(call.function) {
+        Ok(handle) => call.function = handle,
+        Err(Unresolved::Unknown) => return Err(WireError::UnknownFunction),
+        Err(Unresolved::Refused { module: name, error }) => return Ok(Some(Refused { name, error })),
+    }
+    Ok(None)
 }
 
 /// Reads all files of the snapshot. Returns the boundary of each.

@@ -102,10 +102,11 @@ fn unknown_module(arguments: Arguments<'_>) -> String {
     format!("ERR no module '{}' is loaded", excerpt(arguments.get(2), 128))
 }
 
-/// Writes a module as a map: its name, its revision, the descriptions and numbers of its functions, and its records.
+/// Writes a module as a map: its name, its revision, the descriptions and numbers of its functions, and its records. If it
+/// does not compile any more, it has none of these, but the error.
 fn write_module(listed: &ListedModule, writer: &mut ReplyWriter<'_>) {
     let ListedModule { module, numbers } = listed;
-    writer.map(5);
+    writer.map(if module.error().is_some() { 6 } else { 5 });
     writer.bulk(b"module");
     writer.bulk(module.name.as_bytes());
     writer.bulk(b"revision");
@@ -123,6 +124,10 @@ fn write_module(listed: &ListedModule, writer: &mut ReplyWriter<'_>) {
     writer.array(module.records().len());
     for Record { name, layout } in module.records() {
         writer.bulk(shorten(format!("{name} {layout}")).as_bytes());
+    }
+    if let Some(error) = module.error() {
+        writer.bulk(b"error");
+        writer.bulk(shorten(error.to_string()).as_bytes());
     }
 }
 

@@ -123,9 +123,12 @@ fn element_type(arguments: Arguments<'_>, index: usize, functions: &Functions) -
     if !name.contains('.') {
         return element(arguments, index).map(ElementType::Number);
     }
-    let record = functions.record(&name).map(ElementType::Record);
+    if let Some(record) = functions.record(&name) {
+        return Ok(ElementType::Record(record));
+    }
     let name = super::excerpt(arguments.get(index), 128);
-    record.ok_or_else(|| format!("ERR no record '{name}' is loaded: SKEP.FUNCTION LIST shows those that are"))
+    let missing = || format!("ERR no record '{name}' is loaded: SKEP.FUNCTION LIST shows those that are");
+    Err(call_command::does_not_compile(&name, functions).unwrap_or_else(missing))
 }
 
 fn element(arguments: Arguments<'_>, index: usize) -> Result<Element, String> {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use skep_core::function::{FunctionHandle, Layout, UserFunction};
 use skep_core::operation::{Operation, Request};
@@ -28,6 +28,8 @@ pub(crate) struct FunctionTable {
     pub(crate) revisions: HashMap<Revision, &'static UserFunction>,
     /// Records, by name.
     pub(crate) records: HashMap<String, &'static Layout>,
+    /// The current modules that do not compile any more, by name, and why.
+    pub(crate) refused: HashMap<String, Arc<str>>,
 }
 
 /// A function among all that were ever loaded.
@@ -69,6 +71,12 @@ impl Functions {
     /// Returns the record of this name.
     pub(crate) fn record(&self, name: &str) -> Option<&'static Layout> {
         self.with(|table| table.records.get(name).copied())
+    }
+
+    /// Returns the reason why the module of this function or record does not compile, if it is such a module.
+    pub(crate) fn refusal(&self, name: &str) -> Option<Arc<str>> {
+        let (module, _) = name.split_once('.')?;
+        self.with(|table| table.refused.get(module).cloned())
     }
 
     /// Returns the handle with the function that it names, if there is one.

@@ -2,15 +2,18 @@
 
 use std::net::Shutdown;
 use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skep_client::{Client, HASH_SPACE, ORDERED_SPACE, Operation, Reply, Request, Responses};
+use skep_log::{Directory, Files};
 use skep_store::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest};
 
 use crate::data_directory::DataDirectory;
-use crate::process::{Server, output, skep, text};
+use crate::process::{Server, assert_refusal, output, skep, start_or_refusal, text};
 use crate::wire::{Arguments, Connection};
 
 const LEVELS: [&str; 3] = ["memory", "second", "always"];
@@ -59,11 +62,15 @@ fn start(directory: &DataDirectory, shards: u16, level: &str) -> Server {
 }
 
 fn start_in(path: &Path, shards: u16, level: &str) -> Server {
+    Server::start_command(&mut serve(path, shards, level))
+}
+
+fn serve(path: &Path, shards: u16, level: &str) -> Command {
     let path = path.to_str().expect("the path is UTF-8");
     let shards = shards.to_string();
     let mut command = skep(&["serve", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--memory", "64MiB"]);
     command.args(["--ordered-memory", "16MiB", "--data-dir", path, "--durability", level, "--shards", &shards]);
-    Server::start_command(&mut command)
+    command
 }
 
 #[test]
@@ -321,5 +328,91 @@ fn random_calls_are_what_the_naive_store_has() {
             kill(server);
         }
         assert!(calls > 2000, "{calls} calls");
+    }
+}
+
+/// Replaces the source of each module `m` in the data directory of a server that has ended, as another version might find
+/// it.
+fn store_source(directory: &DataDirectory, source: &str) {
+    let disk = Arc::new(Files::open(directory.path()).expect("no server uses it"));
+    let opened = Directory::open(disk).expect("it is a data directory");
+    let (mut functions, mut file) = opened.functions().expect("it has functions");
+    let modules = functions.modules.iter_mut().filter(|module| module.name == "m");
+    modules.for_each(|module| module.source = source.to_owned());
+    file.write(&functions).expect("it can be written");
+}
+
+/// A later version may refuse a source that an earlier one has stored.
+#[test]
+fn a_stored_module_that_does_not_compile_is_listed_and_can_be_replaced() {
+    const REFUSED: &str = "mod m { #[update] fn f(v: u32) -> u32 { v + x } }";
+    const OTHER: &str = "mod other { #[update] fn f(v: u32) -> u32 { v + 1 } }";
+    let missing = "there is no local, parameter or constant `x`";
+    let directory = DataDirectory::new("functions-refused");
+    let server = start(&directory, 2, "always");
+    assert_eq!(run_all(&server, &[load(&numbered(5)), load(OTHER)]), "$1 m $5 other");
+    for space in ["SELECT 0", "SELECT 1"] {
+        assert_eq!(run(&server, &[space, "SKEP.SET k u32 7", "SKEP.UPDATE k m.f NORETURN"]), "+OK +OK +OK");
+    }
+    kill(server);
+
+    // The log needs the module.
+    store_source(&directory, REFUSED);
+    for shards in [2, 3] {
+        let refused = start_or_refusal(&mut serve(directory.path(), shards, "always")).expect_err("a call needs it");
+        assert_refusal(&refused, 1, &["module m, which does not compile: line 1", missing, "SAVE", "no file was changed"]);
+    }
+    store_source(&directory, &numbered(5));
+    let server = start(&directory, 2, "always");
+    assert_eq!(run(&server, &["SKEP.GETV k u32", "SAVE"]), "*1 :26 +OK");
+    kill(server);
+
+    // After a snapshot, the log does not.
+    store_source(&directory, REFUSED);
+    for shards in [2, 3, 3] {
+        let server = start(&directory, shards, "always");
+        for space in ["SELECT 0", "SELECT 1"] {
+            assert_eq!(run(&server, &[space, "SKEP.GETV k u32"]), "+OK *1 :26");
+        }
+        let list = run(&server, &["SKEP.FUNCTION LIST"]);
+        assert!(list.starts_with("*2 *12 $6 module $1 m "), "{list}");
+        assert!(list.contains("functions *0 ") && list.contains("$5 error ") && list.contains(missing), "{list}");
+        assert_eq!(run(&server, &["SKEP.FUNCTION SHOW m"]), format!("${} {REFUSED}", REFUSED.len()));
+        for call in ["SKEP.UPDATE k m.f", "SKEP.REDUCE k m.f 1", "SKEP.FILTER k m.f", "SKEP.GETV k m.Record"] {
+            let error = run(&server, &[call]);
+            let name = call.split(' ').nth(2).expect("a name");
+            assert!(error.starts_with(&format!("-ERR the module of '{name}' does not compile any more: line 1")), "{error}");
+            assert!(error.contains(missing) && error.ends_with("replace it by SKEP.FUNCTION LOAD REPLACE"), "{error}");
+        }
+        assert!(run_all(&server, &[load(REFUSED)]).contains(missing));
+        assert_eq!(run(&server, &["SKEP.SET l u32 1", "SKEP.UPDATE l other.f"]), "+OK :1");
+        let address = server.resp.clone().expect("the RESP port is on");
+        let listed = output(&["function", "list", "--addr", &address]);
+        let listed = text(&listed.stdout);
+        assert!(listed.contains("m (revision 1)\n  does not compile: line 1") && listed.contains(missing), "{listed}");
+        kill(server);
+    }
+    let server = start(&directory, 2, "always");
+    assert_eq!(run_all(&server, &[load(&numbered(6)), words("SKEP.UPDATE k m.f")]), "$1 m :26");
+    assert!(run(&server, &["SKEP.FUNCTION LIST"]).contains("$7 numbers *2 :1 :2 "));
+    kill(server);
+    let server = start(&directory, 1, "always");
+    assert_eq!(run(&server, &["SKEP.GETV k u32", "SKEP.FUNCTION DELETE m"]), "*1 :84 +OK");
+    kill(server);
+}
+
+/// A source whose functions are not those of the stored names, or that has another name, is not run.
+#[test]
+fn a_stored_module_with_other_functions_is_refused_by_name() {
+    let directory = DataDirectory::new("functions-other");
+    let server = start(&directory, 1, "always");
+    assert_eq!(run_all(&server, &[load(&numbered(5))]), "$1 m");
+    kill(server);
+    for source in ["mod m { #[update] fn g(v: u32) -> u32 { v } }", "mod n { #[update] fn f(v: u32) -> u32 { v } }"] {
+        store_source(&directory, source);
+        let server = start(&directory, 1, "always");
+        let list = run(&server, &["SKEP.FUNCTION LIST"]);
+        assert!(list.ends_with("its functions are not those that were stored"), "{list}");
+        kill(server);
     }
 }
