@@ -95,6 +95,7 @@ fn compile_here(source: &str) -> Result<Module, SourceError> {
         code: executable.closure(description.kind, &description.signature, forms),
         name: description.name,
         signature: description.signature,
+        counts: None,
     });
     Ok(Module { functions: functions.collect(), records: records(&tree), name: tree.name })
 }

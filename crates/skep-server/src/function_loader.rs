@@ -17,11 +17,12 @@
 //! A stored source may no longer compile: another version of Skep may have stored it, or another machine. Then the module is
 //! listed with the error, and its functions cannot be called. A server does not start if a call in its log needs it.
 
+use std::collections::HashMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-use skep_core::function::{FunctionHandle, Layout, UserFunction};
+use skep_core::function::{CallCounts, FunctionHandle, Layout, UserFunction};
 use skep_log::{Files, FunctionsFile, StoredFunctions, StoredModule};
 
 use crate::limits::{FUNCTION_LOADS_MAX, FUNCTION_REVISIONS_MAX, FUNCTION_SOURCES_MAX, FUNCTIONS_MAX};
@@ -31,6 +32,7 @@ use crate::vocabulary::{FunctionTable, Functions, Revision};
 #[derive(Debug)]
 pub(crate) struct FunctionLoader {
     functions: &'static Functions,
+    counts: FunctionCounts,
     /// Is locked while a source is compiled and written.
     loaded: Mutex<Loaded>,
     /// Changes that are in progress.
@@ -91,6 +93,14 @@ enum Code {
     Refused(Arc<str>),
 }
 
+/// The counters of functions. One that is replaced or deleted keeps them, and its successor counts on.
+#[derive(Debug)]
+struct FunctionCounts {
+    /// The shards that count calls.
+    shard_count: usize,
+    by_name: Mutex<HashMap<String, &'static CallCounts>>,
+}
+
 /// The functions and records of a source.
 #[derive(Clone, Debug)]
 struct Compiled {
@@ -125,10 +135,11 @@ impl std::fmt::Debug for Loaded {
 }
 
 impl FunctionLoader {
-    /// Returns a loader without functions.
-    pub(crate) fn new() -> FunctionLoader {
+    /// Returns a loader without functions. Each of these shards counts the calls that it runs.
+    pub(crate) fn new(shard_count: usize) -> FunctionLoader {
         FunctionLoader {
             functions: Functions::leaked(),
+            counts: FunctionCounts { shard_count, by_name: Mutex::default() },
             loaded: Mutex::default(),
             in_progress: Mutex::default(),
             listed: Mutex::default(),
@@ -147,7 +158,7 @@ impl FunctionLoader {
         for StoredModule { name, revision, is_current, source } in stored.modules {
             let mut module = Module { name, revision, is_current, source: source.into(), code: Code::Unneeded };
             if is_current {
-                module.compile_again(&loaded.names);
+                module.compile_again(&loaded.names, &self.counts);
             }
             if let Some(error) = module.error() {
                 let name = &module.name;
@@ -171,7 +182,7 @@ impl FunctionLoader {
         let module = loaded.modules.iter_mut().find(|module| module.revision == handle.revision);
         let module = module.ok_or(Unresolved::Unknown)?;
         if matches!(module.code, Code::Unneeded) {
-            module.compile_again(&loaded.names);
+            module.compile_again(&loaded.names, &self.counts);
         }
         if let Some(error) = module.error() {
             return Err(Unresolved::Refused { module: module.name.clone(), error: error.clone() });
@@ -218,7 +229,7 @@ impl FunctionLoader {
         if let Some(module) = known.map(|index| &mut loaded.modules[index])
             && !matches!(module.code, Code::Compiled(_))
         {
-            module.code = Code::Compiled(compile(source)?.into());
+            module.code = Code::Compiled(Compiled::new(compile(source)?, &self.counts));
         }
         let new = if known.is_none() { Some(compile(source)?) } else { None };
         let old_name = known.map(|index| loaded.modules[index].name.clone());
@@ -240,7 +251,7 @@ impl FunctionLoader {
         loaded.store(&next)?;
         // Only now: the code of a source that is refused is freed.
         if let Some((new, module)) = new.zip(next.modules.last_mut()) {
-            module.code = Code::Compiled(new.into());
+            module.code = Code::Compiled(Compiled::new(new, &self.counts));
         }
         self.replace(&mut loaded, next);
         Ok(name)
@@ -302,14 +313,14 @@ impl Module {
     }
 
     /// Compiles a source that was loaded before the start. Its functions must be among those that have numbers.
-    fn compile_again(&mut self, names: &[String]) {
+    fn compile_again(&mut self, names: &[String], counts: &FunctionCounts) {
         let check = |module: skep_function::Module| {
             let has_number = |function: &UserFunction| names.contains(&function.name);
             let is_known = module.name == self.name && module.functions.iter().all(has_number);
             if is_known { Ok(module) } else { Err("its functions are not those that were stored".to_owned()) }
         };
         self.code = match compile(&self.source).and_then(check) {
-            Ok(module) => Code::Compiled(module.into()),
+            Ok(module) => Code::Compiled(Compiled::new(module, counts)),
             Err(error) => Code::Refused(error.into()),
         };
     }
@@ -348,7 +359,8 @@ impl Loaded {
     fn check_bounds(&self, new_count: usize) -> Result<(), String> {
         let current = || self.modules.iter().filter(|module| module.is_current);
         // A module that does not compile is listed too.
-        let count: usize = current().map(|module| module.functions().len().max(1)).sum();
+        let count_of = |module: &Module| module.functions().len() + usize::from(module.error().is_some());
+        let count: usize = current().map(count_of).sum();
         if count + new_count > FUNCTIONS_MAX {
             return Err(format!("a server has at most {FUNCTIONS_MAX} functions: delete modules"));
         }
@@ -411,12 +423,27 @@ impl Loaded {
     }
 }
 
-impl From<skep_function::Module> for Compiled {
-    /// From now on, the code lives as long as the process.
-    fn from(module: skep_function::Module) -> Compiled {
-        let functions = module.functions.into_iter().map(|function| &*Box::leak(Box::new(function))).collect();
+impl Compiled {
+    /// Returns what was compiled. From now on, the code lives as long as the process.
+    fn new(module: skep_function::Module, counts: &FunctionCounts) -> Compiled {
+        let leak = |mut function: UserFunction| {
+            function.counts = Some(counts.of(&function.name));
+            &*Box::leak(Box::new(function))
+        };
         let record = |(name, layout)| Record { name, layout: Box::leak(Box::new(layout)) };
-        Compiled { functions, records: module.records.into_iter().map(record).collect() }
+        Compiled {
+            functions: module.functions.into_iter().map(leak).collect(),
+            records: module.records.into_iter().map(record).collect(),
+        }
+    }
+}
+
+impl FunctionCounts {
+    /// Returns the counters of the function of this name. They live as long as the process.
+    fn of(&self, name: &str) -> &'static CallCounts {
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || &*Box::leak(Box::new(CallCounts::new(self.shard_count)));
+        by_name.entry(name.to_owned()).or_insert_with(new)
     }
 }
 

@@ -93,6 +93,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Instant;
 
+use skep_core::function::count_calls_of_shard;
 use skep_log::LogSettings;
 use skep_store::cache::Cache;
 use skep_store::hash::Settings;
@@ -138,7 +139,7 @@ impl Server {
         settings.connections_max = threads::connections_granted(connections_wanted);
         let sockets = Sockets::bind(&mut settings, &mut steps)?;
         let cores = cores_for_shards(&settings, &mut steps)?;
-        let loader = Arc::new(FunctionLoader::new());
+        let loader = Arc::new(FunctionLoader::new(usize::from(settings.shards)));
         let (stores, ordered, recovered) =
             fill_stores(&settings, &sockets.listeners, cores.as_deref(), &loader, &mut steps)?;
         for ModuleSource { origin, source } in &settings.functions {
@@ -320,6 +321,7 @@ fn spawn_shard(
             prefault(&processor, cache.as_ref(), ordered);
         }
         prepared.wait();
+        count_calls_of_shard(usize::from(index));
         shard.run(processor, cache);
     };
     spawn(threads, &format!("skep-shard-{index}"), core, work, steps)

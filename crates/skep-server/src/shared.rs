@@ -171,7 +171,7 @@ impl Shared {
         let access = Access::new(settings.password.clone(), settings.protected_mode);
         Shared {
             settings,
-            loader: Arc::new(FunctionLoader::new()),
+            loader: Arc::new(FunctionLoader::new(0)),
             access,
             adjustable,
             orders: Orders::new(shard_count),

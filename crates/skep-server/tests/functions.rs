@@ -388,3 +388,70 @@ fn the_code_of_a_module_that_is_refused_is_freed() {
     assert_eq!(code_size(), before);
     server.stop();
 }
+
+/// Returns the counts of a function as the server tells them.
+fn statistics(resp: &mut Resp, function: &str) -> Vec<i64> {
+    resp.send("SKEP.FUNCTION STATS\r\n");
+    let count: usize = resp.line().trim_end().strip_prefix('*').expect("an array").parse().expect("a number");
+    let mut found = Vec::new();
+    for _ in 0..count {
+        resp.expect("", "*8\r\n$8\r\nfunction\r\n");
+        resp.line();
+        let is_function = resp.line().trim_end() == function;
+        for name in ["calls", "elements", "failed"] {
+            resp.expect("", format!("${}\r\n{name}\r\n", name.len()));
+            let number = resp.integer();
+            if is_function {
+                found.push(number);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn calls_are_counted_in_all_shards() {
+    for (shards, space) in [(1, 0), (3, 0), (3, 1), (3, 2)] {
+        let server = server_with(|settings| {
+            (settings.shards, settings.memory, settings.ordered_memory) = (shards, SMALL, SMALL);
+            settings.cache_memory = u64::from(shards) * (4 << 20);
+        });
+        let mut resp = loaded(&server, space);
+        assert_eq!(statistics(&mut resp, "limits.decay"), [0, 0, 0]);
+        for key in 0..20 {
+            // Calls on missing keys are not counted.
+            resp.expect(format!("SKEP.UPDATE k{key} limits.decay 1\r\n"), "$-1\r\n");
+            resp.expect(format!("SKEP.UPDATE k{key} limits.decay 1 INIT 0 0 0 NORETURN\r\n").repeat(2), "+OK\r\n+OK\r\n");
+            resp.expect(format!("SKEP.FILTER k{key} limits.hot 9\r\n"), "*0\r\n");
+            resp.expect(format!("SKEP.SET k{key} i32 8\r\n"), "+OK\r\n");
+            resp.expect(format!("SKEP.UPDATE k{key} limits.divide 2 NORETURN\r\n").repeat(3), "+OK\r\n".repeat(3));
+            resp.expect(format!("SKEP.UPDATE k{key} limits.divide 0\r\n"), "-ERR the function divides by zero\r\n");
+            resp.expect(format!("SKEP.REDUCE k{key} limits.sum 0\r\n"), ":1\r\n");
+        }
+        for (function, counts) in [
+            ("limits.take", [0, 0, 0]),
+            ("limits.decay", [20, 60, 0]),
+            ("limits.divide", [80, 80, 20]),
+            ("limits.sum", [20, 80, 0]),
+            ("limits.hot", [20, 60, 0]),
+        ] {
+            assert_eq!(statistics(&mut resp, function), counts, "{function}, space {space}, {shards} shards");
+        }
+        // A long value is one call.
+        resp.expect(words(&format!("SKEP.SET long u8{}", " 1".repeat(60_000))), "+OK\r\n");
+        resp.expect("SKEP.REDUCE long limits.sum 0\r\n", ":60000\r\n");
+        resp.expect("SKEP.FILTER long limits.hot 9\r\n", "*0\r\n");
+        resp.expect("SKEP.UPDATE long limits.decay 1 NORETURN\r\n", "+OK\r\n");
+        resp.expect("SKEP.UPDATE long limits.divide 1 NORETURN\r\n", "+OK\r\n");
+        assert_eq!(statistics(&mut resp, "limits.sum"), [21, 60_080, 0]);
+        assert_eq!(statistics(&mut resp, "limits.hot"), [21, 15_060, 0]);
+        assert_eq!(statistics(&mut resp, "limits.decay"), [21, 15_060, 0]);
+        assert_eq!(statistics(&mut resp, "limits.divide"), [81, 15_080, 20]);
+        // A function that is replaced counts on; one that was deleted is not shown.
+        let longer = format!("{LIMITS} // the same again");
+        resp.expect(load(&longer), "$6\r\nlimits\r\n");
+        assert_eq!(statistics(&mut resp, "limits.sum"), [21, 60_080, 0]);
+        resp.expect("SKEP.FUNCTION DELETE limits\r\nSKEP.FUNCTION STATS\r\n", "+OK\r\n*0\r\n");
+        server.stop();
+    }
+}

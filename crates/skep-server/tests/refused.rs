@@ -121,6 +121,7 @@ const EXAMPLES: &[&str] = &[
     "debug help",
     "shutdown",
     "skep.function list",
+    "skep.function stats",
     "slowlog len",
     "monitor",
     "latency latest",

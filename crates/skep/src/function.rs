@@ -61,6 +61,8 @@ enum Command {
         /// The name of the module.
         module: String,
     },
+    /// Print how often each function of a server was called since its start.
+    Stats,
 }
 
 /// Executes the command.
@@ -87,10 +89,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             let source: String = query(redis::cmd("SKEP.FUNCTION").arg("SHOW").arg(module), arguments, module)?;
             Ok(writeln!(output, "{}", source.trim_end())?)
         }
+        Command::Stats => {
+            let functions: Vec<HashMap<String, Value>> =
+                query(redis::cmd("SKEP.FUNCTION").arg("STATS"), arguments, &arguments.addr)?;
+            functions.into_iter().try_for_each(|function| print_statistics(function, &mut output))
+        }
         Command::Delete { module } => {
             query::<Value>(redis::cmd("SKEP.FUNCTION").arg("DELETE").arg(module), arguments, module).map(drop)
         }
     }
+}
+
+/// Prints what the server has counted about a function.
+fn print_statistics(mut function: HashMap<String, Value>, output: &mut impl Write) -> Result<(), Failure> {
+    let mut field = |name: &str| String::from_redis_value(function.remove(name).unwrap_or(Value::Nil)).unwrap_or_default();
+    let [name, calls, elements, failed] = ["function", "calls", "elements", "failed"].map(&mut field);
+    Ok(writeln!(output, "{name}: {calls} calls, {elements} elements, {failed} failed")?)
 }
 
 /// Checks a module, and prints what is in it.

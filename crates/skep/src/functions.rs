@@ -43,6 +43,7 @@
 //!         value.iter_mut().for_each(|v| *v = v.wrapping_neg());
 //!         Ok(())
 //!     })),
+//!     counts: None,
 //! });
 //! assert_eq!(negate.function.unwrap().name, "mine.negate");
 //! ```

@@ -21,6 +21,7 @@
 //! between values keep the bits of these values: min, max, swap, compare-and-swap and filters.
 
 mod bits;
+mod calls;
 mod decimal;
 mod filter;
 mod fraction;
@@ -33,6 +34,7 @@ mod user;
 mod work;
 
 pub use bits::{BitField, BitFields, BitRange, FieldPosition, Overflow, count_bits, field_replies, find_bit};
+pub use calls::{CallCounts, CallTotals, count_calls_of_shard};
 pub use decimal::{DecimalText, add_decimal};
 pub use filter::filter;
 pub use fraction::{add_fraction, check_fraction, fraction_work};

@@ -17,6 +17,7 @@ use std::fmt;
 
 use half::{bf16, f16};
 
+use super::calls::CallCounts;
 use super::Element;
 use super::text::ParseError;
 use crate::error::OperationError;
@@ -91,6 +92,8 @@ pub struct UserFunction {
     pub signature: Signature,
     /// The code.
     pub code: UserCode,
+    /// Counts the calls, if a server has the function.
+    pub counts: Option<&'static CallCounts>,
 }
 
 /// A user function of an operation: its number, and the function if the number was looked up.
@@ -346,6 +349,21 @@ impl UserFunction {
             UserCode::Update(_) => FunctionKind::Update,
             UserCode::Reduce(_) => FunctionKind::Reduce,
             UserCode::Filter(_) => FunctionKind::Filter,
+        }
+    }
+
+    /// Counts a call on this number of elements.
+    #[inline]
+    pub fn note_call(&self, element_count: usize) {
+        if let Some(counts) = self.counts {
+            counts.note_call(element_count);
+        }
+    }
+
+    /// Counts that a call has failed, which was counted before.
+    pub fn note_failure(&self) {
+        if let Some(counts) = self.counts {
+            counts.note_failure();
         }
     }
 }

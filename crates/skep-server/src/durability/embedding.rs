@@ -44,7 +44,7 @@ pub(super) fn recover_opened(
     };
     let table = Settings { seed: opened.secret_seed(0, 1).unwrap_or(settings.seed), ..settings.clone() };
     let mut processor = Processor::with_spare(&table, settings.memory).map_err(RecoveryError::Memory)?;
-    let loader = FunctionLoader::new();
+    let loader = FunctionLoader::new(0);
     let stores = NewStores { processors: vec![&mut processor], tables: &[table], ordered: None, loader: &loader };
     let recovered = recover(opened, &server, log, stores, random_number, &Progress::default())?;
     Ok((processor, recovered))

@@ -1,12 +1,13 @@
-//! `SKEP.FUNCTION`: loads, shows and deletes modules of user functions.
+//! `SKEP.FUNCTION`: loads, shows and deletes modules of user functions, and counts their calls.
 
+use skep_core::function::{CallCounts, UserFunction};
 use skep_wire::resp::ReplyWriter;
 
 use super::{Arguments, Context, LOOK_TIME, Session, excerpt};
 use crate::function_loader::{Change, ListedModule, Record};
 use crate::limits::{FUNCTION_DESCRIPTION_MAX, TEXT_WORK};
 
-const HELP: [&str; 12] = [
+const HELP: [&str; 14] = [
     "SKEP.FUNCTION <subcommand> [<arg> ...]. Subcommands are:",
     "LOAD [REPLACE] <source>",
     "    Compile the functions of a module, and return its name. REPLACE: also if there is one of this name.",
@@ -16,6 +17,8 @@ const HELP: [&str; 12] = [
     "    Return the source of a module.",
     "DELETE <module>",
     "    Remove a module.",
+    "STATS",
+    "    Return the calls of each function since the start, their elements, and those that have failed.",
     "HELP",
     "    Print this help.",
     "The language is described in docs/functions.md.",
@@ -38,6 +41,7 @@ pub(super) fn run(
             writer.array(modules.len());
             modules.iter().for_each(|module| write_module(module, writer));
         }
+        b"stats" => write_statistics(&loader.modules(), writer),
         b"show" => {
             let (modules, name) = (loader.modules(), arguments.text(2));
             let found = modules.iter().find(|listed| listed.module.name == name);
@@ -128,6 +132,22 @@ fn write_module(listed: &ListedModule, writer: &mut ReplyWriter<'_>) {
     if let Some(error) = module.error() {
         writer.bulk(b"error");
         writer.bulk(shorten(error.to_string()).as_bytes());
+    }
+}
+
+/// Writes what the shards have counted about each function, as maps.
+fn write_statistics(modules: &[ListedModule], writer: &mut ReplyWriter<'_>) {
+    let functions: Vec<&UserFunction> = modules.iter().flat_map(|listed| listed.module.functions()).copied().collect();
+    writer.array(functions.len());
+    for function in functions {
+        let totals = function.counts.map(CallCounts::totals).unwrap_or_default();
+        writer.map(4);
+        writer.bulk(b"function");
+        writer.bulk(function.name.as_bytes());
+        for (name, count) in [("calls", totals.calls), ("elements", totals.elements), ("failed", totals.failed)] {
+            writer.bulk(name.as_bytes());
+            writer.integer(count.min(i64::MAX as u64) as i64);
+        }
     }
 }
 

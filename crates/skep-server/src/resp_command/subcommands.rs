@@ -53,6 +53,7 @@ subcommands! {
     SkepFunction "list" 2 "Describes the modules, with their functions and records."
     SkepFunction "load" -3 "Loads a module of functions: REPLACE."
     SkepFunction "show" 3 "Returns the source of a module."
+    SkepFunction "stats" 2 "Counts the calls of each function since the start: calls, elements, failed."
     SlowLog "get" -2 "Returns the last slow commands."
     SlowLog "help" 2 "Returns a description of the subcommands."
     SlowLog "len" 2 "Returns the number of slow commands."

@@ -108,7 +108,7 @@ commands! {
     SkepPrefix "skep.prefix" -2 ["readonly"] (0, 0, 0) "skep" "0.1.0" "Returns the pairs of the ordered space whose keys begin so: SKEP.PREFIX prefix [LIMIT n] [REV] [KEYS] [LEASE OPEN|n] [AFTER key]"
     SkepCount "skep.count" 3 ["readonly"] (0, 0, 0) "skep" "0.1.0" "Counts the pairs of a range of the ordered space: SKEP.COUNT start end, SKEP.COUNT PREFIX prefix"
     SkepFloor "skep.floor" 2 ["readonly" "fast"] (1, 1, 1) "skep" "0.1.0" "Returns the pair of the ordered space with the greatest key not above this one: SKEP.FLOOR key"
-    SkepFunction "skep.function" -2 ["noscript"] (0, 0, 0) "skep" "0.2.0" "Loads and shows user functions: LOAD [REPLACE] source, LIST, SHOW module, DELETE module, HELP."
+    SkepFunction "skep.function" -2 ["noscript"] (0, 0, 0) "skep" "0.2.0" "Loads and shows user functions: LOAD [REPLACE] source, LIST, SHOW module, DELETE module, STATS, HELP."
     Multi "multi" 1 ["noscript" "loading" "stale" "fast" "allow_busy"] (0, 0, 0) "transactions" "1.2.0" "Begins a transaction."
     Exec "exec" 1 ["noscript" "loading" "stale" "skip_slowlog"] (0, 0, 0) "transactions" "1.2.0" "Executes all commands of a transaction."
     Discard "discard" 1 ["noscript" "loading" "stale" "fast" "allow_busy"] (0, 0, 0) "transactions" "2.0.0" "Discards a transaction."

@@ -40,6 +40,7 @@ pub(super) fn call_short(call: &Call<'_>, value: u64, size: usize) -> Option<Sho
     let mut bytes = value.to_le_bytes();
     let result = code(&mut bytes[..size], &operands[..signature.operands.len()], &mut []);
     debug_assert_eq!(result, Ok(()), "the function cannot fail, and has no results");
+    function.note_call(1);
     Some(ShortOutcome { returns_value: call.reply == CallReply::Old, changed: Some(u64::from_le_bytes(bytes)) })
 }
 
@@ -75,7 +76,7 @@ pub(super) fn call<'a>(
         }
         _ => {}
     }
-    count_work(call, value.size(), arena);
+    count_call(call, function, value.size(), arena);
     Ok(match function.code {
         UserCode::Update(_) => Outcome::Update(InPlace::User(call)),
         UserCode::Reduce(_) | UserCode::Filter(_) => Outcome::Read(Read::Call(call)),
@@ -90,6 +91,8 @@ pub(super) fn call_missing<'a>(call: &'a Call<'a>, arena: &'a Arena) -> Outcome<
     if call.is_read() {
         return Outcome::Reply(Reply::NotFound);
     }
+    // Not as a call: this is computed again when a slot or a slab was found for the pair.
+    count_work(call, initial.len(), arena);
     update_copy(call, function, initial, ExpiryChange::CLEAR, arena)
         .unwrap_or_else(|error| Outcome::Reply(Reply::Failed(error)))
 }
@@ -97,6 +100,12 @@ pub(super) fn call_missing<'a>(call: &'a Call<'a>, arena: &'a Arena) -> Outcome<
 /// Returns true if the pieces of a value may cut an element in two.
 fn is_cut(function: &UserFunction) -> bool {
     !PIECE_ALIGNMENT.is_multiple_of(function.signature.element.size())
+}
+
+/// Counts the call of a function on a value of this size.
+fn count_call(call: &Call<'_>, function: &UserFunction, value_size: usize, arena: &Arena) {
+    function.note_call(value_size / function.signature.element.size());
+    count_work(call, value_size, arena);
 }
 
 /// Counts an instruction as a byte that could be read in the time, and the bytes of the reply.
@@ -110,10 +119,15 @@ fn execute_on_copy<'a>(
     value: &[u8],
     arena: &'a Arena,
 ) -> Result<Outcome<'a>, OperationError> {
-    if let UserCode::Update(_) = function.code {
-        return update_copy(call, function, value, ExpiryChange::KEEP, arena);
-    }
-    count_work(call, value.len(), arena);
+    count_call(call, function, value.len(), arena);
+    let outcome = match function.code {
+        UserCode::Update(_) => update_copy(call, function, value, ExpiryChange::KEEP, arena),
+        UserCode::Reduce(_) | UserCode::Filter(_) => read_copy(call, value, arena),
+    };
+    outcome.inspect_err(|_| function.note_failure())
+}
+
+fn read_copy<'a>(call: &'a Call<'a>, value: &[u8], arena: &'a Arena) -> Result<Outcome<'a>, OperationError> {
     let mut reader = CallReader::new(call);
     let mut reply = Vec::new();
     reader.read(0, value, &mut reply)?;
@@ -128,7 +142,6 @@ fn update_copy<'a>(
     expiry: ExpiryChange,
     arena: &'a Arena,
 ) -> Result<Outcome<'a>, OperationError> {
-    count_work(call, old.len(), arena);
     let value = arena.copy(old);
     let results = arena.zeros(function.signature.results_size(old.len()));
     let UserCode::Update(code) = &function.code else { unreachable!("an update") };

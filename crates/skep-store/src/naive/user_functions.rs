@@ -58,6 +58,7 @@ fn scale() -> UserFunction {
         name: "test.scale".to_owned(),
         signature: signature(number(Element::U32), &[Element::U32], None, false),
         code: UserCode::Update(Box::new(code)),
+        counts: None,
     }
 }
 
@@ -82,6 +83,7 @@ fn take() -> UserFunction {
             false,
         ),
         code: UserCode::Update(Box::new(code)),
+        counts: None,
     }
 }
 
@@ -98,6 +100,7 @@ fn divide() -> UserFunction {
         name: "test.divide".to_owned(),
         signature: signature(number(Element::U8), &[Element::U8], None, true),
         code: UserCode::Update(Box::new(code)),
+        counts: None,
     }
 }
 
@@ -117,6 +120,7 @@ fn blend() -> UserFunction {
         name: "test.blend".to_owned(),
         signature: signature(record(&[Element::U64; 3]), &[Element::U32, Element::U64], None, false),
         code: UserCode::Update(Box::new(code)),
+        counts: None,
     }
 }
 
@@ -132,6 +136,7 @@ fn mean() -> UserFunction {
         name: "test.mean".to_owned(),
         signature: signature(number(Element::U8), &[], Some(number(Element::U64)), false),
         code: UserCode::Reduce(Box::new(code)),
+        counts: None,
     }
 }
 
@@ -158,6 +163,7 @@ fn fold() -> UserFunction {
             true,
         ),
         code: UserCode::Reduce(Box::new(code)),
+        counts: None,
     }
 }
 
@@ -173,6 +179,7 @@ fn above() -> UserFunction {
         name: "test.above".to_owned(),
         signature: signature(number(Element::U16), &[Element::U16], None, false),
         code: UserCode::Filter(Box::new(code)),
+        counts: None,
     }
 }
 
@@ -188,6 +195,7 @@ fn marked() -> UserFunction {
         name: "test.marked".to_owned(),
         signature: signature(record(&[Element::U32, Element::U8]), &[Element::U8], None, false),
         code: UserCode::Filter(Box::new(code)),
+        counts: None,
     }
 }
 

@@ -152,7 +152,7 @@ fn start_with_ordered(path: &Path, now: u64) -> (u64, Vec<Vec<u8>>, Recovered) {
     let mut processor = Processor::new(&settings(1)).unwrap();
     let mut ordered = OrderedStore::new(&OrderedSettings::new(1 << 20)).unwrap();
     let (processors, tables) = (vec![&mut processor], &[settings(1)]);
-    let loader = FunctionLoader::new();
+    let loader = FunctionLoader::new(0);
     let stores = NewStores { processors, tables, ordered: Some(&mut ordered), loader: &loader };
     let recovered = recover(opened, &server, LOG, stores, random_number, &Progress::default()).unwrap();
     (ordered.expiring_count(), keys(&mut processor), recovered)

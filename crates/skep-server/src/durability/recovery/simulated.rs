@@ -37,7 +37,7 @@ impl<'s> Recovering<'s> {
         rule: Rule,
     ) -> Recovering<'s> {
         let progress = Box::leak(Box::<Progress>::default());
-        let stores = Stores::new(processors, partition, progress, Box::leak(Box::new(FunctionLoader::new())));
+        let stores = Stores::new(processors, partition, progress, Box::leak(Box::new(FunctionLoader::new(0))));
         let ordered = OrderedReplay::new(ordered.session().expect("it is new"), 0, EFFECTS_SIZE_MAX);
         Recovering { stores, ordered, chunks: Vec::new(), rule }
     }

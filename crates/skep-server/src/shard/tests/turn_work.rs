@@ -125,7 +125,7 @@ fn case_of(name: &str) -> Option<Case> {
         "slowlog|reset" => with(&[], OPERATION_WORK),
         "skep.function|load" => with(&[b"mod m { #[update] fn f(v: u8) -> u8 { v } }"], OPERATION_WORK),
         "skep.function|delete" | "skep.function|show" => with(&[b"nosuch"], OPERATION_WORK),
-        "skep.function|list" => plain(),
+        "skep.function|list" | "skep.function|stats" => plain(),
         "latency|histogram" => many(b"nosuch", 1000, 100 * 1000),
         "latency|doctor" => plain(),
         "latency|graph" | "latency|history" | "latency|reset" => with(&[b"event"], OPERATION_WORK),
