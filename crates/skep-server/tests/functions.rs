@@ -133,7 +133,8 @@ fn wrong_calls_have_named_errors() {
         ),
         (
             "SKEP.UPDATE v limits.take 1 1 1",
-            "syntax error: limits.take takes now: u64, cost: f32, rate: f32, burst: f32; operands for all elements, or for each",
+            "syntax error: limits.take takes now: u64, cost: f32, rate: f32, burst: f32; operands for all elements, or for \
+             each, or one by one with [ ] around those for each",
         ),
         ("SKEP.SET w limits.Bucket 1", "syntax error: an element of this record has 2 numbers"),
         ("SKEP.GETV v limits.Nothing", "no record 'limits.Nothing' is loaded: SKEP.FUNCTION LIST shows those that are"),
@@ -421,7 +422,10 @@ fn calls_are_counted_in_all_shards() {
         for key in 0..20 {
             // Calls on missing keys are not counted.
             resp.expect(format!("SKEP.UPDATE k{key} limits.decay 1\r\n"), "$-1\r\n");
-            resp.expect(format!("SKEP.UPDATE k{key} limits.decay 1 INIT 0 0 0 NORETURN\r\n").repeat(2), "+OK\r\n+OK\r\n");
+            resp.expect(
+                format!("SKEP.UPDATE k{key} limits.decay 1 INIT 0 0 0 NORETURN\r\n").repeat(2),
+                "+OK\r\n+OK\r\n",
+            );
             resp.expect(format!("SKEP.FILTER k{key} limits.hot 9\r\n"), "*0\r\n");
             resp.expect(format!("SKEP.SET k{key} i32 8\r\n"), "+OK\r\n");
             resp.expect(format!("SKEP.UPDATE k{key} limits.divide 2 NORETURN\r\n").repeat(3), "+OK\r\n".repeat(3));
@@ -454,4 +458,103 @@ fn calls_are_counted_in_all_shards() {
         resp.expect("SKEP.FUNCTION DELETE limits\r\nSKEP.FUNCTION STATS\r\n", "+OK\r\n*0\r\n");
         server.stop();
     }
+}
+
+#[test]
+fn wrong_brackets_have_named_errors() {
+    let server = server_with(|settings| (settings.shards, settings.memory) = (2, SMALL));
+    let mut resp = loaded(&server, 0);
+    resp.expect("SKEP.SET v f32 1 2 3\r\n", "+OK\r\n");
+    for (request, error) in [
+        ("SKEP.UPDATE v limits.take 1 [ 1 1 1", "syntax error: no ] ends [ of cost"),
+        (
+            "SKEP.UPDATE v limits.take 1 [1 1] 1 1",
+            "syntax error: '[1': write [ and ] as words of their own, as in [ 1 2 3 ]",
+        ),
+        (
+            "SKEP.UPDATE v limits.take 1 [ 1 1 ] 1] 1",
+            "syntax error: '1]': write [ and ] as words of their own, as in [ 1 2 3 ]",
+        ),
+        (
+            "SKEP.UPDATE v limits.take 1 [ 1 1 ] 1",
+            "syntax error: burst: f32 is a number for all elements, or [ a number for each ]",
+        ),
+        (
+            "SKEP.UPDATE v limits.take 1 [ ] 1 1",
+            "syntax error: cost: f32 is a number for all elements, or [ a number for each ]",
+        ),
+        (
+            "SKEP.UPDATE v limits.take 1 [ 1 [ 1 ] ] 1 1",
+            "syntax error: cost: f32 is a number for all elements, or [ a number for each ]",
+        ),
+        (
+            "SKEP.UPDATE v limits.take 1 ] 1 1",
+            "syntax error: cost: f32 is a number for all elements, or [ a number for each ]",
+        ),
+        ("SKEP.UPDATE v limits.take 1 [ x ] 1 1", "'x' is wrong for f32: not a number of this type"),
+        ("SKEP.FILTER v limits.hot [ 1 2 ]", {
+            "operand has the wrong length: limits.hot takes limit: f32; operands for all elements, or for each"
+        }),
+        ("SKEP.FILTER v limits.hot [ 1 ] 2", {
+            "syntax error: limits.hot takes limit: f32; operands for all elements, or for each"
+        }),
+    ] {
+        resp.expect(format!("{request}\r\n"), format!("-ERR {error}\r\n"));
+    }
+    resp.expect("SKEP.GETV v f32\r\n", "*3\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n");
+    server.stop();
+}
+
+/// Operands for all elements beside operands for each of them.
+#[test]
+fn operands_of_both_kinds_are_in_one_call() {
+    const SOURCE: &str = "
+        mod mixed {
+            struct Pair { a: u16, b: u16 }
+            #[update] fn mul_add(v: i64, x: i64, y: i64) -> i64 { v * x + y }
+            #[update] fn put(v: Pair, p: Pair, q: u16) -> Pair { Pair { a: p.a + v.b, b: p.b * q } }
+            #[reduce] fn dot(v: u8, sum: u64, by: u8, plus: u64) -> u64 { sum + v as u64 * by as u64 + plus }
+            #[filter] fn within(v: u8, low: u8, high: u8) -> bool { low <= v && v <= high }
+        }";
+    let server = server_with(|settings| (settings.shards, settings.memory) = (2, SMALL));
+    let mut resp = Resp::connect(&server);
+    resp.expect(load(SOURCE), "$5\r\nmixed\r\n");
+    for (call, expected) in [
+        ("SKEP.UPDATE v mixed.mul_add [ 1 2 3 ] 7 NORETURN", [17, 47, 97]),
+        ("SKEP.UPDATE v mixed.mul_add 2 [ 1 2 3 ] NORETURN", [21, 42, 63]),
+        ("SKEP.UPDATE v mixed.mul_add [ 1 2 3 ] [ 1 2 3 ] NORETURN", [11, 42, 93]),
+        ("SKEP.UPDATE v mixed.mul_add 1 1 2 2 3 3 NORETURN", [11, 42, 93]),
+    ] {
+        resp.expect("SKEP.SET v i64 10 20 30\r\n", "+OK\r\n");
+        resp.expect(words(call), "+OK\r\n");
+        resp.expect("SKEP.GETV v i64\r\n", integers(&expected));
+    }
+    resp.expect("SKEP.UPDATE new mixed.mul_add [ 5 6 ] 1 INIT 2 3 NORETURN\r\n", "+OK\r\n");
+    resp.expect("SKEP.GETV new i64\r\n", integers(&[11, 19]));
+    resp.expect("SKEP.SET p mixed.Pair 1 2 3 4\r\n", "+OK\r\n");
+    resp.expect("SKEP.UPDATE p mixed.put [ 10 20 30 40 ] 2 NORETURN\r\nSKEP.GETV p mixed.Pair\r\n", {
+        format!("+OK\r\n{}", integers(&[12, 40, 34, 80]))
+    });
+    resp.expect("SKEP.UPDATE p mixed.put 1 1 [ 5 6 ] NORETURN\r\nSKEP.GETV p mixed.Pair\r\n", {
+        format!("+OK\r\n{}", integers(&[41, 5, 81, 6]))
+    });
+    let error = "ERR syntax error: p: {a: u16, b: u16} is 2 numbers for all elements, or [ 2 numbers for each ]";
+    for operands in ["[ 1 2 3 ] 2", "1 [ 5 6 ]", "1 2 3 [ 5 6 ] ]"] {
+        resp.expect(
+            format!("SKEP.UPDATE p mixed.put {operands}\r\n"),
+            match operands {
+                "1 2 3 [ 5 6 ] ]" => {
+                    "-ERR syntax error: mixed.put takes p: {a: u16, b: u16}, q: u16; operands for all \
+                                  elements, or for each, or one by one with [ ] around those for each\r\n"
+                        .to_owned()
+                }
+                _ => format!("-{error}\r\n"),
+            },
+        );
+    }
+    resp.expect("SKEP.SET b u8 1 2 3\r\n", "+OK\r\n");
+    resp.expect("SKEP.REDUCE b mixed.dot 100 [ 1 10 100 ] 1000\r\n", ":3421\r\n");
+    resp.expect("SKEP.REDUCE b mixed.dot 100 2 [ 1 10 100 ]\r\n", ":223\r\n");
+    resp.expect("SKEP.FILTER b mixed.within [ 1 3 2 ] 3 POSITIONS\r\n", integers(&[0, 2]));
+    server.stop();
 }

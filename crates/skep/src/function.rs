@@ -102,7 +102,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Prints what the server has counted about a function.
 fn print_statistics(mut function: HashMap<String, Value>, output: &mut impl Write) -> Result<(), Failure> {
-    let mut field = |name: &str| String::from_redis_value(function.remove(name).unwrap_or(Value::Nil)).unwrap_or_default();
+    let mut field =
+        |name: &str| String::from_redis_value(function.remove(name).unwrap_or(Value::Nil)).unwrap_or_default();
     let [name, calls, elements, failed] = ["function", "calls", "elements", "failed"].map(&mut field);
     Ok(writeln!(output, "{name}: {calls} calls, {elements} elements, {failed} failed")?)
 }

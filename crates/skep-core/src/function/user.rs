@@ -17,8 +17,8 @@ use std::fmt;
 
 use half::{bf16, f16};
 
-use super::calls::CallCounts;
 use super::Element;
+use super::calls::CallCounts;
 use super::text::ParseError;
 use crate::error::OperationError;
 

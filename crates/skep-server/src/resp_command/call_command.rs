@@ -9,10 +9,16 @@
 //!
 //! The operands are the numbers of all parameters, once for all elements, or once for each element: then those of the
 //! first element come first. The store has all records of one operand side by side, so they are converted to that order.
+//!
+//! If there are both kinds in a call, one after another is given, and brackets enclose an operand for each element:
+//!
+//! ```text
+//!   SKEP.UPDATE k limits.take 1700 [ 1 5 2 ] 0.1 10      the costs of three elements; the others are for all
+//! ```
 
 use std::ops::Range;
 
-use skep_core::function::{Element, FunctionHandle, FunctionKind, Signature, UserFunction};
+use skep_core::function::{Element, FunctionHandle, FunctionKind, Parameter, Signature, UserFunction};
 use skep_core::operation::{Call, CallReply, Operation};
 use skep_wire::resp::ReplyWriter;
 
@@ -42,16 +48,19 @@ pub(super) fn find(
         return Ok(None);
     }
     let name = super::excerpt(name.as_bytes(), 128);
-    let missing = || does_not_compile(&name, functions).unwrap_or_else(|| {
-        format!("ERR no function '{name}' is loaded: SKEP.FUNCTION LIST shows those that are")
-    });
+    let missing = || {
+        does_not_compile(&name, functions)
+            .unwrap_or_else(|| format!("ERR no function '{name}' is loaded: SKEP.FUNCTION LIST shows those that are"))
+    };
     functions.find(&name).map(Some).ok_or_else(missing)
 }
 
 /// Returns the error of a function or record whose module does not compile any more, if that is so.
 pub(super) fn does_not_compile(name: &str, functions: &Functions) -> Option<String> {
     let error = functions.refusal(name)?;
-    Some(format!("ERR the module of '{name}' does not compile any more: {error}: replace it by SKEP.FUNCTION LOAD REPLACE"))
+    Some(format!(
+        "ERR the module of '{name}' does not compile any more: {error}: replace it by SKEP.FUNCTION LOAD REPLACE"
+    ))
 }
 
 /// Decodes `key function operand… [INIT number…] [OLD|NORETURN]`.
@@ -71,8 +80,7 @@ pub(super) fn update(
         }
     }
     let initial_word = (3..end).find(|&index| arguments.is(index, "INIT"));
-    let given = 3..initial_word.unwrap_or(end).max(3);
-    let stride = stride_of(function, &given)?;
+    let given = Given::new(function, arguments, 3..initial_word.unwrap_or(end).max(3))?;
     let element = ElementType::Record(&function.signature.element);
     let initial = initial_word.map(|word| word + 1..end);
     let count = element.number_count();
@@ -80,7 +88,7 @@ pub(super) fn update(
         let numbers = if count == 1 { "one number".to_owned() } else { format!("{count} numbers") };
         return Err(format!("ERR syntax error: INIT takes the elements of a missing key, {numbers} for each"));
     }
-    let Planned { vectors, values } = plan_operands(function, &given, stride, operands);
+    let Planned { vectors, values } = given.plan(operands);
     let plan = |initial: Range<usize>| narrow(operands.plan_records(element, initial.clone(), initial.start, count));
     Ok(CallCommand { function: handle, vectors, reply, operands: values, initial: initial.map(plan) })
 }
@@ -97,10 +105,9 @@ pub(super) fn reduce(
     if arguments.count() < end {
         return Err(syntax_error(function));
     }
-    let given = end..arguments.count();
-    let stride = stride_of(function, &given)?;
+    let given = Given::new(function, arguments, end..arguments.count())?;
     let initial = operands.plan_records(ElementType::Record(sigma), 3..end, 3, sigma.fields().len());
-    let Planned { vectors, values } = plan_operands(function, &given, stride, operands);
+    let Planned { vectors, values } = given.plan(operands);
     let initial = Some(narrow(initial));
     Ok(CallCommand { function: handle, vectors, reply: CallReply::Result, operands: values, initial })
 }
@@ -121,9 +128,7 @@ pub(super) fn filter(
             break;
         }
     }
-    let given = 3..end.max(3);
-    let stride = stride_of(function, &given)?;
-    let Planned { vectors, values } = plan_operands(function, &given, stride, operands);
+    let Planned { vectors, values } = Given::new(function, arguments, 3..end.max(3))?.plan(operands);
     Ok(CallCommand { function: handle, vectors, reply, operands: values, initial: None })
 }
 
@@ -178,12 +183,37 @@ fn of_kind(handle: FunctionHandle, kind: FunctionKind) -> Result<&'static UserFu
     Err(format!("ERR '{}' is {article} {kind}: use SKEP.{}", function.name, kind.to_ascii_uppercase()))
 }
 
-/// Returns the number of arguments that the operands have for one element, or for all, if the given ones are as many or a
-/// multiple of that.
-fn stride_of(function: &UserFunction, given: &Range<usize>) -> Result<usize, String> {
-    let stride: usize = function.signature.operands.iter().map(|parameter| parameter.layout.fields().len()).sum();
-    let fits = if stride == 0 { given.is_empty() } else { !given.is_empty() && given.len().is_multiple_of(stride) };
-    if fits { Ok(stride) } else { Err(syntax_error(function)) }
+/// The operands of a call, as arguments whose number was checked.
+struct Given<'a> {
+    function: &'static UserFunction,
+    arguments: Arguments<'a>,
+    /// Where they are.
+    range: Range<usize>,
+    form: Form,
+}
+
+/// How the operands of a call are given.
+#[derive(Clone, Copy)]
+enum Form {
+    /// The numbers of all operands, once for all elements, or once for each.
+    Together {
+        /// The number of arguments for one element.
+        stride: usize,
+    },
+    /// One operand after another, with brackets around those for each element.
+    OneByOne,
+}
+
+/// An operand, as arguments.
+struct GivenOperand {
+    /// The numbers of its records, and those of other operands between them.
+    arguments: Range<usize>,
+    /// The number of arguments from each record to the next.
+    stride: usize,
+    /// It has a record for each element.
+    is_vector: bool,
+    /// The first argument of the next operand.
+    next: usize,
 }
 
 /// The operands of a call.
@@ -194,24 +224,82 @@ struct Planned {
     values: Range<u32>,
 }
 
-/// Plans the operands of a call, whose arguments were checked.
-fn plan_operands(
-    function: &'static UserFunction,
-    given: &Range<usize>,
-    stride: usize,
-    operands: &mut Operands,
-) -> Planned {
-    let parameters = &function.signature.operands;
-    let start = operands.planned();
-    let mut first = given.start;
-    for parameter in parameters {
-        let record = ElementType::Record(&parameter.layout);
-        operands.plan_records(record, first..given.end, first, stride);
-        first += record.number_count();
+impl<'a> Given<'a> {
+    /// Finds the operands of a function in some arguments.
+    fn new(
+        function: &'static UserFunction,
+        arguments: Arguments<'a>,
+        range: Range<usize>,
+    ) -> Result<Given<'a>, String> {
+        let has_bracket = |word: &&[u8]| word.starts_with(b"[") || word.ends_with(b"]");
+        let brackets = || range.clone().map(|index| arguments.get(index)).filter(has_bracket);
+        if brackets().next().is_some() {
+            if let Some(word) = brackets().find(|word| word.len() > 1) {
+                let word = super::excerpt(word, 128);
+                return Err(format!(
+                    "ERR syntax error: '{word}': write [ and ] as words of their own, as in [ 1 2 3 ]"
+                ));
+            }
+            let given = Given { function, arguments, range, form: Form::OneByOne };
+            return given.check_one_by_one().map(|()| given);
+        }
+        let numbers = function.signature.operands.iter().map(|parameter| parameter.layout.fields().len());
+        let (stride, count) = (numbers.sum(), range.len());
+        let fits = if stride == 0 { count == 0 } else { count > 0 && count.is_multiple_of(stride) };
+        if !fits {
+            return Err(syntax_error(function));
+        }
+        Ok(Given { function, arguments, range, form: Form::Together { stride } })
     }
-    let all = (1u16 << parameters.len()).wrapping_sub(1) as u8;
-    let vectors = if given.len() > stride { all } else { 0 };
-    Planned { vectors, values: narrow(start..operands.planned()) }
+
+    fn check_one_by_one(&self) -> Result<(), String> {
+        let mut next = self.range.start;
+        for parameter in &self.function.signature.operands {
+            next = self.operand(parameter, next)?.next;
+        }
+        if next == self.range.end { Ok(()) } else { Err(syntax_error(self.function)) }
+    }
+
+    /// Finds an operand, which begins with the argument `first`.
+    fn operand(&self, parameter: &Parameter, first: usize) -> Result<GivenOperand, String> {
+        let (arguments, end, size) = (self.arguments, self.range.end, parameter.layout.fields().len());
+        if let Form::Together { stride } = self.form {
+            let is_vector = self.range.len() > stride;
+            return Ok(GivenOperand { arguments: first..end, stride, is_vector, next: first + size });
+        }
+        let is_vector = first < end && arguments.is(first, "[");
+        let close = || (first..end).find(|&index| arguments.is(index, "]"));
+        let (numbers, next) = match is_vector {
+            false => (first..first + size, first + size),
+            true => {
+                let close = close().ok_or_else(|| format!("ERR syntax error: no ] ends [ of {}", parameter.name))?;
+                (first + 1..close, close + 1)
+            }
+        };
+        let is_number = |index: usize| index < end && !arguments.is(index, "[") && !arguments.is(index, "]");
+        if numbers.is_empty() || !numbers.len().is_multiple_of(size) || !numbers.clone().all(is_number) {
+            let count = if size == 1 { "a number".to_owned() } else { format!("{size} numbers") };
+            let Parameter { name, layout } = parameter;
+            return Err(format!(
+                "ERR syntax error: {name}: {layout} is {count} for all elements, or [ {count} for each ]"
+            ));
+        }
+        Ok(GivenOperand { arguments: numbers, stride: size, is_vector, next })
+    }
+
+    /// Plans that the operands are converted to numbers.
+    fn plan(&self, operands: &mut Operands) -> Planned {
+        let (start, mut vectors, mut next) = (operands.planned(), 0, self.range.start);
+        for (index, parameter) in self.function.signature.operands.iter().enumerate() {
+            let operand = self.operand(parameter, next).expect("it was checked");
+            let GivenOperand { arguments, stride, is_vector, .. } = operand;
+            let first = arguments.start;
+            operands.plan_records(ElementType::Record(&parameter.layout), arguments, first, stride);
+            vectors |= u8::from(is_vector) << index;
+            next = operand.next;
+        }
+        Planned { vectors, values: narrow(start..operands.planned()) }
+    }
 }
 
 fn narrow(range: Range<usize>) -> Range<u32> {
@@ -223,7 +311,7 @@ fn syntax_error(function: &UserFunction) -> String {
     format!("ERR syntax error: {}", usage(function))
 }
 
-/// Describes what a function takes: `limits.take takes now: u64, cost: f32; for all elements, or for each`.
+/// Describes what a function takes: `limits.decay takes d: f32; operands for all elements, or for each`.
 fn usage(function: &UserFunction) -> String {
     let Signature { operands, result, .. } = &function.signature;
     let mut parts = Vec::new();
@@ -235,6 +323,9 @@ fn usage(function: &UserFunction) -> String {
     }
     match parts.is_empty() {
         true => format!("{} takes no operand", function.name),
-        false => format!("{} takes {}; operands for all elements, or for each", function.name, parts.join(", ")),
+        false => {
+            let mixed = if operands.len() > 1 { ", or one by one with [ ] around those for each" } else { "" };
+            format!("{} takes {}; operands for all elements, or for each{mixed}", function.name, parts.join(", "))
+        }
     }
 }

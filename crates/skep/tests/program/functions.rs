@@ -360,7 +360,11 @@ fn a_stored_module_that_does_not_compile_is_listed_and_can_be_replaced() {
     store_source(&directory, REFUSED);
     for shards in [2, 3] {
         let refused = start_or_refusal(&mut serve(directory.path(), shards, "always")).expect_err("a call needs it");
-        assert_refusal(&refused, 1, &["module m, which does not compile: line 1", missing, "SAVE", "no file was changed"]);
+        assert_refusal(
+            &refused,
+            1,
+            &["module m, which does not compile: line 1", missing, "SAVE", "no file was changed"],
+        );
     }
     store_source(&directory, &numbered(5));
     let server = start(&directory, 2, "always");
@@ -381,7 +385,10 @@ fn a_stored_module_that_does_not_compile_is_listed_and_can_be_replaced() {
         for call in ["SKEP.UPDATE k m.f", "SKEP.REDUCE k m.f 1", "SKEP.FILTER k m.f", "SKEP.GETV k m.Record"] {
             let error = run(&server, &[call]);
             let name = call.split(' ').nth(2).expect("a name");
-            assert!(error.starts_with(&format!("-ERR the module of '{name}' does not compile any more: line 1")), "{error}");
+            assert!(
+                error.starts_with(&format!("-ERR the module of '{name}' does not compile any more: line 1")),
+                "{error}"
+            );
             assert!(error.contains(missing) && error.ends_with("replace it by SKEP.FUNCTION LOAD REPLACE"), "{error}");
         }
         assert!(run_all(&server, &[load(REFUSED)]).contains(missing));
