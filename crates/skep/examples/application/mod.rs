@@ -6,11 +6,13 @@
 #![allow(dead_code, unused_imports, reason = "each application uses a part of it")]
 
 mod client;
+mod functions;
 
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use skep::functions::FunctionHandle;
 use skep::{Client, Element, Operation, PutCondition, Request, Server, ServerSettings, Shape, Update, UpdateFunction};
 
 pub(crate) use client::{CountingClient, Traffic, unexpected};
@@ -38,7 +40,7 @@ pub(crate) struct Target {
     address: String,
     prefix: String,
     /// Stops when the application ends.
-    _server: Option<Server>,
+    server: Option<Server>,
 }
 
 impl Target {
@@ -51,13 +53,13 @@ impl Target {
         let started = server.as_ref().map(|server| server.native_address().to_string());
         let address = started.or_else(|| options.addr.clone()).expect("one of both is there");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-        Ok(Target { address, prefix: format!("run:{:x}:{now:x}:", std::process::id()), _server: server })
+        Ok(Target { address, prefix: format!("run:{:x}:{now:x}:", std::process::id()), server })
     }
 
     /// Uses the server and the keys of another process.
     pub(crate) fn join(options: &Options, prefix: &str) -> Result<Target, String> {
         let address = options.addr.clone().ok_or("the server has no address")?;
-        Ok(Target { address, prefix: prefix.to_owned(), _server: None })
+        Ok(Target { address, prefix: prefix.to_owned(), server: None })
     }
 
     /// Returns the address of the server.
@@ -83,6 +85,14 @@ impl Target {
         (0..options.clients).map(|_| self.client(space)).collect()
     }
 
+    /// Loads a module of user functions, and returns the function of this name. `resp` is the RESP address of a server that
+    /// the options name.
+    pub(crate) fn load_function(&self, resp: Option<&str>, source: &str, name: &str) -> Result<FunctionHandle, String> {
+        let own = self.server.as_ref().and_then(Server::resp_address).map(|address| address.to_string());
+        let address = own.or_else(|| resp.map(str::to_owned));
+        functions::load(&address.ok_or("name the RESP port of the server with --resp")?, source, name)
+    }
+
     /// Returns a key of this run.
     pub(crate) fn key(&self, name: impl std::fmt::Display) -> Vec<u8> {
         format!("{}{name}", self.prefix).into_bytes()
@@ -92,7 +102,7 @@ impl Target {
 fn settings() -> ServerSettings {
     ServerSettings {
         native: "127.0.0.1:0".parse().expect("it is an address"),
-        resp: None,
+        resp: Some("127.0.0.1:0".parse().expect("it is an address")),
         memory: 256 << 20,
         ..ServerSettings::default()
     }
