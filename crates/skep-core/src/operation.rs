@@ -113,14 +113,14 @@ pub struct Update<'a> {
     pub return_old: bool,
 }
 
-/// A fold of the value's elements to one element.
+/// A fold of the value's elements to one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reduce<'a> {
     /// λ.
     pub fold: Fold,
     /// The type of the value's elements.
     pub element: Element,
-    /// Σ: the initial element of the fold.
+    /// Σ: the number that the fold begins with, of the type [`Reduce::sigma`]. The reply has this type too.
     pub initial: &'a [u8],
     /// [`Fold::Dot`]: one constant for each element of the value. Empty for the other folds.
     pub constants: &'a [u8],
@@ -298,6 +298,11 @@ impl Update<'_> {
 }
 
 impl Reduce<'_> {
+    /// Returns the type of Σ.
+    pub fn sigma(&self) -> Element {
+        self.fold.sigma(self.element)
+    }
+
     /// Checks the fold. Succeeds if it could be carried out on some value.
     pub fn validate(&self) -> Result<(), OperationError> {
         let width = self.element.width();
@@ -305,7 +310,11 @@ impl Reduce<'_> {
             Fold::Dot => self.constants.len().is_multiple_of(width),
             _ => self.constants.is_empty(),
         };
-        if self.initial.len() == width && constants_fit { Ok(()) } else { Err(OperationError::OperandLength) }
+        if self.initial.len() == self.sigma().width() && constants_fit {
+            Ok(())
+        } else {
+            Err(OperationError::OperandLength)
+        }
     }
 
     /// Checks the fold for a value of `value_size` bytes. Expects a valid fold.

@@ -61,7 +61,7 @@ fn update(input: &mut Unstructured<'_>, element: Element) -> Result<OwnedOperati
 fn reduce(input: &mut Unstructured<'_>, element: Element) -> Result<OwnedOperation> {
     let fold = *input.choose(&Fold::ALL)?;
     let constants = if fold == Fold::Dot { vector(input, element)? } else { Vec::new() };
-    Ok(OwnedOperation::Reduce { fold, element, initial: scalar(input, element)?, constants })
+    Ok(OwnedOperation::Reduce { fold, element, initial: scalar(input, fold.sigma(element))?, constants })
 }
 
 fn filter(input: &mut Unstructured<'_>, element: Element) -> Result<OwnedOperation> {

@@ -26,9 +26,9 @@ pub fn run(input: &[u8]) {
 
 /// Encodes the operations of a frame again and decodes them.
 fn check_written(frame: &RequestFrame<'_>, operations: &[Result<Request<'_>, WireError>]) {
-    // A fold whose Σ is not one element can be decoded, so that it gets an error reply, but not encoded.
+    // A fold whose Σ is not one number can be decoded, so that it gets an error reply, but not encoded.
     let writable = |request: &Request<'_>| match &request.operation {
-        Operation::Reduce(reduce) => reduce.initial.len() == reduce.element.width(),
+        Operation::Reduce(reduce) => reduce.initial.len() == reduce.sigma().width(),
         _ => true,
     };
     let readable: Vec<Request<'_>> =

@@ -558,3 +558,27 @@ fn operands_of_both_kinds_are_in_one_call() {
     resp.expect("SKEP.FILTER b mixed.within [ 1 3 2 ] 3 POSITIONS\r\n", integers(&[0, 2]));
     server.stop();
 }
+
+/// Sums that need more bytes than an element has, and counts.
+#[test]
+fn built_in_folds_may_be_wider_than_the_elements() {
+    let server = server_with(|settings| (settings.shards, settings.memory) = (2, SMALL));
+    let mut resp = Resp::connect(&server);
+    for (set, fold, expected) in [
+        ("u8 200 100 0 7", "wide-sum u8 0", ":307"),
+        ("u8 200 100 0 7", "sum u8 0", ":51"),
+        ("u8 200 100 0 7", "wide-sum u8 1000", ":1307"),
+        ("i8 -128 -128 1", "WIDE-SUM i8 -1000", ":-1255"),
+        ("u32 4294967295 4294967295", "wide-sum u32 0", ":8589934590"),
+        ("f32 16777216 1 1", "wide-sum f32 0.5", "$10\r\n16777218.5"),
+        ("u8 200 100 0 7", "count u8 4294967295", ":4294967298"),
+        ("f32 0 -0 nan 1", "count f32 0", ":2"),
+    ] {
+        resp.expect(format!("SKEP.SET v {set}\r\nSKEP.REDUCE v {fold}\r\n"), format!("+OK\r\n{expected}\r\n"));
+    }
+    resp.expect("SKEP.REDUCE v wide-sum f32 x\r\n", "-ERR 'x' is wrong for f64: not a number of this type\r\n");
+    resp.expect("SKEP.REDUCE v wide-sum f32 0 1\r\n", {
+        "-ERR operand has the wrong length: wide-sum takes one operand, the initial sum: a u64, i64 or f64\r\n"
+    });
+    server.stop();
+}

@@ -106,6 +106,10 @@ pub enum Fold {
     Max,
     /// `Σ + v · c`, with a constant `c` for each element.
     Dot,
+    /// `Σ + v`, where Σ has eight bytes: a `u64` for unsigned integers, an `i64` for signed ones, an `f64` for floats.
+    WideSum,
+    /// `Σ + 1` for each `v ≠ 0`, where Σ is a `u64`. NaN counts, `-0.0` does not.
+    Count,
 }
 
 /// λ(v) → bool: the predicate of a filter.
@@ -144,6 +148,15 @@ impl Element {
             Element::U16 | Element::I16 => 2,
             Element::U32 | Element::I32 | Element::F32 => 4,
             Element::U64 | Element::I64 | Element::F64 => 8,
+        }
+    }
+
+    /// Returns the type of eight bytes that has all numbers of this type.
+    fn widest(self) -> Element {
+        match self {
+            Element::U8 | Element::U16 | Element::U32 | Element::U64 => Element::U64,
+            Element::I8 | Element::I16 | Element::I32 | Element::I64 => Element::I64,
+            Element::F32 | Element::F64 => Element::F64,
         }
     }
 
@@ -186,7 +199,16 @@ impl UpdateFunction {
 
 impl Fold {
     /// All folds, in the order of their codes.
-    pub const ALL: [Fold; 4] = [Fold::Sum, Fold::Min, Fold::Max, Fold::Dot];
+    pub const ALL: [Fold; 6] = [Fold::Sum, Fold::Min, Fold::Max, Fold::Dot, Fold::WideSum, Fold::Count];
+
+    /// Returns the type of Σ, for elements of this type.
+    pub fn sigma(self, element: Element) -> Element {
+        match self {
+            Fold::Sum | Fold::Min | Fold::Max | Fold::Dot => element,
+            Fold::WideSum => element.widest(),
+            Fold::Count => Element::U64,
+        }
+    }
 }
 
 impl Predicate {

@@ -26,7 +26,7 @@ named!(
     UpdateFunction, "update function",
     "sub" => Subtract, "mul" => Multiply, "cas" => CompareAndSwap, "wrap" => WrapAround
 );
-named!(Fold, "fold");
+named!(Fold, "fold", "widesum" => WideSum);
 named!(Predicate, "predicate", "nonzero" => NonZero, "eq" => Equal, "gt" => Greater, "lt" => Less);
 
 impl Element {
@@ -83,6 +83,8 @@ impl Fold {
             Fold::Min => "min",
             Fold::Max => "max",
             Fold::Dot => "dot",
+            Fold::WideSum => "wide-sum",
+            Fold::Count => "count",
         }
     }
 
@@ -90,6 +92,8 @@ impl Fold {
     pub fn operands(self) -> &'static str {
         match self {
             Fold::Dot => "an initial element and a constant for each element of the value",
+            Fold::WideSum => "one operand, the initial sum: a u64, i64 or f64",
+            Fold::Count => "one operand, the initial count: a u64",
             _ => "one operand, the initial element",
         }
     }

@@ -14,6 +14,9 @@ pub(super) trait Number: Copy + PartialOrd {
     /// The unsigned integer with the same bits.
     type Bits: Copy + Eq + BitAnd<Output = Self::Bits> + BitOr<Output = Self::Bits> + BitXor<Output = Self::Bits>;
 
+    /// The type of eight bytes that has all these numbers.
+    type Wide: Number;
+
     const WIDTH: usize;
     const ZERO: Self;
 
@@ -34,6 +37,8 @@ pub(super) trait Number: Copy + PartialOrd {
     /// Returns `Σ + v` or `Σ + v · c` of a fold. Does not make a NaN canonical: [`Number::canonical`] does that once,
     /// at the end.
     fn add_raw(self, other: Self) -> Self;
+    /// Returns the number as one of eight bytes.
+    fn widen(self) -> Self::Wide;
     /// Returns the number itself, or the canonical NaN for a NaN.
     fn canonical(self) -> Self;
     /// Implements [`super::UpdateFunction::WrapAround`].
@@ -42,7 +47,8 @@ pub(super) trait Number: Copy + PartialOrd {
 
 /// Implements the methods that are the same for all types.
 macro_rules! bytes_of_number {
-    ($bits:ty) => {
+    ($bits:ty, $wide:ty) => {
+        type Wide = $wide;
         type Bytes = [u8; size_of::<Self>()];
         type Bits = $bits;
         const WIDTH: usize = size_of::<Self>();
@@ -62,13 +68,17 @@ macro_rules! bytes_of_number {
         fn write(self) -> Self::Bytes {
             self.to_le_bytes()
         }
+
+        fn widen(self) -> $wide {
+            <$wide>::from(self)
+        }
     };
 }
 
 macro_rules! integer_number {
-    ($type:ty, $unsigned:ty, $stays:expr) => {
+    ($type:ty, $unsigned:ty, $wide:ty, $stays:expr) => {
         impl Number for $type {
-            bytes_of_number!($unsigned);
+            bytes_of_number!($unsigned, $wide);
             const ZERO: Self = 0;
 
             fn to_bits(self) -> $unsigned {
@@ -111,7 +121,7 @@ macro_rules! integer_number {
 macro_rules! float_number {
     ($type:ty, $unsigned:ty, $nan:literal) => {
         impl Number for $type {
-            bytes_of_number!($unsigned);
+            bytes_of_number!($unsigned, f64);
             const ZERO: Self = 0.0;
 
             fn to_bits(self) -> $unsigned {
@@ -151,14 +161,14 @@ macro_rules! float_number {
 }
 
 // If an unsigned difference wraps, the result is a large number, but the stock is below zero.
-integer_number!(u8, u8, |v, delta, rest| v >= delta && rest >= 10);
-integer_number!(u16, u16, |v, delta, rest| v >= delta && rest >= 10);
-integer_number!(u32, u32, |v, delta, rest| v >= delta && rest >= 10);
-integer_number!(u64, u64, |v, delta, rest| v >= delta && rest >= 10);
-integer_number!(i8, u8, |_, _, rest| rest >= 10);
-integer_number!(i16, u16, |_, _, rest| rest >= 10);
-integer_number!(i32, u32, |_, _, rest| rest >= 10);
-integer_number!(i64, u64, |_, _, rest| rest >= 10);
+integer_number!(u8, u8, u64, |v, delta, rest| v >= delta && rest >= 10);
+integer_number!(u16, u16, u64, |v, delta, rest| v >= delta && rest >= 10);
+integer_number!(u32, u32, u64, |v, delta, rest| v >= delta && rest >= 10);
+integer_number!(u64, u64, u64, |v, delta, rest| v >= delta && rest >= 10);
+integer_number!(i8, u8, i64, |_, _, rest| rest >= 10);
+integer_number!(i16, u16, i64, |_, _, rest| rest >= 10);
+integer_number!(i32, u32, i64, |_, _, rest| rest >= 10);
+integer_number!(i64, u64, i64, |_, _, rest| rest >= 10);
 float_number!(f32, u32, 0x7fc0_0000);
 float_number!(f64, u64, 0x7ff8_0000_0000_0000);
 

@@ -233,7 +233,9 @@ impl KeyCommand {
                 write_value(ElementType::Number(*element), value, writer);
             }
             (KeyCommand::Call(call), Reply::Value(value)) => call.write(value, writer),
-            (KeyCommand::Reduce { element, .. }, Reply::Value(value)) => write_number(*element, value, writer),
+            (KeyCommand::Reduce { fold, element, .. }, Reply::Value(value)) => {
+                write_number(fold.sigma(*element), value, writer);
+            }
             _ => writer.null(),
         }
         false

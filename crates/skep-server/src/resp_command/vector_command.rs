@@ -91,7 +91,7 @@ pub(super) fn reduce(
     at_least(arguments, 5, "skep.reduce")?;
     let fold = named(arguments, 2, "fold", Fold::from_name, &Fold::ALL.map(Fold::name))?;
     let element = element(arguments, 3)?;
-    let initial = operands.plan(element, 4..5, "");
+    let initial = operands.plan(fold.sigma(element), 4..5, "");
     let constants = operands.plan(element, 5..arguments.count(), "");
     Ok(KeyCommand::Reduce { fold, element, initial, constants })
 }

@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
             }
             Read::Reduce(fold) => {
                 let constants = fold.constants.get(offset..offset + piece.len()).unwrap_or_default();
-                reduce(fold.fold, fold.element, &mut self.accumulator[..fold.element.width()], piece, constants);
+                reduce(fold.fold, fold.element, &mut self.accumulator[..fold.initial.len()], piece, constants);
             }
             Read::Slice(start, end) => {
                 let within = |position: usize| position.clamp(offset, offset + piece.len()) - offset;
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
     /// Appends the end of the reply, after the last piece.
     pub(crate) fn finish(&self, reply: &mut Vec<u8>) {
         match self.read {
-            Read::Reduce(fold) => reply.extend_from_slice(&self.accumulator[..fold.element.width()]),
+            Read::Reduce(fold) => reply.extend_from_slice(&self.accumulator[..fold.initial.len()]),
             Read::Number(_) | Read::CountBits(..) | Read::FindBit(_) => reply.extend_from_slice(&self.accumulator),
             Read::Computed(computed) => reply.extend_from_slice(computed),
             Read::Call(_) => {

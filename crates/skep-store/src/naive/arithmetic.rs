@@ -82,6 +82,16 @@ impl Scalar {
         self.calculate(other, |a, b| a + b, |a, b| a + b)
     }
 
+    /// The sum with a number of fewer bytes.
+    fn plus_wide(self, narrow: Scalar) -> Scalar {
+        let bits = if narrow.element.is_float() { narrow.float().to_bits() } else { narrow.integer() as u64 };
+        self.plus(self.with_bits(bits))
+    }
+
+    fn is_zero(self) -> bool {
+        if self.element.is_float() { self.float() == 0.0 } else { self.bits == 0 }
+    }
+
     fn minus(self, other: Scalar) -> Scalar {
         self.calculate(other, |a, b| a - b, |a, b| a - b)
     }
@@ -137,6 +147,9 @@ pub(crate) fn reduce(fold: Fold, sum: Scalar, v: Scalar, constant: Option<Scalar
         Fold::Min if v.compare(sum) == Some(Ordering::Less) => v,
         Fold::Max if v.compare(sum) == Some(Ordering::Greater) => v,
         Fold::Min | Fold::Max => sum,
+        Fold::WideSum => sum.plus_wide(v),
+        Fold::Count if v.is_zero() => sum,
+        Fold::Count => sum.with_bits(sum.bits.wrapping_add(1)),
         Fold::Dot => sum.plus(v.times(constant.expect("a dot product has a constant for each element"))),
     }
 }

@@ -144,7 +144,7 @@ fn folds_are_those_of_the_naive_store() {
 
 fn check_fold(seed: u64, random: &mut SplitMix64, fold: Fold, element: Element) {
     let value = value(random, element);
-    let initial = random.elements(element, element.width());
+    let initial = random.elements(fold.sigma(element), fold.sigma(element).width());
     let constants = random.elements(element, if fold == Fold::Dot { value.len() } else { 0 });
     let request = Reduce { fold, element, initial: &initial, constants: &constants };
     assert_eq!((request.validate(), request.validate_value(value.len())), (Ok(()), Ok(())));

@@ -349,7 +349,7 @@ impl Generator {
         OwnedOperation::Reduce {
             fold,
             element,
-            initial: self.random.elements(element, element.width()),
+            initial: self.random.elements(fold.sigma(element), fold.sigma(element).width()),
             constants: self.random.elements(element, constants_size),
         }
     }

@@ -336,7 +336,7 @@ fn reduce_value(value: &[u8], reduce: &Reduce<'_>) -> NaiveReply {
         return NaiveReply::Failed(error);
     }
     let mut constants = Scalar::all(reduce.element, reduce.constants);
-    let mut sum = Scalar::from_bytes(reduce.element, reduce.initial);
+    let mut sum = Scalar::from_bytes(reduce.sigma(), reduce.initial);
     for v in Scalar::all(reduce.element, value) {
         sum = arithmetic::reduce(reduce.fold, sum, v, constants.next());
     }

@@ -44,7 +44,7 @@ pub(super) trait Coded: Sized {
 
 coded!(Element, 0: U8 U16 U32 U64 I8 I16 I32 I64 F32 F64);
 coded!(UpdateFunction, 0: Add Subtract Multiply Min Max And Or Xor Swap CompareAndSwap WrapAround);
-coded!(Fold, 0: Sum Min Max Dot);
+coded!(Fold, 0: Sum Min Max Dot WideSum Count);
 coded!(Predicate, 0: NonZero Equal Greater Less);
 coded!(
     OperationError, 1:

@@ -222,7 +222,7 @@ fn assemble<'a>(
             let fold = Fold::from_code(function).ok_or(WireError::UnknownFunction)?;
             let element = decode_element(element, 0)?;
             // If the operand is shorter than Σ, all of it becomes Σ. The store then refuses it with a specific error.
-            let (initial, constants) = operand.split_at(element.width().min(operand.len()));
+            let (initial, constants) = operand.split_at(fold.sigma(element).width().min(operand.len()));
             Ok(Operation::Reduce(Reduce { fold, element, initial, constants }))
         }
         Opcode::Filter => {
@@ -252,7 +252,7 @@ fn decode_element(byte: u8, allowed: u8) -> Result<Element, WireError> {
 /// Appends the operation if the output then has at most `size_max` bytes. Otherwise leaves the output unchanged.
 ///
 /// Two kinds of requests cannot be encoded at all, and both are invalid for any store. The first has a key whose size
-/// does not fit 16 bits. The second is a fold whose Σ is not one element, because the decoder could not separate Σ from
+/// does not fit 16 bits. The second is a fold whose Σ is not one number, because the decoder could not separate Σ from
 /// the constants.
 #[inline]
 pub(super) fn encode(
@@ -286,7 +286,7 @@ pub(super) fn encode(
         }
         Operation::Update(update) => Parts::of_update(update),
         Operation::Reduce(reduce) => {
-            if reduce.initial.len() != reduce.element.width() {
+            if reduce.initial.len() != reduce.sigma().width() {
                 return false;
             }
             Parts {

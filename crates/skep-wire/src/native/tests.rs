@@ -142,7 +142,7 @@ fn only_an_operation_that_can_be_skipped_is_refused() {
     let get = b"\x01\x01\x00k".as_slice();
     let cases: [(&str, &[u8], WireError); 10] = [
         ("update function", b"\x07\x0b\x07\x01\x00\x01\x00\x00\x00k1", WireError::UnknownFunction),
-        ("fold", b"\x0a\x04\x07\x01\x00\x01\x00\x00\x00k1", WireError::UnknownFunction),
+        ("fold", b"\x0a\x06\x07\x01\x00\x01\x00\x00\x00k1", WireError::UnknownFunction),
         ("predicate", b"\x0b\x04\x07\x01\x00\x01\x00\x00\x00k1", WireError::UnknownFunction),
         ("element", b"\x08\x00\x0a\x01\x00\x01\x00\x00\x00k1", WireError::UnknownElement),
         ("reserved bit", b"\x08\x00\x47\x01\x00\x01\x00\x00\x00k1", WireError::Malformed),
@@ -342,7 +342,7 @@ fn operation() -> impl Strategy<Value = OwnedOperation> {
         ),
         (select(Fold::ALL.to_vec()), element(), vec(any::<u8>(), 8), bytes(20)).prop_map(
             |(fold, element, mut initial, constants)| {
-                initial.truncate(element.width());
+                initial.truncate(fold.sigma(element).width());
                 OwnedOperation::Reduce { fold, element, initial, constants }
             }
         ),

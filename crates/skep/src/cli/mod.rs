@@ -143,13 +143,13 @@ enum Words {
     Reduce {
         /// The key.
         key: OsString,
-        /// sum, min, max or dot.
+        /// sum, min, max, dot, count, or wide-sum, whose sum has eight bytes.
         #[arg(value_parser = fold)]
         fold: Fold,
         /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
         #[arg(value_parser = element)]
         element: Element,
-        /// The element that the fold begins with.
+        /// The number that the fold begins with.
         #[arg(allow_negative_numbers = true)]
         initial: String,
         /// For dot: a constant for each element.
@@ -361,7 +361,7 @@ fn command(words: Words) -> Result<Command, Failure> {
             key: bytes(key),
             fold,
             element,
-            initial: parse(element, &[initial])?,
+            initial: parse(fold.sigma(element), &[initial])?,
             constants: parse(element, &constants)?,
         },
         Words::Filter { key, predicate, element, operand } => {

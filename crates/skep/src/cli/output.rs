@@ -19,12 +19,10 @@ pub(super) fn print(command: &Command, value: Option<&[u8]>) -> Result<(), Failu
         (Command::Expiry { .. }, Some(time)) => left_until(time, SystemTime::now()),
         (_, None) => b"OK\n".to_vec(),
         (
-            Command::Update { element, .. }
-            | Command::Reduce { element, .. }
-            | Command::Filter { element, .. }
-            | Command::GetVector { element, .. },
+            Command::Update { element, .. } | Command::Filter { element, .. } | Command::GetVector { element, .. },
             Some(value),
         ) => elements(*element, value)?,
+        (Command::Reduce { fold, element, .. }, Some(value)) => elements(fold.sigma(*element), value)?,
         (Command::Increment { .. }, Some(value)) => [value, b"\n"].concat(),
         (_, Some(value)) => plain(value, to_terminal),
     };

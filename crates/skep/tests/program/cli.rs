@@ -111,6 +111,9 @@ fn vectors_are_updated_reduced_and_filtered() {
     expect(&server, &["get-vector", "v", "i64"], "1 11 -2\n");
     expect(&server, &["reduce", "v", "sum", "i64", "0"], "10\n");
     expect(&server, &["reduce", "v", "dot", "i64", "0", "1", "2", "-1"], "25\n");
+    expect(&server, &["set-vector", "b", "u8", "200", "0", "100"], "OK\n");
+    expect(&server, &["reduce", "b", "wide-sum", "u8", "1000"], "1300\n");
+    expect(&server, &["reduce", "b", "count", "u8", "0"], "2\n");
     expect(&server, &["filter", "v", "gt", "i64", "0"], "1 11\n");
     expect(&server, &["filter", "v", "nonzero", "i64"], "1 11 -2\n");
     expect(&server, &["filter", "v", "eq", "i64", "7"], "\n");
