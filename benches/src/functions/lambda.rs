@@ -20,7 +20,7 @@ mod limits {
     #[update]
     fn take(b: &mut Bucket, now: u64, cost: f32, rate: f32, burst: f32) -> bool {
         let t = burst.min(b.tokens + rate * (now.saturating_sub(b.at)) as f32);
-        b.at = now;
+        b.at = b.at.max(now);
         if t < cost { b.tokens = t; return false; }
         b.tokens = t - cost;
         true

@@ -51,7 +51,7 @@ if record then tokens, at = struct.unpack('<fI8', record) end
 tokens = math.min(burst, tokens + rate * math.max(0, now - at))
 local taken = 0
 if tokens >= cost then tokens, taken = tokens - cost, 1 end
-redis.call('SET', KEYS[1], struct.pack('<fI8', tokens, now))
+redis.call('SET', KEYS[1], struct.pack('<fI8', tokens, math.max(at, now)))
 return taken
 ";
 

@@ -238,7 +238,7 @@ impl FunctionLoader {
             return Ok(name);
         }
         if !replaces && loaded.current(&name).is_some() {
-            return Err(format!("module '{name}' exists: use LOAD REPLACE to replace its functions"));
+            return Err(format!("module '{name}' exists: use LOAD REPLACE, or --replace, to replace its functions"));
         }
         let mut next = loaded.with_current(&name, known);
         if let Some(new) = &new {
@@ -368,7 +368,7 @@ impl Loaded {
         if self.modules.len() > FUNCTION_REVISIONS_MAX || size > FUNCTION_SOURCES_MAX {
             return Err(format!(
                 "the server keeps each source that it was given, at most {FUNCTION_REVISIONS_MAX} different ones of \
-                 {FUNCTION_SOURCES_MAX} bytes together: pass what changes as an operand, not in the source"
+                 {FUNCTION_SOURCES_MAX} bytes together: pass what changes as an operand, not in the source; DELETE frees none"
             ));
         }
         Ok(())

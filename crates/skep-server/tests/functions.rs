@@ -17,7 +17,7 @@ mod limits {
     #[update]
     fn take(b: &mut Bucket, now: u64, cost: f32, rate: f32, burst: f32) -> bool {
         let t = burst.min(b.tokens + rate * (now.saturating_sub(b.at)) as f32);
-        b.at = now;
+        b.at = b.at.max(now);
         if t < cost { b.tokens = t; return false; }
         b.tokens = t - cost;
         true
@@ -165,7 +165,10 @@ fn modules_are_replaced_shown_and_deleted() {
     };
     resp.expect(load(&[], &module(2)), "$1\r\nm\r\n");
     resp.expect(load(&[], &module(2)), "$1\r\nm\r\n");
-    resp.expect(load(&[], &module(3)), "-ERR module 'm' exists: use LOAD REPLACE to replace its functions\r\n");
+    resp.expect(
+        load(&[], &module(3)),
+        "-ERR module 'm' exists: use LOAD REPLACE, or --replace, to replace its functions\r\n",
+    );
     resp.expect("SKEP.SET k u32 5\r\nSKEP.UPDATE k m.f\r\n", "+OK\r\n:5\r\n");
     resp.expect(load(&[b"REPLACE"], &module(3)), "$1\r\nm\r\n");
     resp.expect("SKEP.UPDATE k m.f\r\nSKEP.GETV k u32\r\n", ":10\r\n*1\r\n:30\r\n");
@@ -383,7 +386,7 @@ fn the_code_of_a_module_that_is_refused_is_freed() {
         let source = LIMITS.replace("0.5", &format!("0.{number}5"));
         resp.expect(
             command(&[b"SKEP.FUNCTION", b"LOAD", source.as_bytes()]),
-            "-ERR module 'limits' exists: use LOAD REPLACE to replace its functions\r\n",
+            "-ERR module 'limits' exists: use LOAD REPLACE, or --replace, to replace its functions\r\n",
         );
     }
     assert_eq!(code_size(), before);

@@ -72,6 +72,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Check { file } => check(file, &mut output),
         Command::Load { file, replace } => {
             let source = read(file)?;
+            // The server would close the connection.
+            if source.len() > skep_function::SOURCE_SIZE_MAX {
+                return check(file, &mut output);
+            }
             let mut command = redis::cmd("SKEP.FUNCTION");
             command.arg("LOAD");
             if *replace {

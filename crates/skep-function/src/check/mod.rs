@@ -15,7 +15,7 @@ mod structs;
 
 use std::collections::BTreeMap;
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 
 use crate::limits::{FUNCTIONS_MAX, NAME_SIZE_MAX};
@@ -36,8 +36,18 @@ pub(super) struct Items<'a> {
 
 /// Checks the tokens of a source.
 pub(crate) fn check_module(tokens: TokenStream) -> Result<Tree, SourceError> {
-    let file: syn::File =
-        syn::parse2(tokens).map_err(|error| SourceError::at(error.span(), format!("this is not Rust: {error}")))?;
+    let begins_with_module = match tokens.clone().into_iter().next() {
+        Some(TokenTree::Ident(first)) => first == "mod",
+        Some(TokenTree::Punct(first)) => first.as_char() == '#',
+        _ => false,
+    };
+    let file: syn::File = syn::parse2(tokens).map_err(|error| match begins_with_module {
+        true => SourceError::at(error.span(), format!("this is not Rust: {error}")),
+        false => SourceError::at(
+            error.span(),
+            "a source is Rust, and begins with `mod name {`; it is not the name of a file",
+        ),
+    })?;
     let (module, content) = only_module(&file)?;
     let name = check_name(&module.ident)?;
     check_attributes(&module.attrs, "a module", &[])?;

@@ -160,7 +160,8 @@ impl<'b> ReplyWriter<'b> {
     pub fn double(&mut self, text: &str) {
         match self.version {
             Version::Two => self.bulk(text.as_bytes()),
-            Version::Three => self.line(b',', text),
+            // The only number that RESP3 spells otherwise.
+            Version::Three => self.line(b',', if text == "NaN" { "nan" } else { text }),
         }
     }
 
@@ -245,6 +246,7 @@ mod tests {
             (|w| w.map(6), "*12\r\n", "%6\r\n"),
             (|w| w.set(6), "*6\r\n", "~6\r\n"),
             (|w| w.double("1.5"), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (|w| w.double("NaN"), "$3\r\nNaN\r\n", ",nan\r\n"),
             (|w| w.big_number("18446744073709551615"), "$20\r\n18446744073709551615\r\n", "(18446744073709551615\r\n"),
             (|w| w.text("41"), "$2\r\n41\r\n", "=6\r\ntxt:41\r\n"),
         ];
