@@ -109,6 +109,10 @@ durability *arguments: build-benches
 functions *arguments: build-benches
     target/release/skep-benches functions {{arguments}}
 
+# Change vectors in Skep and in redis-server (which must be installed), as in KV-Direct's Table 2: just vectors --save
+vectors *arguments: build-benches
+    target/release/skep-benches vectors {{arguments}}
+
 # Measure what a log costs a store inside a program: just durable
 durable *arguments: build-benches
     target/release/skep-benches durable {{arguments}}

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use skep_benches::process::catch_signals;
 use skep_benches::program::{self, Comparison};
 use skep_benches::{
-    connections, durability, durable, engine, expiry, functions, instructions, page, servers, shards, soak,
+    connections, durability, durable, engine, expiry, functions, instructions, page, servers, shards, soak, vectors,
 };
 use skep_measure::Progress;
 
@@ -35,6 +35,8 @@ enum Command {
     Expiry(expiry::Plan),
     /// Compares user functions with built-in ones, with Lua in redis-server, and with clients that compute.
     Functions(functions::Plan),
+    /// Runs `skep bench vectors` beside redis-server and saves the report that it prints.
+    Vectors(Comparison<vectors::Plan>),
     /// Counts the instructions of one operation of a store with callgrind. Wants valgrind, and a release build.
     Instructions(instructions::Plan),
     /// Runs all attacks against one server at once and checks two well-behaved clients.
@@ -62,6 +64,7 @@ fn run(command: Command, progress: Progress) -> Result<(), String> {
         Command::Durable(plan) => durable::run(&plan, &progress).map(|report| println!("{}", report.text())),
         Command::Expiry(plan) => expiry::run(&plan, &progress).map(|report| println!("{}", report.tables().text())),
         Command::Functions(plan) => functions::run(&plan, &progress).map(|tables| println!("{}", tables.text())),
+        Command::Vectors(comparison) => comparison.run(progress, vectors::run),
         Command::Instructions(plan) => instructions::run(&plan, &progress).map(|text| println!("{text}")),
         Command::Soak(plan) => {
             catch_signals(&plan.interrupted)?;

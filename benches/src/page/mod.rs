@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use crate::program::Measured;
 use crate::results::folder;
-use crate::{durability, engine, honeycomb, maps, ordered, servers, shards};
+use crate::{durability, engine, honeycomb, maps, ordered, servers, shards, vectors};
 use summary::Summary;
 
 /// File name of the summary, within the folder of documents.
@@ -61,6 +61,7 @@ enum Saved {
     Memcached(servers::MemcachedReport),
     Shards(shards::Report),
     Durability(durability::Report),
+    Vectors(vectors::Report),
 }
 
 impl Saved {
@@ -87,6 +88,7 @@ impl Saved {
             Saved::Memcached(report) => report,
             Saved::Shards(report) => report,
             Saved::Durability(report) => report,
+            Saved::Vectors(report) => report,
         }
     }
 }
@@ -129,8 +131,9 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
         fs::create_dir_all(folder).map_err(|error| failed(folder)(&error))?;
     }
     let mut written = Vec::new();
-    // Figures of durability are on the page of their machine: the summary compares stores and servers.
-    let compared = all.iter().map(|(.., saved)| saved).filter(|saved| !matches!(saved, Saved::Durability(_)));
+    // Figures of durability and vectors are on the page of their machine: the summary compares stores and servers.
+    let is_compared = |saved: &&Saved| !matches!(saved, Saved::Durability(_) | Saved::Vectors(_));
+    let compared = all.iter().map(|(.., saved)| saved).filter(is_compared);
     let latest = compared.map(|saved| saved.measured().origin()).max_by(|one, other| one.date.cmp(&other.date));
     let machine = latest.map(|origin| origin.machine.clone()).unwrap_or_default();
     let of_machine = all.iter().map(|(.., saved)| saved).filter(|saved| saved.measured().origin().machine == machine);

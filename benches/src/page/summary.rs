@@ -126,7 +126,11 @@ impl<'a> Summary<'a> {
                 Saved::Ordered(report) => summary.ordered = Some(report),
                 Saved::Servers(report) => summary.servers = Some(report),
                 Saved::Memcached(report) => summary.memcached = Some(report),
-                Saved::Engine(_) | Saved::Honeycomb(_) | Saved::Shards(_) | Saved::Durability(_) => {}
+                Saved::Engine(_)
+                | Saved::Honeycomb(_)
+                | Saved::Shards(_)
+                | Saved::Durability(_)
+                | Saved::Vectors(_) => {}
             }
         }
         summary

@@ -25,6 +25,7 @@ mod progress;
 mod rounds;
 mod slice;
 mod steady;
+mod vectors;
 
 pub use engine::{EngineCase, EngineReport, LimitWithWork, StationCost, TreeStatistics};
 pub use figure::{Figure, NOISY, SPREAD_MAX};
@@ -33,3 +34,4 @@ pub use progress::Progress;
 pub use rounds::{Effort, Rounds, Row, Sample, Samples, Step, Turn};
 pub use slice::{SLICE, Times, Work};
 pub use steady::{is_steady, median};
+pub use vectors::{VectorLine, VectorSpeed, VectorsReport, size_text};

@@ -20,6 +20,7 @@ mod report;
 mod server_delays;
 mod target;
 pub(crate) mod transport;
+mod vectors;
 mod workload;
 
 use std::io::{self, Write};
@@ -137,6 +138,12 @@ enum Part {
     /// In each round every transport and depth runs ECHO, GET and PUT in turn, each after a warm-up. Shares are calculated
     /// round by round. A depth is the number of operations in a batch; the client waits for all replies of a batch.
     Transport(transport::Arguments),
+    /// Measure how fast vectors are changed, as in KV-Direct's Table 2.
+    ///
+    /// Every element of a vector is incremented in four ways: by one update in the store, without and with the old vector
+    /// as the reply; with one key per element; and by a client that gets the vector and puts it. All start from the
+    /// same vectors, in cache and out of it, in a store of this process and in a server that this process starts.
+    Vectors(vectors::Arguments),
 }
 
 /// Default share of reads in cloud storage, in per cent.
@@ -155,6 +162,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.part {
         Some(Part::Engine(arguments)) => return engine::run(arguments),
         Some(Part::Transport(arguments)) => return transport::run(arguments),
+        Some(Part::Vectors(arguments)) => return vectors::run(arguments),
         None => {}
     }
     let client_count = usize::from(arguments.clients.unwrap_or(if arguments.embedded { 1 } else { 4 }));
