@@ -22,10 +22,10 @@ const PICTURED: [u64; 4] = [64, 1 << 10, 64 << 10, 1 << 20];
 pub struct Plan {
     /// The program skep.
     #[arg(long, default_value = "target/release/skep")]
-    skep: PathBuf,
+    pub skep: PathBuf,
     /// Arguments of `skep bench vectors`, such as --sizes 64,1024.
     #[arg(last = true)]
-    arguments: Vec<String>,
+    pub arguments: Vec<String>,
 }
 
 /// The report with its origin.

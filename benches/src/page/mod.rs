@@ -184,22 +184,52 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
 mod tests {
     use std::time::Duration;
 
-    use skep_measure::{Effort, EngineCase, EngineReport, Figure, LimitWithWork, Progress, SPREAD_MAX, StationCost};
+    use skep_measure::{
+        Effort, EngineCase, EngineReport, Figure, LimitWithWork, Progress, SPREAD_MAX, StationCost, VectorLine,
+        VectorSpeed, VectorsReport,
+    };
 
     use super::*;
     use crate::results::Origin;
 
     const EFFORT: Effort = Effort { rounds: 1, slice: Duration::from_micros(200) };
 
-    /// Returns an invented report on an engine.
-    fn invented() -> engine::Report {
-        let origin = Origin {
+    fn origin(command: &str) -> Origin {
+        Origin {
             date: "2001-02-03".to_owned(),
             machine: "abacus, 2 cores".to_owned(),
             skep: "0.0.0".to_owned(),
             commit: "0123abc".to_owned(),
-            command: "target/release/engine --save -- --kv-size 62".to_owned(),
+            command: command.to_owned(),
+        }
+    }
+
+    /// Returns an invented report on vectors.
+    fn invented_vectors() -> vectors::Report {
+        let speed = |size, speed| VectorSpeed { size, bytes_per_s: Figure::with_spread(speed, 0.1) };
+        let line =
+            |over: &str, way: &str, speeds| vec![VectorLine { over: over.to_owned(), way: way.to_owned(), speeds }];
+        let vectors = VectorsReport {
+            skep: "0.0.0".to_owned(),
+            machine: "abacus, 2 cores".to_owned(),
+            cached: 1 << 18,
+            memory: 1 << 26,
+            batch: 256,
+            batch_size: 1 << 20,
+            rounds: 5,
+            spread_max: 0.25,
+            are_apart: true,
+            in_cache: line("TCP", "update", vec![speed(1024, 7.654e9)]),
+            out_of_cache: line("redis-server", "Lua", vec![speed(64, 2.3e7), speed(1024, 1.4e8)]),
+            published: line("KV-Direct's card", "fetch to client", vec![speed(512, 2.4e8)]),
         };
+        let origin = origin("target/release/skep-benches vectors --save");
+        vectors::Report { kind: "vectors".to_owned(), origin, vectors }
+    }
+
+    /// Returns an invented report on an engine.
+    fn invented() -> engine::Report {
+        let origin = origin("target/release/engine --save -- --kv-size 62");
         let case = EngineCase {
             case: "get_uniform".to_owned(),
             ops_per_s: Figure::with_spread(12_340_000.0, 0.11),
@@ -252,6 +282,7 @@ mod tests {
         let plan = maps::Plan { pairs: 500, batch: 32, effort, operations: 100, utilization: 0.3 };
         let maps = maps::run(&plan, &progress).unwrap();
         let save = |name: &str, json: String| fs::write(results.join(name), json).unwrap();
+        save("0-vectors.json", serde_json::to_string_pretty(&invented_vectors()).unwrap());
         save("1-engine-62.json", serde_json::to_string_pretty(&report).unwrap());
         save("0-maps.json", serde_json::to_string_pretty(&maps).unwrap());
         let plan = ordered::Plan { pairs: 500, batch: 32, scan: 24, effort, operations: 100, all: true };
@@ -265,7 +296,7 @@ mod tests {
         let page = fs::read_to_string(documents.join(PAGE)).unwrap();
         assert!(page.contains(&format!("±{}%", 50.0 * SPREAD_MAX)), "the page names the bound: {page}");
         assert!(page.contains("(plots/summary.svg)") && page.contains("| hash store, GET in batches "), "{page}");
-        assert_eq!(written.len(), 8, "four pictures, that of the summary, it, and pages of two machines: {written:?}");
+        assert_eq!(written.len(), 9, "five pictures, that of the summary, it, and pages of two machines: {written:?}");
         assert!(written.iter().all(|path| path.is_file()));
         let pages = written.iter().filter(|path| path.starts_with(documents.join(MACHINES)));
         let page: String = pages.map(|path| fs::read_to_string(path).unwrap()).collect();
@@ -288,6 +319,11 @@ mod tests {
             "(../plots/0-ordered.svg)",
             "## Honeycomb's Figure 17: log block size",
             "(../plots/0-honeycomb-fig17.svg)",
+            "## Vectors: KV-Direct's Table 2",
+            "| TCP ",
+            " 7.65 ±5% |",
+            "| GB/s, out of cache |",
+            "(../plots/0-vectors.svg)",
         ] {
             assert!(page.contains(part) || unwrapped.contains(part), "{part}: {page}");
         }

@@ -106,7 +106,7 @@ impl VectorSpeed {
     fn text(&self) -> String {
         let spread = 50.0 * self.bytes_per_s.spread();
         self.bytes_per_s.text(|bytes| {
-            let (speed, digits) = (bytes / 1e9, if bytes < 1e10 { 2 } else { 1 });
+            let (speed, digits) = (bytes / 1e9, if bytes < 1e8 { 3 } else { 2 });
             if spread > 0.0 { format!("{speed:.digits$} ±{spread:.0}%") } else { format!("{speed:.digits$}") }
         })
     }
@@ -140,7 +140,7 @@ mod tests {
         ];
         let sizes = VectorLine::sizes(&lines);
         assert_eq!(VectorLine::header("in cache", &lines), ["GB/s, in cache", "", "64 B", "1 KiB"]);
-        assert_eq!(lines[0].cells(&sizes), ["TCP", "update", "1.50 ±5%", "23.4"]);
-        assert_eq!(lines[1].cells(&sizes), ["TCP", "get", "", "0.04 ±30% noisy"]);
+        assert_eq!(lines[0].cells(&sizes), ["TCP", "update", "1.50 ±5%", "23.40"]);
+        assert_eq!(lines[1].cells(&sizes), ["TCP", "get", "", "0.040 ±30% noisy"]);
     }
 }

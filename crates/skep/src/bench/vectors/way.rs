@@ -22,7 +22,7 @@ use crate::failure::Failure;
 pub(super) const ELEMENT_SIZE: usize = size_of::<f32>();
 /// The number that is added to each element.
 const ONE: [u8; ELEMENT_SIZE] = 1_f32.to_le_bytes();
-/// Updates of elements in a batch: so many that a network is not waited for, and few enough for the second cache.
+/// Updates of elements in a batch. More would leave the second cache of a core, and fewer would wait for a network.
 const ELEMENTS_AT_ONCE: usize = 1024;
 
 /// A way to increment the elements of vectors.
