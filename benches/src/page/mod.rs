@@ -77,6 +77,12 @@ impl Saved {
         Ok(saved)
     }
 
+    /// Returns true if the summary has the figures, because it compares stores and servers. Those of durability and
+    /// vectors are only on the page of their machine.
+    fn is_compared(&self) -> bool {
+        !matches!(self, Saved::Durability(_) | Saved::Vectors(_))
+    }
+
     /// Returns the parts that all results have.
     fn measured(&self) -> &dyn Measured {
         match self {
@@ -131,9 +137,7 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
         fs::create_dir_all(folder).map_err(|error| failed(folder)(&error))?;
     }
     let mut written = Vec::new();
-    // Figures of durability and vectors are on the page of their machine: the summary compares stores and servers.
-    let is_compared = |saved: &&Saved| !matches!(saved, Saved::Durability(_) | Saved::Vectors(_));
-    let compared = all.iter().map(|(.., saved)| saved).filter(is_compared);
+    let compared = all.iter().map(|(.., saved)| saved).filter(|saved| saved.is_compared());
     let latest = compared.map(|saved| saved.measured().origin()).max_by(|one, other| one.date.cmp(&other.date));
     let machine = latest.map(|origin| origin.machine.clone()).unwrap_or_default();
     let of_machine = all.iter().map(|(.., saved)| saved).filter(|saved| saved.measured().origin().machine == machine);
