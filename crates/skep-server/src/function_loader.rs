@@ -160,10 +160,6 @@ impl FunctionLoader {
             if is_current {
                 module.compile_again(&loaded.names, &self.counts);
             }
-            if let Some(error) = module.error() {
-                let name = &module.name;
-                tracing::error!("module {name} of functions does not compile, so calls of it are refused: {error}");
-            }
             loaded.modules.push(module);
         }
         loaded.file = Some(file);
@@ -267,6 +263,16 @@ impl FunctionLoader {
         loaded.store(&next)?;
         self.replace(&mut loaded, next);
         Ok(true)
+    }
+
+    /// Logs the current modules that do not compile. Call it when the start cannot be refused any more.
+    pub(crate) fn log_refused(&self) {
+        for ListedModule { module, .. } in self.modules().iter() {
+            if let Some(error) = module.error() {
+                let name = &module.name;
+                tracing::error!("module {name} of functions does not compile, so calls of it are refused: {error}");
+            }
+        }
     }
 
     /// Returns the current modules, by name.

@@ -122,6 +122,7 @@ pub(crate) fn recover(
     }
     let (pairs, operations) = progress.counts();
     content.report(directory, pairs, operations);
+    loader.log_refused();
     let manifest = Manifest { last_time: content.stated_time, ..manifest };
     let loaded = Loaded { processors: stores.into_processors(), ordered: ordered.as_deref() };
     begin(opened, settings, log, loaded, content, manifest, random)

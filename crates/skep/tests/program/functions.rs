@@ -386,7 +386,7 @@ fn a_stored_module_that_does_not_compile_is_listed_and_can_be_replaced() {
             let error = run(&server, &[call]);
             let name = call.split(' ').nth(2).expect("a name");
             assert!(
-                error.starts_with(&format!("-ERR the module of '{name}' does not compile any more: line 1")),
+                error.starts_with(&format!("-ERR the module of \\'{name}\\' does not compile any more: line 1")),
                 "{error}"
             );
             assert!(error.contains(missing) && error.ends_with("replace it by SKEP.FUNCTION LOAD REPLACE"), "{error}");
