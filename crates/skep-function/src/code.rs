@@ -15,7 +15,7 @@ use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig, TargetIsa};
 use cranelift_codegen::settings::Configurable;
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module};
-use skep_core::function::{FunctionKind, Operand, Signature, USER_OPERANDS_MAX, UserCode};
+use skep_core::function::{FunctionKind, Operand, ShortCode, Signature, USER_OPERANDS_MAX, UserCode};
 use skep_core::operation::OperationError;
 
 use crate::lower::{Host, LIBRARY, TURN_SIZE_MAX, code_signature};
@@ -33,6 +33,10 @@ struct OperandAddress {
 
 /// Fewer elements are not computed in lanes.
 const LANES_COUNT_MIN: usize = 8;
+/// The most instructions of a function that has a form for one element in a register. Their work is not counted.
+const SHORT_WORK_MAX: u32 = 256;
+/// The most operands of such a function.
+const FEW_OPERANDS: usize = 2;
 
 /// A compiler for this machine.
 pub(crate) struct Compiler {
@@ -238,6 +242,30 @@ impl Executable {
                 callable.run(elements.as_ptr().cast_mut(), elements.len(), operands, results)
             })),
         }
+    }
+
+    /// Returns the form of an update for one element in a register, if it is short and has few operands.
+    pub(crate) fn short(&self, kind: FunctionKind, signature: &Signature, forms: Forms) -> Option<ShortCode> {
+        let Signature { element, operands, result, work, can_fail } = signature;
+        let is_short = element.size() <= size_of::<u64>() && *work <= SHORT_WORK_MAX && operands.len() <= FEW_OPERANDS;
+        if kind != FunctionKind::Update || !is_short || *can_fail || result.is_some() {
+            return None;
+        }
+        let (entry, pages) = (self.entry(forms.whole), Arc::clone(&self.0));
+        let first_size = operands.first().map_or(0, |operand| operand.layout.size());
+        let operands_size = operands.iter().map(|operand| operand.layout.size()).sum();
+        let code = move |element: u64, operands: &[u8]| {
+            let _pages = &pages;
+            assert!(operands.len() == operands_size, "the operands have another size");
+            let mut bytes = element.to_le_bytes();
+            let (first, second) = operands.split_at(first_size);
+            let addresses = [first, second].map(|operand| OperandAddress { address: operand.as_ptr(), stride: 0 });
+            // SAFETY: the code reads and writes one element, which has at most eight bytes, and reads at most two operands,
+            // whose sizes together are those of the slice. It cannot fail, and has no results. The pages are kept.
+            unsafe { entry(bytes.as_mut_ptr(), 1, addresses.as_ptr(), std::ptr::dangling_mut()) };
+            u64::from_le_bytes(bytes)
+        };
+        Some(ShortCode { element_size: element.size(), operands_size, code: Box::new(code) })
     }
 
     fn entry(&self, compiled: Compiled) -> Entry {

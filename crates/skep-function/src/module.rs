@@ -91,11 +91,11 @@ fn compile_here(source: &str) -> Result<Module, SourceError> {
         compiled.push((description, forms));
     }
     let executable = compiler.finish().map_err(SourceError::of_whole)?;
-    let functions = compiled.into_iter().map(|(description, forms)| UserFunction {
-        code: executable.closure(description.kind, &description.signature, forms),
-        name: description.name,
-        signature: description.signature,
-        counts: None,
+    let functions = compiled.into_iter().map(|(description, forms)| {
+        let FunctionDescription { name, kind, signature } = description;
+        let code = executable.closure(kind, &signature, forms);
+        let short = executable.short(kind, &signature, forms);
+        UserFunction { short, ..UserFunction::new(&name, signature, code) }
     });
     Ok(Module { functions: functions.collect(), records: records(&tree), name: tree.name })
 }

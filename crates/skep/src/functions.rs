@@ -30,28 +30,25 @@
 //! use skep::Element;
 //! use skep::functions::{Layout, Scalar, Signature, UserCode, UserFunction, register};
 //!
-//! let negate = register(UserFunction {
-//!     name: "mine.negate".to_owned(),
-//!     signature: Signature {
-//!         element: Layout::number(Scalar::Element(Element::U8)),
-//!         operands: Vec::new(),
-//!         result: None,
-//!         work: 1,
-//!         can_fail: false,
-//!     },
-//!     code: UserCode::Update(Box::new(|value, _operands, _results| {
-//!         value.iter_mut().for_each(|v| *v = v.wrapping_neg());
-//!         Ok(())
-//!     })),
-//!     counts: None,
-//! });
+//! let signature = Signature {
+//!     element: Layout::number(Scalar::Element(Element::U8)),
+//!     operands: Vec::new(),
+//!     result: None,
+//!     work: 1,
+//!     can_fail: false,
+//! };
+//! let code = UserCode::Update(Box::new(|value, _operands, _results| {
+//!     value.iter_mut().for_each(|v| *v = v.wrapping_neg());
+//!     Ok(())
+//! }));
+//! let negate = register(UserFunction::new("mine.negate", signature, code));
 //! assert_eq!(negate.function.unwrap().name, "mine.negate");
 //! ```
 //!
 //! A [`DurableStore`](crate::DurableStore) refuses updates by functions, because a later opening could not run them again.
 
 pub use skep_core::function::{
-    Field, FunctionHandle, FunctionKind, Layout, Operand, Parameter, Scalar, Signature, UserCode, UserFunction,
+    Field, FunctionHandle, FunctionKind, Layout, Operand, Parameter, Scalar, ShortCode, Signature, UserCode, UserFunction,
 };
 pub use skep_core::operation::{Call, CallReply};
 pub use skep_function::SourceError;

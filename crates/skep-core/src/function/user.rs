@@ -92,6 +92,8 @@ pub struct UserFunction {
     pub signature: Signature,
     /// The code.
     pub code: UserCode,
+    /// The same for one element of a few bytes, if the function has such a form.
+    pub short: Option<ShortCode>,
     /// Counts the calls, if a server has the function.
     pub counts: Option<&'static CallCounts>,
 }
@@ -315,6 +317,17 @@ pub enum UserCode {
     Filter(ReduceCode),
 }
 
+/// The code of an update for a value of one element in a register. It cannot fail, is short, and has no result.
+pub struct ShortCode {
+    /// Bytes of the element, from 1 to 8.
+    pub element_size: usize,
+    /// Bytes of all operands.
+    pub operands_size: usize,
+    /// Returns the element after, given the element and the operands, one after another. The element is in the lower bytes of
+    /// both numbers; the bytes above it are undefined.
+    pub code: Box<dyn Fn(u64, &[u8]) -> u64 + Send + Sync>,
+}
+
 /// Code that is given elements, operands and memory for results.
 pub type UpdateCode = Box<dyn Fn(&mut [u8], &[Operand<'_>], &mut [u8]) -> Result<(), OperationError> + Send + Sync>;
 /// Code that does not change the elements.
@@ -343,6 +356,11 @@ impl FunctionKind {
 }
 
 impl UserFunction {
+    /// Returns a function whose calls are not counted, without a form for one short element.
+    pub fn new(name: &str, signature: Signature, code: UserCode) -> UserFunction {
+        UserFunction { name: name.to_owned(), signature, code, short: None, counts: None }
+    }
+
     /// Returns the kind of the function.
     pub fn kind(&self) -> FunctionKind {
         match self.code {

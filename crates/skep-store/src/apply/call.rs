@@ -13,49 +13,27 @@
 use super::call_reader::{CallReader, operands};
 use super::string::stored;
 use super::{Arena, FoundValue, InPlace, Outcome, Read, ShortOutcome, Written};
-use skep_core::function::{Operand, Signature, UserCode, UserFunction};
+use skep_core::function::{UserCode, UserFunction};
 use skep_core::operation::{Call, CallReply, ExpiryChange, OperationError, Reply};
 
 /// The pieces of a value begin at multiples of this many bytes.
 const PIECE_ALIGNMENT: usize = 64;
 /// A value of up to so many bytes is in one piece.
 pub(crate) const UNCUT_SIZE_MAX: usize = 512;
-/// The most instructions of a function that is called without counting its work.
-const SHORT_WORK_MAX: u32 = 256;
-/// The most operands of a call on a value in a register.
-const FEW_OPERANDS: usize = 2;
 
-/// Returns the outcome of a valid call on a value that is one element in the lower `size` bytes of a number, if the function
-/// cannot fail, is short and returns nothing of its own. The bytes above are kept.
+/// Returns the outcome of a valid call on a value that is the lower `size` bytes of a number, if it is one element and the
+/// function has a form for that.
 #[inline(never)]
 pub(super) fn call_short(call: &Call<'_>, value: u64, size: usize) -> Option<ShortOutcome> {
     let function = call.function.function?;
-    let UserCode::Update(code) = &function.code else { return None };
-    let signature = &function.signature;
-    let is_short = signature.element.size() == size && signature.work <= SHORT_WORK_MAX;
-    if !is_short || signature.can_fail || signature.result.is_some() {
+    let short = function.short.as_ref()?;
+    // Operands for all elements and for each have the same bytes then.
+    if short.element_size != size || short.operands_size != call.operands.len() {
         return None;
     }
-    let operands = operands_of_one(signature, call.operands)?;
-    let mut bytes = value.to_le_bytes();
-    let result = code(&mut bytes[..size], &operands[..signature.operands.len()], &mut []);
-    debug_assert_eq!(result, Ok(()), "the function cannot fail, and has no results");
     function.note_call(1);
-    Some(ShortOutcome { returns_value: call.reply == CallReply::Old, changed: Some(u64::from_le_bytes(bytes)) })
-}
-
-/// Returns the operands for one element, if they are few and have their sizes. Those for all elements and those for each have
-/// the same bytes then.
-#[inline]
-fn operands_of_one<'a>(signature: &Signature, mut given: &'a [u8]) -> Option<[Operand<'a>; FEW_OPERANDS]> {
-    let mut operands = [Operand { bytes: &[], is_vector: false }; FEW_OPERANDS];
-    if signature.operands.len() > FEW_OPERANDS {
-        return None;
-    }
-    for (operand, parameter) in operands.iter_mut().zip(&signature.operands) {
-        (operand.bytes, given) = given.split_at_checked(parameter.layout.size())?;
-    }
-    given.is_empty().then_some(operands)
+    let changed = (short.code)(value, call.operands);
+    Some(ShortOutcome { returns_value: call.reply == CallReply::Old, changed: Some(changed) })
 }
 
 /// Returns the outcome of a valid call on an existing value.

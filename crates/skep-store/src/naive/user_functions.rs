@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use skep_core::function::{
-    Element, Field, FunctionHandle, Layout, Operand, Parameter, Scalar, Signature, UserCode, UserFunction,
+    Element, Field, FunctionHandle, Layout, Operand, Parameter, Scalar, ShortCode, Signature, UserCode, UserFunction,
 };
 use skep_core::operation::{Call, CallReply, ExpiryChange, OperationError};
 
@@ -54,11 +54,14 @@ fn scale() -> UserFunction {
         }
         Ok(())
     };
+    let short = |v: u64, operands: &[u8]| {
+        let delta = u32::from_le_bytes(operands.try_into().expect("four bytes"));
+        u64::from((v as u32).wrapping_mul(3).wrapping_add(delta))
+    };
+    let signature = signature(number(Element::U32), &[Element::U32], None, false);
     UserFunction {
-        name: "test.scale".to_owned(),
-        signature: signature(number(Element::U32), &[Element::U32], None, false),
-        code: UserCode::Update(Box::new(code)),
-        counts: None,
+        short: Some(ShortCode { element_size: 4, operands_size: 4, code: Box::new(short) }),
+        ..UserFunction::new("test.scale", signature, UserCode::Update(Box::new(code)))
     }
 }
 
@@ -74,17 +77,16 @@ fn take() -> UserFunction {
         }
         Ok(())
     };
-    UserFunction {
-        name: "test.take".to_owned(),
-        signature: signature(
+    UserFunction::new(
+        "test.take",
+        signature(
             record(&[Element::U32, Element::U64]),
             &[Element::U16, Element::U64],
             Some(Layout::number(Scalar::Bool)),
             false,
         ),
-        code: UserCode::Update(Box::new(code)),
-        counts: None,
-    }
+        UserCode::Update(Box::new(code)),
+    )
 }
 
 /// `v: u8 → v / Δ`, which fails if Δ is 0.
@@ -96,12 +98,11 @@ fn divide() -> UserFunction {
         }
         Ok(())
     };
-    UserFunction {
-        name: "test.divide".to_owned(),
-        signature: signature(number(Element::U8), &[Element::U8], None, true),
-        code: UserCode::Update(Box::new(code)),
-        counts: None,
-    }
+    UserFunction::new(
+        "test.divide",
+        signature(number(Element::U8), &[Element::U8], None, true),
+        UserCode::Update(Box::new(code)),
+    )
 }
 
 /// A record of 24 bytes, whose second number becomes the exclusive or of all three and of two operands.
@@ -116,12 +117,11 @@ fn blend() -> UserFunction {
         }
         Ok(())
     };
-    UserFunction {
-        name: "test.blend".to_owned(),
-        signature: signature(record(&[Element::U64; 3]), &[Element::U32, Element::U64], None, false),
-        code: UserCode::Update(Box::new(code)),
-        counts: None,
-    }
+    UserFunction::new(
+        "test.blend",
+        signature(record(&[Element::U64; 3]), &[Element::U32, Element::U64], None, false),
+        UserCode::Update(Box::new(code)),
+    )
 }
 
 /// `v: u8, Σ: u64 → Σ + v`
@@ -132,12 +132,11 @@ fn mean() -> UserFunction {
         sigma.copy_from_slice(&before.wrapping_add(sum).to_le_bytes());
         Ok(())
     };
-    UserFunction {
-        name: "test.mean".to_owned(),
-        signature: signature(number(Element::U8), &[], Some(number(Element::U64)), false),
-        code: UserCode::Reduce(Box::new(code)),
-        counts: None,
-    }
+    UserFunction::new(
+        "test.mean",
+        signature(number(Element::U8), &[], Some(number(Element::U64)), false),
+        UserCode::Reduce(Box::new(code)),
+    )
 }
 
 /// Records of 12 bytes, folded in their order to a Σ of 16 bytes. It fails if an operand is 0.
@@ -154,17 +153,11 @@ fn fold() -> UserFunction {
         }
         Ok(())
     };
-    UserFunction {
-        name: "test.fold".to_owned(),
-        signature: signature(
-            record(&[Element::U32, Element::F64]),
-            &[Element::U16],
-            Some(record(&[Element::U64; 2])),
-            true,
-        ),
-        code: UserCode::Reduce(Box::new(code)),
-        counts: None,
-    }
+    UserFunction::new(
+        "test.fold",
+        signature(record(&[Element::U32, Element::F64]), &[Element::U16], Some(record(&[Element::U64; 2])), true),
+        UserCode::Reduce(Box::new(code)),
+    )
 }
 
 /// `v: u16 > Δ`
@@ -175,12 +168,11 @@ fn above() -> UserFunction {
         }
         Ok(())
     };
-    UserFunction {
-        name: "test.above".to_owned(),
-        signature: signature(number(Element::U16), &[Element::U16], None, false),
-        code: UserCode::Filter(Box::new(code)),
-        counts: None,
-    }
+    UserFunction::new(
+        "test.above",
+        signature(number(Element::U16), &[Element::U16], None, false),
+        UserCode::Filter(Box::new(code)),
+    )
 }
 
 /// Records of five bytes whose last one has a bit of the operand.
@@ -191,12 +183,11 @@ fn marked() -> UserFunction {
         }
         Ok(())
     };
-    UserFunction {
-        name: "test.marked".to_owned(),
-        signature: signature(record(&[Element::U32, Element::U8]), &[Element::U8], None, false),
-        code: UserCode::Filter(Box::new(code)),
-        counts: None,
-    }
+    UserFunction::new(
+        "test.marked",
+        signature(record(&[Element::U32, Element::U8]), &[Element::U8], None, false),
+        UserCode::Filter(Box::new(code)),
+    )
 }
 
 /// Executes a call on all of a value at once.
