@@ -1,15 +1,15 @@
 //! User functions in a data directory: servers are killed after loads and calls, and started again.
 
+use std::fs;
 use std::net::Shutdown;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skep_client::{Client, HASH_SPACE, ORDERED_SPACE, Operation, Reply, Request, Responses};
-use skep_log::{Directory, Files};
+use skep_log::{Pages, StoredFunctions, padded_size};
 use skep_store::naive::{Generator, GeneratorSettings, NaiveStore, OwnedRequest};
 
 use crate::data_directory::DataDirectory;
@@ -332,14 +332,20 @@ fn random_calls_are_what_the_naive_store_has() {
 }
 
 /// Replaces the source of each module `m` in the data directory of a server that has ended, as another version might find
-/// it.
+/// it. Does not lock the directory: a process that another test starts meanwhile would have the lock for a moment too.
 fn store_source(directory: &DataDirectory, source: &str) {
-    let disk = Arc::new(Files::open(directory.path()).expect("no server uses it"));
-    let opened = Directory::open(disk).expect("it is a data directory");
-    let (mut functions, mut file) = opened.functions().expect("it has functions");
-    let modules = functions.modules.iter_mut().filter(|module| module.name == "m");
-    modules.for_each(|module| module.source = source.to_owned());
-    file.write(&functions).expect("it can be written");
+    for name in ["functions.a", "functions.b"] {
+        let path = directory.path().join(name);
+        let stored = StoredFunctions::decode(&fs::read(&path).expect("a server has written it"));
+        let (mut functions, generation) = stored.expect("it is valid");
+        let modules = functions.modules.iter_mut().filter(|module| module.name == "m");
+        modules.for_each(|module| module.source = source.to_owned());
+        let mut pages = Pages::default();
+        functions.encode(generation, &mut pages);
+        let mut bytes = pages.bytes().to_vec();
+        bytes.resize(padded_size(bytes.len() as u64) as usize, 0);
+        fs::write(path, bytes).expect("it can be written");
+    }
 }
 
 /// A later version may refuse a source that an earlier one has stored.
