@@ -1,14 +1,19 @@
 //! Kills servers with a data directory at random moments, under load, and starts them again: nothing that was
-//! acknowledged is lost, and nothing is there that no client wrote.
+//! acknowledged is lost, and nothing is there that no client wrote. Some clients call random functions, whose code changes
+//! before and between kills: a replay makes each call with the code of its time.
 //!
 //! `SKEP_LONG` multiplies the kills, and `SKEP_SEED` is their seed. The moments are random all the same.
 
+#[path = "kill/calls.rs"]
+mod calls;
 #[path = "kill/clients.rs"]
 mod clients;
 #[path = "program/data_directory.rs"]
 #[expect(dead_code, reason = "the tests of the program use the other functions")]
 mod data_directory;
 mod full_run;
+#[path = "kill/modules.rs"]
+mod modules;
 #[path = "kill/pairs.rs"]
 mod pairs;
 #[path = "program/process.rs"]
@@ -20,17 +25,19 @@ mod setting;
 mod wire;
 
 use std::process::{Command, Stdio};
-use std::thread;
+use std::thread::{self, Scope};
 use std::time::Duration;
 
+use calls::Outcomes;
 use clients::{ACCOUNTS, BALANCE, Hot, NativeClient, RespClient, connect, read, words};
 use data_directory::DataDirectory;
 use full_run::is_full_run;
+use modules::RandomModule;
 use process::{Server, skep};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use setting::setting;
-use skep_client::{HASH_SPACE, ORDERED_SPACE};
+use skep_client::{FunctionHandle, HASH_SPACE, ORDERED_SPACE};
 use wire::Connection;
 
 /// Kills of a test. `SKEP_LONG` multiplies them.
@@ -39,14 +46,27 @@ const KILL_COUNT: u64 = 50;
 const KILL_COUNT_SMALL: u64 = 10;
 /// The longest time under load, in milliseconds.
 const LOAD_TIME_MAX: u64 = 400;
+/// Modules of random functions. Some come back, and the server then has their code already.
+const MODULE_COUNT: u64 = 30;
 
 fn resp_address(server: &Server) -> String {
     server.resp.clone().expect("the server listens for RESP")
 }
 
-fn load_module(comment: u64) -> wire::Arguments {
-    let source = pairs::module(comment);
-    ["SKEP.FUNCTION", "LOAD", "REPLACE", &source].map(|word| word.as_bytes().to_vec()).into()
+fn loading(source: &str) -> wire::Arguments {
+    ["SKEP.FUNCTION", "LOAD", "REPLACE", source].map(|word| word.as_bytes().to_vec()).into()
+}
+
+/// What clients do.
+#[derive(Clone, Copy)]
+struct Load<'a> {
+    /// The addresses of the server.
+    native: &'a str,
+    resp: &'a str,
+    /// The functions that they call. Without them, all keys are removed now and then.
+    functions: Option<&'a [FunctionHandle]>,
+    /// The batches of each, unless the server ends before.
+    batches: usize,
 }
 
 /// The clients of one space.
@@ -63,6 +83,7 @@ struct Kills {
     level: &'static str,
     random: Xoshiro256PlusPlus,
     spaces: Vec<Space>,
+    seed: u64,
     /// There is only one client, which also removes all keys.
     flushes: bool,
     shards: u16,
@@ -75,6 +96,19 @@ impl Space {
             hot: Hot::default(),
             natives: (0..native_count).map(|client| NativeClient::new(number, client, seed)).collect(),
             resps: (0..resp_count).map(|client| RespClient::new(number, client, seed)).collect(),
+        }
+    }
+
+    /// Starts the clients.
+    fn spawn<'a>(&'a mut self, scope: &'a Scope<'a, '_>, load: Load<'a>) {
+        let Space { hot, natives, resps, .. } = self;
+        let hot = &*hot;
+        for client in natives {
+            let functions = load.functions.unwrap_or_default();
+            scope.spawn(move || client.run(load.native, hot, functions, load.batches));
+        }
+        for client in resps {
+            scope.spawn(move || client.run(load.resp, load.functions, load.batches));
         }
     }
 
@@ -104,6 +138,7 @@ impl Space {
         };
         for client in &mut self.natives {
             wrong.extend(client.pairs.check(&read_all(&client.pairs.keys())));
+            wrong.extend(client.calls.check(&read_all(&client.calls.keys())));
         }
         wrong.extend(self.hot.check(&read_all(&Hot::keys())));
         let mut numbers = |keys: &[Vec<u8>]| -> Vec<i64> {
@@ -123,6 +158,7 @@ impl Space {
         }
         for client in &mut self.resps {
             wrong.extend(client.pairs.check(&read_all(&client.pairs.keys())));
+            wrong.extend(client.calls.check(&read_all(&client.calls.keys())));
         }
         let key_count = self.connect_resp(server).run(&[words("DBSIZE")]).remove(0);
         if key_count != format!(":{count}\r\n").into_bytes() {
@@ -135,6 +171,11 @@ impl Space {
     fn acknowledged(&self) -> u64 {
         let natives = self.natives.iter().map(|client| client.acknowledged);
         natives.chain(self.resps.iter().map(|client| client.acknowledged)).sum()
+    }
+
+    fn outcomes(&self) -> impl Iterator<Item = Outcomes> {
+        let natives = self.natives.iter().map(|client| client.calls.outcomes);
+        natives.chain(self.resps.iter().map(|client| client.calls.outcomes))
     }
 }
 
@@ -154,6 +195,7 @@ impl Kills {
             shards: random.random_range(1..=3),
             random,
             spaces,
+            seed,
             flushes,
         }
     }
@@ -184,7 +226,10 @@ impl Kills {
     fn begin(&mut self) {
         let server = self.start();
         if !self.flushes {
-            assert_eq!(Connection::to_address(&resp_address(&server)).run(&[load_module(0)]), [b"$4\r\nkill\r\n"]);
+            assert_eq!(
+                Connection::to_address(&resp_address(&server)).run(&[loading(&pairs::module(0))]),
+                [b"$4\r\nkill\r\n"]
+            );
             self.spaces.iter().for_each(|space| space.begin(&server));
         }
         self.kill(server);
@@ -195,6 +240,28 @@ impl Kills {
         server.wait();
     }
 
+    /// Loads random modules, each in place of the one before, and lets the clients call the functions of all but the last,
+    /// which it returns. So the log has calls of the same names with the code of several modules.
+    fn load_functions(&mut self, native: &str, resp: &str) -> RandomModule {
+        let mut module = self.load_module(resp);
+        for _ in 0..self.random.random_range(0..3) {
+            let functions = Some(&module.functions[..]);
+            let load = Load { native, resp, functions, batches: self.random.random_range(1..8) };
+            thread::scope(|scope| self.spaces.iter_mut().for_each(|space| space.spawn(scope, load)));
+            module = self.load_module(resp);
+        }
+        module
+    }
+
+    fn load_module(&mut self, resp: &str) -> RandomModule {
+        let number = self.random.random_range(0..MODULE_COUNT);
+        let module = RandomModule::new(self.seed.wrapping_mul(MODULE_COUNT).wrapping_add(number));
+        let reply = Connection::to_address(resp).run(&[loading(&module.source)]).remove(0);
+        let name = RandomModule::NAME;
+        assert_eq!(reply.escape_ascii().to_string(), format!("${}\\r\\n{name}\\r\\n", name.len()));
+        module
+    }
+
     /// Lets the clients run for a random time, and kills the server. Meanwhile a snapshot may be taken.
     fn load_and_kill(&mut self) {
         let mut server = self.start();
@@ -202,24 +269,19 @@ impl Kills {
         let saves = self.random.random_ratio(1, 2);
         let times = [0; 2].map(|_| Duration::from_millis(self.random.random_range(0..LOAD_TIME_MAX / 2)));
         let flushes = self.flushes;
+        let module = if flushes { None } else { Some(self.load_functions(&native, &resp)) };
+        let functions = module.as_ref().map(|module| &module.functions[..]);
+        let load = Load { native: &native, resp: &resp, functions, batches: usize::MAX };
         let comment = self.random.random_range(0..500);
         thread::scope(|scope| {
-            let (native, resp) = (&native, &resp);
-            for Space { hot, natives, resps, .. } in &mut self.spaces {
-                let hot = &*hot;
-                for client in natives {
-                    scope.spawn(move || client.run(native, hot));
-                }
-                for client in resps {
-                    scope.spawn(move || client.run(resp, flushes));
-                }
-            }
+            let resp = &resp;
+            self.spaces.iter_mut().for_each(|space| space.spawn(scope, load));
             if !flushes {
                 // The functions are replaced, by others of the same meaning, until the server ends.
                 scope.spawn(move || {
                     let Ok(mut connection) = Connection::connect(resp) else { return };
                     for comment in comment..comment + 20 {
-                        if connection.send(&[load_module(comment)]).is_err() {
+                        if connection.send(&[loading(&pairs::module(comment))]).is_err() {
                             return;
                         }
                         let Ok(reply) = connection.reply() else { return };
@@ -269,8 +331,16 @@ impl Kills {
                 wrong[..wrong.len().min(10)].join("\n")
             );
         }
-        println!("{count} kills, {} operations acknowledged", self.acknowledged());
+        let mut outcomes = Outcomes::default();
+        self.spaces.iter().flat_map(Space::outcomes).for_each(|other| outcomes.add(other));
+        println!(
+            "{count} kills, {} operations acknowledged; calls of random functions: {outcomes:?}",
+            self.acknowledged()
+        );
         assert!(self.acknowledged() > 100 * count, "the clients ran");
+        let Outcomes { updates, reads, failures, refusals } = outcomes;
+        let fewest = updates.min(reads).min(failures).min(refusals);
+        assert!(self.flushes || fewest > 0, "the calls have all outcomes: {outcomes:?}");
         let mut server = self.start();
         server.signal("TERM");
         assert_eq!(server.wait().code(), Some(0));

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_client::{Client, ClientSettings, Operation, Reply, Request, Responses, WireError};
+use skep_client::{Client, ClientSettings, FunctionHandle, Operation, Reply, Request, Response, Responses, WireError};
 
+use crate::calls::{Calls, KeyCall};
 use crate::pairs::{Change, Pairs};
 use crate::wire::{Arguments, Connection};
 
@@ -67,6 +68,7 @@ pub(crate) fn read(client: &mut Client, keys: &[Vec<u8>]) -> Vec<Option<Vec<u8>>
 pub(crate) struct NativeClient {
     space: u16,
     pub(crate) pairs: Pairs,
+    pub(crate) calls: Calls,
     random: Xoshiro256PlusPlus,
     pub(crate) acknowledged: u64,
 }
@@ -75,39 +77,39 @@ pub(crate) struct NativeClient {
 enum Step {
     Hot(usize),
     Own(u32, Change),
+    Call(KeyCall),
 }
 
 impl NativeClient {
     pub(crate) fn new(space: u16, number: u16, seed: u64) -> NativeClient {
-        let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ u64::from(1000 + 100 * space + number));
-        NativeClient { space, pairs: Pairs::new(format!("native-{number}"), 20_000), random, acknowledged: 0 }
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ u64::from(1000 + 100 * space + number));
+        let name = format!("native-{number}");
+        let calls = Calls::new(name.clone(), random.random());
+        NativeClient { space, pairs: Pairs::new(name, 20_000), calls, random, acknowledged: 0 }
     }
 
-    /// Sends batches until the server ends.
-    pub(crate) fn run(&mut self, address: &str, hot: &Hot) {
+    /// Sends this number of batches, or as many until the server ends. Some steps call the functions.
+    pub(crate) fn run(&mut self, address: &str, hot: &Hot, functions: &[FunctionHandle], batches: usize) {
         let Some(mut client) = connect(address, self.space) else { return };
         let mut responses = Responses::new();
         let hot_keys = Hot::keys();
         let one = Change::Add(1_i64.to_le_bytes());
-        loop {
+        for _ in 0..batches {
             let size = step_count(&mut self.random);
-            let random = &mut self.random;
-            let step = |_| match random.random_range(0..3) {
-                0 => Step::Hot(random.random_range(0..HOT_COUNT)),
-                _ => {
-                    let (number, change) = self.pairs.random(false, random);
-                    Step::Own(number, change)
-                }
-            };
-            let steps: Vec<Step> = (0..size).map(step).collect();
+            let steps: Vec<Step> = (0..size).map(|_| self.step(functions)).collect();
             let key = |step: &Step| match step {
                 Step::Hot(index) => hot_keys[*index].clone(),
                 Step::Own(number, _) => self.pairs.key(*number),
+                Step::Call(call) => call.key(),
             };
             let keys: Vec<Vec<u8>> = steps.iter().map(key).collect();
             let request = |index: usize| {
-                let change = if let Step::Own(_, change) = &steps[index] { change } else { &one };
-                Request { key: &keys[index], operation: change.operation() }
+                let operation = match &steps[index] {
+                    Step::Hot(_) => one.operation(),
+                    Step::Own(_, change) => change.operation(),
+                    Step::Call(call) => call.operation(),
+                };
+                Request { key: &keys[index], operation }
             };
             let requests: Vec<Request<'_>> = (0..size).map(request).collect();
             for step in &steps {
@@ -117,26 +119,46 @@ impl NativeClient {
             }
             if client.execute(&requests, &mut responses).is_err() {
                 for step in steps {
-                    if let Step::Own(number, change) = step {
-                        self.pairs.doubt(number, change);
+                    match step {
+                        Step::Hot(_) => {}
+                        Step::Own(number, change) => self.pairs.doubt(number, change),
+                        Step::Call(call) => self.calls.doubt(call),
                     }
                 }
                 return;
             }
             for (step, response) in steps.iter().zip(responses.iter()) {
-                match (step, response) {
-                    (_, Err(WireError::NotDurable | WireError::Busy)) => continue,
-                    (Step::Hot(index), Ok(Reply::Value(_))) => {
-                        hot.0[*index].acknowledged.fetch_add(1, Ordering::Relaxed);
-                    }
-                    (Step::Own(number, change), Ok(Reply::Done | Reply::Value(_) | Reply::NotFound)) => {
-                        self.pairs.acknowledge(*number, change);
-                    }
-                    (_, other) => panic!("a change has the reply {other:?}"),
-                }
-                self.acknowledged += 1;
+                self.note(hot, step, response);
             }
         }
+    }
+
+    fn step(&mut self, functions: &[FunctionHandle]) -> Step {
+        match self.random.random_range(0..8) {
+            0 | 1 => Step::Hot(self.random.random_range(0..HOT_COUNT)),
+            2 => Step::Call(self.calls.random(false, functions)),
+            _ => {
+                let (number, change) = self.pairs.random(false, &mut self.random);
+                Step::Own(number, change)
+            }
+        }
+    }
+
+    fn note(&mut self, hot: &Hot, step: &Step, response: Response<'_>) {
+        match (step, response) {
+            (_, Err(WireError::NotDurable | WireError::Busy)) => return,
+            (Step::Hot(index), Ok(Reply::Value(_))) => {
+                hot.0[*index].acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
+            (Step::Own(number, change), Ok(Reply::Done | Reply::Value(_) | Reply::NotFound)) => {
+                self.pairs.acknowledge(*number, change);
+            }
+            (Step::Call(call), Ok(reply)) => {
+                self.calls.acknowledge(call, reply).unwrap_or_else(|error| panic!("space {}: {error}", self.space));
+            }
+            (_, other) => panic!("a change has the reply {other:?}"),
+        }
+        self.acknowledged += 1;
     }
 }
 
@@ -148,6 +170,7 @@ fn step_count(random: &mut Xoshiro256PlusPlus) -> usize {
 /// A client of RESP.
 pub(crate) struct RespClient {
     pub(crate) pairs: Pairs,
+    pub(crate) calls: Calls,
     space: u16,
     number: u16,
     random: Xoshiro256PlusPlus,
@@ -159,6 +182,7 @@ pub(crate) struct RespClient {
 /// A part of a pipeline.
 enum Part {
     Own(u32, Change),
+    Call(KeyCall),
     /// The commands of a transfer, without its end, or the end.
     Queued,
     Exec,
@@ -167,9 +191,10 @@ enum Part {
 
 impl RespClient {
     pub(crate) fn new(space: u16, number: u16, seed: u64) -> RespClient {
-        let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ u64::from(2000 + 100 * space + number));
-        let pairs = Pairs::new(format!("resp-{number}"), 2000);
-        RespClient { pairs, space, number, random, transfers: (0, 0), acknowledged: 0 }
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ u64::from(2000 + 100 * space + number));
+        let name = format!("resp-{number}");
+        let calls = Calls::new(name.clone(), random.random());
+        RespClient { pairs: Pairs::new(name, 2000), calls, space, number, random, transfers: (0, 0), acknowledged: 0 }
     }
 
     /// Returns the key that counts its transfers.
@@ -186,28 +211,33 @@ impl RespClient {
         vec![format!("client {} made {found} transfers: of {sent}, {acknowledged} were acknowledged", self.number)]
     }
 
-    /// Sends pipelines until the server ends: of changes of its own keys and, if it `flushes`, `FLUSHALL`, otherwise
-    /// transfers between accounts that all clients use.
-    pub(crate) fn run(&mut self, address: &str, flushes: bool) {
+    /// Sends this number of pipelines, or as many until the server ends: of changes of its own keys and, without functions, `FLUSHALL`. Otherwise it
+    /// calls these functions, and makes transfers between accounts that all clients use.
+    pub(crate) fn run(&mut self, address: &str, functions: Option<&[FunctionHandle]>, batches: usize) {
         let Ok(mut connection) = Connection::connect(address) else { return };
         let select = words(&format!("SELECT {}", self.space));
         if connection.send(&[select]).is_err() || connection.reply().is_err() {
             return;
         }
-        loop {
+        for _ in 0..batches {
             let (mut commands, mut parts) = (Vec::new(), Vec::new());
             for _ in 0..step_count(&mut self.random).min(100) {
-                match self.random.random_range(0..if flushes { 200 } else { 5 }) {
-                    0 if flushes => {
+                match (functions, self.random.random_range(0..if functions.is_none() { 200 } else { 8 })) {
+                    (None, 0) => {
                         commands.push(vec![b"FLUSHALL".to_vec()]);
                         parts.push(Part::Flush);
                     }
-                    0 => {
+                    (Some(_), 0) => {
                         let transfer = self.transfer();
                         parts.extend(transfer[1..].iter().map(|_| Part::Queued));
                         parts.push(Part::Exec);
                         commands.extend(transfer);
                         self.transfers.1 += 1;
+                    }
+                    (Some(functions), 1) => {
+                        let call = self.calls.random(true, functions);
+                        commands.push(call.command());
+                        parts.push(Part::Call(call));
                     }
                     _ => {
                         let (number, change) = self.pairs.random(true, &mut self.random);
@@ -244,17 +274,20 @@ impl RespClient {
     fn note(&mut self, part: Part, reply: Option<&[u8]>) {
         let is_refused = reply.is_some_and(|reply| {
             let names = [&b"-MISCONF"[..], b"-BUSY", b"-EXECABORT"];
-            assert!(
-                !reply.starts_with(b"-") || names.iter().any(|name| reply.starts_with(name)),
-                "{}",
-                reply.escape_ascii()
-            );
-            reply.starts_with(b"-")
+            let is_refused = names.iter().any(|name| reply.starts_with(name));
+            let may_fail = matches!(part, Part::Call(_));
+            assert!(is_refused || may_fail || !reply.starts_with(b"-"), "{}", reply.escape_ascii());
+            is_refused
         });
         match (part, reply) {
             (_, Some(_)) if is_refused => return,
             (Part::Own(number, change), Some(_)) => self.pairs.acknowledge(number, &change),
             (Part::Own(number, change), None) => self.pairs.doubt(number, change),
+            (Part::Call(call), Some(reply)) => {
+                let noted = self.calls.acknowledge_text(&call, reply);
+                noted.unwrap_or_else(|error| panic!("space {}: {error}", self.space));
+            }
+            (Part::Call(call), None) => self.calls.doubt(call),
             (Part::Flush, Some(_)) => self.pairs.acknowledge_flush(),
             (Part::Flush, None) => self.pairs.doubt_flush(),
             (Part::Exec, Some(reply)) => {
