@@ -215,7 +215,10 @@ impl Drop for Pages {
 impl Executable {
     /// Returns the closure that calls a function.
     pub(crate) fn closure(&self, kind: FunctionKind, signature: &Signature, forms: Forms) -> UserCode {
-        let lanes = |form: LanesForm| LanesEntry { code: self.entry(form.code), elements: form.elements };
+        let lanes = |form: LanesForm| {
+            assert!(form.elements.is_power_of_two(), "a turn has 1, 2 or 4 vectors of numbers of one width");
+            LanesEntry { code: self.entry(form.code), elements: form.elements }
+        };
         let result = signature.result.as_ref().map_or(0, skep_core::function::Layout::size);
         let callable = Callable {
             whole: self.entry(forms.whole),
@@ -291,7 +294,11 @@ impl Callable {
         operands: &[Operand<'_>],
         results: &mut [u8],
     ) -> Result<(), OperationError> {
-        let count = if size == self.element_size { 1 } else { size / self.element_size };
+        let count = if self.element_size.is_power_of_two() {
+            size >> self.element_size.trailing_zeros()
+        } else {
+            size / self.element_size
+        };
         let result_count = if self.is_reduce { 1 } else { count };
         assert!(results.len() >= self.result_size * result_count, "the memory for results is too short");
         let mut addresses = [OperandAddress { address: std::ptr::null(), stride: 0 }; USER_OPERANDS_MAX];
@@ -307,7 +314,8 @@ impl Callable {
         if count >= LANES_COUNT_MIN
             && let Some(lanes) = self.lanes(vectors)
         {
-            done = count - count % lanes.elements;
+            // The elements of a turn are a power of two.
+            done = count & !(lanes.elements - 1);
             if done > 0 {
                 if vectors == 0 || vectors == self.operand_count {
                     // SAFETY: as below. Code in lanes takes whole turns, and never fails.

@@ -48,7 +48,8 @@
 //! A [`DurableStore`](crate::DurableStore) refuses updates by functions, because a later opening could not run them again.
 
 pub use skep_core::function::{
-    Field, FunctionHandle, FunctionKind, Layout, Operand, Parameter, Scalar, ShortCode, Signature, UserCode, UserFunction,
+    Field, FunctionHandle, FunctionKind, Layout, Operand, Parameter, Scalar, ShortCode, Signature, UserCode,
+    UserFunction,
 };
 pub use skep_core::operation::{Call, CallReply};
 pub use skep_function::SourceError;

@@ -205,8 +205,15 @@ impl Layout {
     }
 
     /// Returns the bytes of the record.
+    #[inline]
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// Returns the number of records in this number of bytes. Most sizes are powers of two, and need no division.
+    #[inline]
+    pub fn count(&self, bytes: usize) -> usize {
+        if self.size.is_power_of_two() { bytes >> self.size.trailing_zeros() } else { bytes / self.size }
     }
 }
 
@@ -266,7 +273,7 @@ impl Signature {
 
     /// Returns the size of the results of an update for a value of this size.
     pub fn results_size(&self, value_size: usize) -> usize {
-        self.result.as_ref().map_or(0, |result| result.size() * (value_size / self.element.size()))
+        self.result.as_ref().map_or(0, |result| result.size() * self.element.count(value_size))
     }
 
     /// Returns the bytes that the operands have for each element.
@@ -287,11 +294,17 @@ impl Signature {
         first: usize,
         count: usize,
     ) -> [Operand<'a>; USER_OPERANDS_MAX] {
+        let mut parts = [Operand { bytes: &[], is_vector: false }; USER_OPERANDS_MAX];
+        if vectors == 0 {
+            for (operand, part) in self.operands.iter().zip(&mut parts) {
+                (part.bytes, operands) = operands.split_at(operand.layout.size());
+            }
+            return parts;
+        }
         let element_count = match self.operands_size_of_element(vectors) {
             0 => 0,
             size => (operands.len() - self.operands_size(vectors, 0)) / size,
         };
-        let mut parts = [Operand { bytes: &[], is_vector: false }; USER_OPERANDS_MAX];
         for (index, (operand, part)) in self.operands.iter().zip(&mut parts).enumerate() {
             let size = operand.layout.size();
             let is_vector = vectors >> index & 1 == 1;
@@ -325,9 +338,11 @@ pub struct ShortCode {
     pub operands_size: usize,
     /// Returns the element after, given the element and the operands, one after another. The element is in the lower bytes of
     /// both numbers; the bytes above it are undefined.
-    pub code: Box<dyn Fn(u64, &[u8]) -> u64 + Send + Sync>,
+    pub code: WordCode,
 }
 
+/// Code that is given an element and the operands, and returns the element after.
+pub type WordCode = Box<dyn Fn(u64, &[u8]) -> u64 + Send + Sync>;
 /// Code that is given elements, operands and memory for results.
 pub type UpdateCode = Box<dyn Fn(&mut [u8], &[Operand<'_>], &mut [u8]) -> Result<(), OperationError> + Send + Sync>;
 /// Code that does not change the elements.

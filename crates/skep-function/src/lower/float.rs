@@ -54,8 +54,8 @@ impl<'a> Lowering<'a, '_> {
     fn float_method(&mut self, method: Method, number: Number, values: &[Value]) -> Result<Value, Stop> {
         let one = values[0];
         Ok(match method {
-            Method::Min => self.smaller_float(one, values[1], FloatCC::LessThan),
-            Method::Max => self.smaller_float(one, values[1], FloatCC::GreaterThan),
+            Method::Min => self.smaller_of(number, one, values[1], FloatCC::LessThan)?,
+            Method::Max => self.smaller_of(number, one, values[1], FloatCC::GreaterThan)?,
             Method::Clamp => {
                 let is_low = self.ins().fcmp(FloatCC::LessThan, one, values[1]);
                 let raised = self.select(is_low, values[1], one);
@@ -98,6 +98,18 @@ impl<'a> Lowering<'a, '_> {
             Method::Tanh => self.library(Library::Tanh, number, values)?,
             other => unreachable!("{other:?} is no method of floats"),
         })
+    }
+
+    /// Returns the result of `min` or `max`. In lanes, the second operand is made canonical, which is done once if it is the
+    /// same for all elements; the result is canonical then.
+    fn smaller_of(&mut self, number: Number, one: Value, two: Value, comparison: FloatCC) -> Result<Value, Stop> {
+        if self.form == Form::Scalar {
+            return Ok(self.smaller_float(one, two, comparison));
+        }
+        let two = self.canonical(number, two)?;
+        let smaller = self.smaller_float(one, two, comparison);
+        self.canonical.insert(smaller);
+        Ok(smaller)
     }
 
     /// Returns `two` if it is less than `one`, or greater, by the comparison, or if `one` is a NaN; else `one`.
@@ -145,9 +157,14 @@ impl<'a> Lowering<'a, '_> {
 
     /// Returns the number, or the canonical NaN for a NaN.
     pub(super) fn canonical(&mut self, number: Number, value: Value) -> Result<Value, Stop> {
+        if self.canonical.contains(&value) {
+            return Ok(value);
+        }
         let is_nan = self.ins().fcmp(FloatCC::Unordered, value, value);
         let nan = self.float(number, f64::NAN)?;
-        Ok(self.select(is_nan, nan, value))
+        let canonical = self.select(is_nan, nan, value);
+        self.canonical.insert(canonical);
+        Ok(canonical)
     }
 
     /// Converts a number to another type, as `as` does.

@@ -22,6 +22,8 @@ mod library;
 mod place;
 mod whole;
 
+use std::collections::HashSet;
+
 use cranelift_codegen::ir::{self, Block, InstBuilder, MemFlagsData, Value, types};
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
 use skep_core::function::FUNCTION_WORK_MAX;
@@ -85,6 +87,8 @@ struct Lowering<'a, 'b> {
     /// The numbers of the code when its moves were last counted.
     values_counted: usize,
     can_fail: bool,
+    /// Floats that are not a number only if they are the canonical one.
+    canonical: HashSet<Value>,
     /// The blocks that return an error, by its number.
     failures: [Option<Block>; 2],
     frames: Vec<Frame<'a>>,

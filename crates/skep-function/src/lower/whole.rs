@@ -11,6 +11,8 @@
 //!
 //! The count is at least 1. Addresses need no alignment.
 
+use std::collections::HashSet;
+
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, AbiParam, Function as Code, InstBuilder, Signature, UserFuncName, Value, types};
 use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
@@ -83,6 +85,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
             work: 0,
             visits: 0,
             values_counted: 0,
+            canonical: HashSet::new(),
             can_fail: false,
             failures: [None; 2],
             frames: Vec::new(),

@@ -18,7 +18,7 @@ use skep_core::operation::{Call, CallReply, ExpiryChange, OperationError, Reply}
 
 /// The pieces of a value begin at multiples of this many bytes.
 const PIECE_ALIGNMENT: usize = 64;
-/// A value of up to so many bytes is in one piece.
+/// The most bytes of a value that is always in one piece.
 pub(crate) const UNCUT_SIZE_MAX: usize = 512;
 
 /// Returns the outcome of a valid call on a value that is the lower `size` bytes of a number, if it is one element and the
@@ -142,8 +142,8 @@ pub(super) fn update_piece(call: &Call<'_>, offset: usize, piece: &mut [u8], rep
     if call.reply == CallReply::Old {
         reply.extend_from_slice(piece);
     }
-    let size = function.signature.element.size();
-    let operands = operands(call, function, offset / size, piece.len() / size);
+    let element = &function.signature.element;
+    let operands = operands(call, function, element.count(offset), element.count(piece.len()));
     let start = reply.len();
     reply.resize(start + function.signature.results_size(piece.len()), 0);
     let result = code(piece, operands.as_slice(), &mut reply[start..]);

@@ -13,7 +13,7 @@
 //!    adds decimal numbers, and computes the values that operations on strings store (`string`). Requests are valid, as
 //!    [`Request::validate`] defines. Computed values are in the arena of the batch, so that an outcome can be copied.
 //! 2. The engine carries the outcome out where the value is: in its bucket or slab, piece by piece, or in the log of a
-//!    leaf. [`Reader`], [`update_piece`] and [`NewValue`] do this on whole values and on pieces of them. A piece begins and
+//!    leaf. [`Reader`], [`InPlace`] and [`NewValue`] do this on whole values and on pieces of them. A piece begins and
 //!    ends between elements.
 //! 3. [`apply_short`] is the fast form for values in a register. A test compares it with [`apply`].
 //!
@@ -26,23 +26,22 @@
 mod arena;
 mod call;
 mod call_reader;
+mod in_place;
 mod read;
 mod string;
 
 pub(crate) use arena::Arena;
 pub(crate) use call::UNCUT_SIZE_MAX;
+pub(crate) use in_place::InPlace;
 pub(crate) use read::{Read, Reader};
 
 use std::hint::cold_path;
 use std::ops::Range;
 
 use crate::short::load_short;
-use skep_core::function::{
-    BitFields, DecimalText, add_decimal, operand_piece, update, update_short, update_short_vector,
-};
+use skep_core::function::{BitFields, DecimalText, add_decimal, update_short, update_short_vector};
 use skep_core::operation::{
-    Call, CallReply, Expiry, ExpiryChange, Operation, OperationError, PutCondition, Reply, Shape, Update,
-    VALUE_SIZE_MAX,
+    CallReply, Expiry, ExpiryChange, Operation, OperationError, PutCondition, Reply, Shape, Update, VALUE_SIZE_MAX,
 };
 
 /// The value and the expiry of a key, as far as an engine knows them before the outcome.
@@ -103,49 +102,6 @@ pub(crate) enum Outcome<'a> {
     Expire(ExpiryChange),
     /// The outcome depends on the bytes of a value in pieces: apply the operation to a copy in one piece.
     Whole,
-}
-
-/// An update that is executed in place, piece by piece.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum InPlace<'a> {
-    /// By a built-in function.
-    BuiltIn(&'a Update<'a>),
-    /// By a user function that cannot fail.
-    User(&'a Call<'a>),
-}
-
-impl InPlace<'_> {
-    /// Returns true if the reply is a value: the old one, or the results of a user function. Otherwise it is
-    /// [`Reply::Done`].
-    #[inline]
-    pub(crate) fn replies_with_value(self) -> bool {
-        match self {
-            InPlace::BuiltIn(update) => update.return_old,
-            InPlace::User(call) => call.reply != CallReply::Nothing,
-        }
-    }
-
-    /// Returns the bytes of the reply, for a value of this size; 0 for [`Reply::Done`].
-    fn reply_size(self, value_size: usize) -> usize {
-        match self {
-            InPlace::BuiltIn(update) => usize::from(update.return_old) * value_size,
-            InPlace::User(call) => call.reply_size_max(value_size),
-        }
-    }
-
-    /// Updates the piece of a value that begins at `offset`, and appends the part of the reply that belongs to it.
-    #[inline]
-    pub(crate) fn update_piece(self, offset: usize, piece: &mut [u8], reply: &mut Vec<u8>) {
-        match self {
-            InPlace::BuiltIn(update) => {
-                if update.return_old {
-                    reply.extend_from_slice(piece);
-                }
-                update_piece(update, offset, piece);
-            }
-            InPlace::User(call) => call::update_piece(call, offset, piece, reply),
-        }
-    }
 }
 
 /// A write of a part of a value in pieces. If the value is shorter, it first grows by zeros. The expiry stays.
@@ -377,14 +333,6 @@ pub(crate) fn old_value_size_max(operation: &Operation<'_>) -> Option<usize> {
     }
 }
 
-/// Updates the piece of a value that begins at `offset`.
-#[inline]
-fn update_piece(operation: &Update<'_>, offset: usize, piece: &mut [u8]) {
-    let range = offset..offset + piece.len();
-    let operand = operand_piece(operation.function, operation.shape, operation.operand, range);
-    update(operation.function, operation.element, operation.shape, operand, piece);
-}
-
 impl<'a> NewValue<'a> {
     /// Returns its bytes before [`NewValue::finish`].
     #[inline]
@@ -417,7 +365,7 @@ impl<'a> NewValue<'a> {
     #[inline]
     pub(crate) fn finish(&self, offset: usize, piece: &mut [u8]) {
         if let NewValue::Initial(update, _) = self {
-            update_piece(update, offset, piece);
+            in_place::update_piece(update, offset, piece);
         }
     }
 

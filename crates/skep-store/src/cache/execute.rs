@@ -235,7 +235,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
             }
             Outcome::Update(update) => {
                 self.update(request.key, hash, item, attributes, |value| {
-                    replies.slot(index).set_updated(update, value)
+                    replies.slot(index).set_updated(update, value);
                 });
             }
             Outcome::Edit(edit @ Edit::Remove(_)) => {

@@ -36,7 +36,7 @@ use crate::apply::NewValue;
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, Span};
 
 /// Pieces prefetched ahead of the one being read.
-const PIECES_AHEAD: usize = 4;
+const PIECES_AHEAD: usize = 8;
 
 /// The slabs that have a part of a large value.
 pub(crate) struct Pieces {
@@ -309,7 +309,7 @@ impl<M: Memory> HashTable<M> {
 
     fn prefetch_piece(&self, pieces: &Pieces, index: usize) {
         if let Some(pointer) = pieces.data.get(index - pieces.first) {
-            self.memory().prefetch(pointer.span(PIECE_SIZE.min(pieces.value_size - index * PIECE_SIZE)));
+            self.memory().prefetch_bulk(pointer.span(PIECE_SIZE.min(pieces.value_size - index * PIECE_SIZE)));
         }
     }
 }

@@ -116,7 +116,8 @@ pub(super) fn find_value(class: SlabClass, bytes: &[u8], key: &[u8]) -> Option<R
 /// Returns the content of the slab if its key is this one.
 pub(super) fn find(class: SlabClass, bytes: &[u8], key: &[u8]) -> Option<Object> {
     let header = header(class, bytes);
-    (bytes[header.key()] == *key).then(|| object(bytes, header))
+    // Not by `==`, which for a short key may load a line after it that is not in the cache.
+    equal(&bytes[header.key()], key).then(|| object(bytes, header))
 }
 
 /// Returns the expiry of the key of a slab.

@@ -29,7 +29,7 @@ impl<M: Memory> HashTable<M> {
     #[inline]
     pub(crate) fn prefetch_data(&self, root: &LargeRoot) {
         for (_, span) in root.data_spans(0..root.value_size as usize) {
-            self.memory().prefetch(span);
+            self.memory().prefetch_bulk(span);
         }
     }
 }

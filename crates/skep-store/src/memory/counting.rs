@@ -163,6 +163,10 @@ impl<M: Memory> Memory for CountingMemory<M> {
         self.memory.prefetch(span);
     }
 
+    fn prefetch_bulk(&self, span: Span) {
+        self.memory.prefetch_bulk(span);
+    }
+
     async fn update_prefetched_line<R>(&self, pointer: Pointer, f: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
         let span = pointer.span(super::LINE_SIZE);
         self.count_read(span);

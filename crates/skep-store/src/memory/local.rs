@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::task::Poll;
 
-use super::mapping::{Mapping, prefetch};
+use super::mapping::{Mapping, prefetch, prefetch_outer};
 use super::region_error::RegionError;
 use super::{Effect, LINE_SIZE, Line, MEMORY_SIZE_MAX, Memory, Pointer, ResidentLines, Span};
 
@@ -126,6 +126,21 @@ impl LocalMemory {
         self.address(pointer, LINE_SIZE).cast()
     }
 
+    /// Calls `f` with the address of each line of a span.
+    #[inline(always)]
+    fn for_each_line(&self, span: Span, f: impl Fn(*const u8)) {
+        // Most spans are one line, so the first needs no comparison.
+        let mut line = span.pointer().byte_offset() / LINE_SIZE * LINE_SIZE;
+        let end = span.pointer().byte_offset() + span.size();
+        loop {
+            f(self.mapping.base().as_ptr().wrapping_add(line));
+            line += LINE_SIZE;
+            if line >= end {
+                break;
+            }
+        }
+    }
+
     #[inline]
     fn with_span<R>(&self, span: Span, f: impl FnOnce(&mut [u8]) -> R) -> R {
         let address = self.address(span.pointer(), span.size());
@@ -206,16 +221,12 @@ impl Memory for LocalMemory {
 
     #[inline]
     fn prefetch(&self, span: Span) {
-        // Most spans are one line, so the first needs no comparison.
-        let mut line = span.pointer().byte_offset() / LINE_SIZE * LINE_SIZE;
-        let end = span.pointer().byte_offset() + span.size();
-        loop {
-            prefetch(self.mapping.base().as_ptr().wrapping_add(line));
-            line += LINE_SIZE;
-            if line >= end {
-                break;
-            }
-        }
+        self.for_each_line(span, prefetch);
+    }
+
+    #[inline]
+    fn prefetch_bulk(&self, span: Span) {
+        self.for_each_line(span, prefetch_outer);
     }
 
     #[inline]

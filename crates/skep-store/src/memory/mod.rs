@@ -159,6 +159,11 @@ pub trait Memory {
     /// Prefetches a span.
     fn prefetch(&self, span: Span);
 
+    /// Prefetches a span of many lines, into the cache that can wait for the most lines at a time.
+    fn prefetch_bulk(&self, span: Span) {
+        self.prefetch(span);
+    }
+
     /// Prefetches a line.
     fn prefetch_line(&self, pointer: Pointer) {
         self.prefetch(pointer.span(LINE_SIZE));

@@ -49,7 +49,7 @@ use skep_core::operation::{Operation, Request};
 #[derive(Debug)]
 pub(super) struct Stages {
     /// A probe of this prefetched bucket.
-    pub(super) buckets: Vec<(QueueIndex, Pointer)>,
+    buckets: Vec<(QueueIndex, Pointer)>,
     /// A probe of this bucket of the chain, which is not prefetched.
     chained: Vec<(QueueIndex, Pointer)>,
     /// An access to this inline pair of this bucket.
@@ -61,7 +61,7 @@ pub(super) struct Stages {
     /// An insertion of its pair with this new slab.
     inserts: Vec<(QueueIndex, SlabSlot)>,
     /// An access to a value in several slabs.
-    pub(super) large: Vec<LargeValue>,
+    large: Vec<LargeValue>,
     /// A future, after [`Batch::run_resident`].
     pub(super) remaining: Vec<QueueIndex>,
     pub(super) counts: StageCounts,
@@ -313,8 +313,10 @@ impl<'a, M: Memory> Batch<'a, M> {
             self.access_slabs(stages, &mut replies);
             self.insert_slabs(stages, &mut replies);
             if !stages.large.is_empty() {
-                stages.counts.large += stages.large.len() as u64;
-                self.access_large(stages, &mut replies);
+                let Stages { large, buckets, remaining, counts, .. } = stages;
+                counts.large += large.len() as u64;
+                self.access_large(large, buckets, remaining, &mut replies);
+                large.clear();
             }
         }
         stages.counts.futures += stages.remaining.len() as u64;

@@ -5,15 +5,15 @@
 
 use super::queue::Batch;
 use super::replies::{Grant, Replies};
-use super::resident::Stages;
 use super::station::{QueueIndex, Queues, RequestIndex};
 use crate::apply::{Edit, Found, InPlace, NewValue, Outcome, Read, Reader, apply};
 use crate::hash::LargeRoot;
-use crate::memory::{Effect, Memory, ResidentLines};
+use crate::memory::{Effect, Memory, Pointer, ResidentLines};
+use crate::short::equal;
 use skep_core::operation::{Expiry, Reply};
 
-/// Values that are prefetched ahead of the one in work. They fit the first cache of a core.
-const VALUES_AHEAD: usize = 4;
+/// Values that are prefetched ahead of the one in work, into the second cache of a core.
+const VALUES_AHEAD: usize = 8;
 
 /// A large value without an index, whose key is that of the head of a queue.
 #[derive(Debug)]
@@ -24,31 +24,35 @@ pub(super) struct LargeValue {
 }
 
 impl<M: Memory> Batch<'_, M> {
-    /// Executes the head of each queue whose large value was found, and the requests of the same key after it.
+    /// Executes the head of each queue whose large value was found, and the requests of the same key after it. What is left of
+    /// a queue begins again with a probe of a bucket, or remains for a future.
     #[inline(never)]
-    pub(super) fn access_large(&self, stages: &mut Stages, replies: &mut Replies) {
+    pub(super) fn access_large(
+        &self,
+        values: &[LargeValue],
+        buckets: &mut Vec<(QueueIndex, Pointer)>,
+        remaining: &mut Vec<QueueIndex>,
+        replies: &mut Replies,
+    ) {
         let mut lines = self.table.memory().resident().expect("the buckets were probed");
-        let values = std::mem::take(&mut stages.large);
         values.iter().take(VALUES_AHEAD).for_each(|value| self.table.prefetch_data(&value.root));
         for (index, value) in values.iter().enumerate() {
             if let Some(ahead) = values.get(index + VALUES_AHEAD) {
                 self.table.prefetch_data(&ahead.root);
             }
             if self.run_on_large(value, &mut lines, replies) {
-                self.activate(&mut stages.buckets, value.queue);
+                self.activate(buckets, value.queue);
             } else {
-                stages.remaining.push(value.queue);
+                remaining.push(value.queue);
             }
         }
-        stages.large = values;
-        stages.large.clear();
     }
 
     /// Executes the requests of a queue up to one on another key. Returns false if the head is left to a future.
     fn run_on_large(&self, value: &LargeValue, lines: &mut impl ResidentLines, replies: &mut Replies) -> bool {
         let key = self.requests[self.station.first(value.queue).index()].key;
         while let Some(first) = self.head(value.queue) {
-            if self.requests[first.index()].key != key {
+            if !equal(self.requests[first.index()].key, key) {
                 break;
             }
             if !self.execute_on_large(first, value, lines, replies) {

@@ -1,0 +1,57 @@
+//! Updates that are executed in place, piece by piece.
+
+use skep_core::function::{operand_piece, update};
+use skep_core::operation::{Call, CallReply, Update};
+
+use super::call;
+
+/// An update that is executed in place, piece by piece.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum InPlace<'a> {
+    /// By a built-in function.
+    BuiltIn(&'a Update<'a>),
+    /// By a user function that cannot fail.
+    User(&'a Call<'a>),
+}
+
+impl InPlace<'_> {
+    /// Returns true if the reply is a value: the old one, or the results of a user function. Otherwise it is
+    /// [`Reply::Done`].
+    #[inline]
+    pub(crate) fn replies_with_value(self) -> bool {
+        match self {
+            InPlace::BuiltIn(update) => update.return_old,
+            InPlace::User(call) => call.reply != CallReply::Nothing,
+        }
+    }
+
+    /// Returns the bytes of the reply, for a value of this size; 0 for [`Reply::Done`].
+    pub(super) fn reply_size(self, value_size: usize) -> usize {
+        match self {
+            InPlace::BuiltIn(update) => usize::from(update.return_old) * value_size,
+            InPlace::User(call) => call.reply_size_max(value_size),
+        }
+    }
+
+    /// Updates the piece of a value that begins at `offset`, and appends the part of the reply that belongs to it.
+    #[inline]
+    pub(crate) fn update_piece(self, offset: usize, piece: &mut [u8], reply: &mut Vec<u8>) {
+        match self {
+            InPlace::BuiltIn(update) => {
+                if update.return_old {
+                    reply.extend_from_slice(piece);
+                }
+                update_piece(update, offset, piece);
+            }
+            InPlace::User(call) => call::update_piece(call, offset, piece, reply),
+        }
+    }
+}
+
+/// Updates the piece of a value that begins at `offset`.
+#[inline]
+pub(super) fn update_piece(operation: &Update<'_>, offset: usize, piece: &mut [u8]) {
+    let range = offset..offset + piece.len();
+    let operand = operand_piece(operation.function, operation.shape, operation.operand, range);
+    update(operation.function, operation.element, operation.shape, operand, piece);
+}
