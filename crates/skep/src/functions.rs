@@ -49,7 +49,7 @@
 
 pub use skep_core::function::{
     Field, FunctionHandle, FunctionKind, Layout, Operand, Parameter, Scalar, ShortCode, Signature, UserCode,
-    UserFunction,
+    UserFunction, WordCode,
 };
 pub use skep_core::operation::{Call, CallReply};
 pub use skep_function::SourceError;

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn both_versions() {
         type Case = (fn(&mut ReplyWriter<'_>), &'static str, &'static str);
-        let cases: [Case; 14] = [
+        let cases: [Case; 15] = [
             (|w| w.simple("OK"), "+OK\r\n", "+OK\r\n"),
             (|w| w.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
             (|w| w.integer(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
