@@ -132,23 +132,3 @@ fn update_copy<'a>(
     };
     Ok(stored(Written { value, expiry, reply }, arena))
 }
-
-/// Updates the piece of a value that begins at `offset`, by a function that cannot fail. Appends the part of the reply that
-/// belongs to the piece.
-#[inline]
-pub(super) fn update_piece(call: &Call<'_>, offset: usize, piece: &mut [u8], reply: &mut Vec<u8>) {
-    let Some(function) = call.function.function else { return };
-    let UserCode::Update(code) = &function.code else { return };
-    if call.reply == CallReply::Old {
-        reply.extend_from_slice(piece);
-    }
-    let element = &function.signature.element;
-    let operands = operands(call, function, element.count(offset), element.count(piece.len()));
-    let start = reply.len();
-    reply.resize(start + function.signature.results_size(piece.len()), 0);
-    let result = code(piece, operands.as_slice(), &mut reply[start..]);
-    if call.reply != CallReply::Result {
-        reply.truncate(start);
-    }
-    debug_assert_eq!(result, Ok(()), "the function cannot fail");
-}

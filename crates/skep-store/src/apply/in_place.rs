@@ -1,9 +1,9 @@
 //! Updates that are executed in place, piece by piece.
 
-use skep_core::function::{operand_piece, update};
+use skep_core::function::{UserCode, operand_piece, update};
 use skep_core::operation::{Call, CallReply, Update};
 
-use super::call;
+use super::call_reader::operands;
 
 /// An update that is executed in place, piece by piece.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub(crate) enum InPlace<'a> {
 
 impl InPlace<'_> {
     /// Returns true if the reply is a value: the old one, or the results of a user function. Otherwise it is
-    /// [`Reply::Done`].
+    /// [`Reply::Done`](skep_core::operation::Reply::Done).
     #[inline]
     pub(crate) fn replies_with_value(self) -> bool {
         match self {
@@ -25,7 +25,7 @@ impl InPlace<'_> {
         }
     }
 
-    /// Returns the bytes of the reply, for a value of this size; 0 for [`Reply::Done`].
+    /// Returns the bytes of the reply, for a value of this size; 0 if it is not a value.
     pub(super) fn reply_size(self, value_size: usize) -> usize {
         match self {
             InPlace::BuiltIn(update) => usize::from(update.return_old) * value_size,
@@ -43,15 +43,35 @@ impl InPlace<'_> {
                 }
                 update_piece(update, offset, piece);
             }
-            InPlace::User(call) => call::update_piece(call, offset, piece, reply),
+            InPlace::User(call) => update_by_call(call, offset, piece, reply),
         }
     }
 }
 
-/// Updates the piece of a value that begins at `offset`.
+/// Updates the piece of a value that begins at `offset`, by a built-in function.
 #[inline]
-pub(super) fn update_piece(operation: &Update<'_>, offset: usize, piece: &mut [u8]) {
+pub(crate) fn update_piece(operation: &Update<'_>, offset: usize, piece: &mut [u8]) {
     let range = offset..offset + piece.len();
     let operand = operand_piece(operation.function, operation.shape, operation.operand, range);
     update(operation.function, operation.element, operation.shape, operand, piece);
+}
+
+/// Updates the piece of a value that begins at `offset`, by a function that cannot fail. Appends the part of the reply that
+/// belongs to the piece.
+#[inline]
+fn update_by_call(call: &Call<'_>, offset: usize, piece: &mut [u8], reply: &mut Vec<u8>) {
+    let Some(function) = call.function.function else { return };
+    let UserCode::Update(code) = &function.code else { return };
+    if call.reply == CallReply::Old {
+        reply.extend_from_slice(piece);
+    }
+    let element = &function.signature.element;
+    let operands = operands(call, function, element.count(offset), element.count(piece.len()));
+    let start = reply.len();
+    reply.resize(start + function.signature.results_size(piece.len()), 0);
+    let result = code(piece, operands.as_slice(), &mut reply[start..]);
+    if call.reply != CallReply::Result {
+        reply.truncate(start);
+    }
+    debug_assert_eq!(result, Ok(()), "the function cannot fail");
 }

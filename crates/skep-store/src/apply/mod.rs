@@ -32,7 +32,7 @@ mod string;
 
 pub(crate) use arena::Arena;
 pub(crate) use call::UNCUT_SIZE_MAX;
-pub(crate) use in_place::InPlace;
+pub(crate) use in_place::{InPlace, update_piece};
 pub(crate) use read::{Read, Reader};
 
 use std::hint::cold_path;
@@ -365,7 +365,7 @@ impl<'a> NewValue<'a> {
     #[inline]
     pub(crate) fn finish(&self, offset: usize, piece: &mut [u8]) {
         if let NewValue::Initial(update, _) = self {
-            in_place::update_piece(update, offset, piece);
+            update_piece(update, offset, piece);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::interleaver::IN_FLIGHT_MAX;
-use crate::apply::{InPlace, Read, Reader};
+use crate::apply::{InPlace, Read, Reader, update_piece};
 use crate::hash::PAIR_SIZE_MAX;
 use crate::short::{SHORT_SIZE_MAX, load_short};
 use skep_core::operation::{OperationError, PAGE_SIZE_MAX, Reply};
@@ -407,6 +407,18 @@ impl ReplySlot<'_> {
     /// Updates a whole value in place, and sets the reply.
     #[inline(always)]
     pub(crate) fn set_updated(&mut self, update: InPlace<'_>, value: &mut [u8]) {
+        match update {
+            InPlace::BuiltIn(update) => {
+                // Most of these values are short, and are not appended.
+                self.set(if update.return_old { Reply::Value(value) } else { Reply::Done });
+                update_piece(update, 0, value);
+            }
+            InPlace::User(_) => self.set_updated_by_user(update, value),
+        }
+    }
+
+    #[inline(never)]
+    fn set_updated_by_user(&mut self, update: InPlace<'_>, value: &mut [u8]) {
         let start = self.bytes.len();
         update.update_piece(0, value, self.bytes);
         if update.replies_with_value() {

@@ -155,7 +155,7 @@ fn large_values_wrap_around() {
             mix: Mix { string_write: 0, call: 0, ..Mix::default() },
             ..Default::default()
         };
-        let [_, log, wraps] = run(settings, 130_000, u64::MAX, 30);
+        let [_, log, wraps] = run(settings, 100_000, u64::MAX, 40);
         assert!(log > 100 && wraps > 50, "SKEP_SEED={seed}: {log} by the log, {wraps} wraps");
     }
 }
