@@ -5,7 +5,7 @@
 //! requests ─▶ validate, hash ─▶ prefetch ─▶ short values in request order ─▶ replies: most requests end here
 //!                                           │ the rest
 //!                                           ▼
-//!                                           reservation station ─▶ resident stages ─▶ futures ─▶ large values
+//!                                           reservation station ─▶ resident stages ─▶ futures ─▶ values above 4 KiB
 //!                                           queues of dependent    loops over         a future   one at a time
 //!                                           requests               prefetched lines   per queue
 //! ```
