@@ -15,7 +15,7 @@ use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig, TargetIsa};
 use cranelift_codegen::settings::Configurable;
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module};
-use skep_core::function::{FunctionKind, Operand, ShortCode, Signature, USER_OPERANDS_MAX, UserCode};
+use skep_core::function::{FunctionKind, Operands, ShortCode, Signature, USER_OPERANDS_MAX, UserCode};
 use skep_core::operation::OperationError;
 
 use crate::lower::{Host, LIBRARY, TURN_SIZE_MAX, code_signature};
@@ -82,6 +82,8 @@ struct Callable {
     /// The sizes of the operands, of which there are `operand_count`.
     operand_sizes: [usize; USER_OPERANDS_MAX],
     operand_count: usize,
+    /// The sum of their sizes.
+    operands_size: usize,
     /// The bytes of a result for each element, or of Σ.
     result_size: usize,
     is_reduce: bool,
@@ -229,21 +231,15 @@ impl Executable {
                 signature.operands.get(index).map_or(0, |operand| operand.layout.size())
             }),
             operand_count: signature.operands.len(),
+            operands_size: signature.operands_size(0, 0),
             result_size: if kind == FunctionKind::Filter { 1 } else { result },
             is_reduce: kind == FunctionKind::Reduce,
             _pages: Arc::clone(&self.0),
         };
-        match kind {
-            FunctionKind::Update => UserCode::Update(Box::new(move |elements, operands, results| {
-                callable.run(elements.as_mut_ptr(), elements.len(), operands, results)
-            })),
-            // Code of these kinds only reads elements.
-            FunctionKind::Reduce => UserCode::Reduce(Box::new(move |elements, operands, results| {
-                callable.run(elements.as_ptr().cast_mut(), elements.len(), operands, results)
-            })),
-            FunctionKind::Filter => UserCode::Filter(Box::new(move |elements, operands, results| {
-                callable.run(elements.as_ptr().cast_mut(), elements.len(), operands, results)
-            })),
+        if callable.operand_count <= FEW_OPERANDS {
+            callable.closure::<FEW_OPERANDS>(kind)
+        } else {
+            callable.closure::<USER_OPERANDS_MAX>(kind)
         }
     }
 
@@ -282,34 +278,39 @@ impl Executable {
 }
 
 impl Callable {
+    /// Returns the closure that calls the function, which has at most `N` operands.
+    fn closure<const N: usize>(self, kind: FunctionKind) -> UserCode {
+        match kind {
+            FunctionKind::Update => UserCode::Update(Box::new(move |elements, operands, results| {
+                self.run::<N>(elements.as_mut_ptr(), elements.len(), operands, results)
+            })),
+            // Code of these kinds only reads elements.
+            FunctionKind::Reduce => UserCode::Reduce(Box::new(move |elements, operands, results| {
+                self.run::<N>(elements.as_ptr().cast_mut(), elements.len(), operands, results)
+            })),
+            FunctionKind::Filter => UserCode::Filter(Box::new(move |elements, operands, results| {
+                self.run::<N>(elements.as_ptr().cast_mut(), elements.len(), operands, results)
+            })),
+        }
+    }
+
     /// Runs the code on `elements`, `size` bytes that may be written if the function is an update.
     ///
     /// # Panics
     /// If an operand or the memory for results is too short.
     #[inline]
-    fn run(
+    fn run<const N: usize>(
         &self,
         elements: *mut u8,
         size: usize,
-        operands: &[Operand<'_>],
+        operands: &Operands<'_>,
         results: &mut [u8],
     ) -> Result<(), OperationError> {
-        let count = if self.element_size.is_power_of_two() {
-            size >> self.element_size.trailing_zeros()
-        } else {
-            size / self.element_size
-        };
+        let count = quotient(size, self.element_size);
         let result_count = if self.is_reduce { 1 } else { count };
         assert!(results.len() >= self.result_size * result_count, "the memory for results is too short");
-        let mut addresses = [OperandAddress { address: std::ptr::null(), stride: 0 }; USER_OPERANDS_MAX];
-        let mut vectors = 0;
-        for (index, operand) in operands[..self.operand_count].iter().enumerate() {
-            let size = self.operand_sizes[index];
-            let (records, stride) = if operand.is_vector { (count, size) } else { (1, 0) };
-            assert!(operand.bytes.len() >= size * records, "an operand is too short");
-            vectors += usize::from(operand.is_vector);
-            addresses[index] = OperandAddress { address: operand.bytes.as_ptr(), stride: stride as u64 };
-        }
+        let mut addresses = self.addresses::<N>(operands, count);
+        let vectors = operands.vectors & low_bits(self.operand_count);
         let mut done = 0;
         if count >= LANES_COUNT_MIN
             && let Some(lanes) = self.lanes(vectors)
@@ -317,7 +318,7 @@ impl Callable {
             // The elements of a turn are a power of two.
             done = count & !(lanes.elements - 1);
             if done > 0 {
-                if vectors == 0 || vectors == self.operand_count {
+                if vectors == 0 || vectors == low_bits(self.operand_count) {
                     // SAFETY: as below. Code in lanes takes whole turns, and never fails.
                     unsafe { (lanes.code)(elements, done as u64, addresses.as_ptr(), results.as_mut_ptr()) };
                 } else {
@@ -349,28 +350,62 @@ impl Callable {
         }
     }
 
-    /// Returns the code in lanes, if this number of operands is one for each element.
-    fn lanes(&self, vectors: usize) -> Option<LanesEntry> {
+    /// Returns where the operands of `count` elements are.
+    ///
+    /// # Panics
+    /// If an operand is too short.
+    #[inline]
+    fn addresses<const N: usize>(&self, operands: &Operands<'_>, count: usize) -> [OperandAddress; N] {
+        const TOO_SHORT: &str = "an operand is too short";
+        let Operands { bytes, vectors, first, .. } = *operands;
+        let sizes = self.operand_sizes[..self.operand_count].iter().enumerate();
+        let is_vector = |index: usize| vectors >> index & 1 == 1;
+        let mut addresses = [OperandAddress { address: bytes.as_ptr(), stride: 0 }; N];
+        let mut start = 0;
+        if vectors == 0 {
+            assert!(bytes.len() >= self.operands_size, "{TOO_SHORT}");
+            for (index, size) in sizes {
+                addresses[index].address = bytes.as_ptr().wrapping_add(start);
+                start += size;
+            }
+            return addresses;
+        }
+        let element_size = sizes.clone().map(|(index, size)| if is_vector(index) { *size } else { 0 }).sum();
+        let shared_size = self.operands_size - element_size;
+        assert!(bytes.len() >= shared_size, "{TOO_SHORT}");
+        let element_count = if element_size == 0 { 0 } else { quotient(bytes.len() - shared_size, element_size) };
+        assert!(element_size == 0 || first + count <= element_count, "{TOO_SHORT}");
+        for (index, size) in sizes {
+            let (own, skipped, stride) = if is_vector(index) { (element_count, first, *size) } else { (1, 0, 0) };
+            addresses[index] =
+                OperandAddress { address: bytes.as_ptr().wrapping_add(start + size * skipped), stride: stride as u64 };
+            start += size * own;
+        }
+        addresses
+    }
+
+    /// Returns the code in lanes for operands of which those in `vectors` are one for each element.
+    fn lanes(&self, vectors: u8) -> Option<LanesEntry> {
         if vectors == 0 { self.shared } else { self.each }
     }
 
     /// Runs code in lanes on `count` elements. Operands that are the same for all elements are repeated for a turn.
     #[inline(never)]
-    fn run_mixture(
+    fn run_mixture<const N: usize>(
         &self,
         lanes: LanesEntry,
         elements: *mut u8,
         count: usize,
-        operands: &[Operand<'_>],
-        mut addresses: [OperandAddress; USER_OPERANDS_MAX],
+        operands: &Operands<'_>,
+        mut addresses: [OperandAddress; N],
         results: &mut [u8],
     ) {
-        let mut repeated = [[0; TURN_SIZE_MAX / 8]; USER_OPERANDS_MAX];
+        let mut repeated = [[0; TURN_SIZE_MAX / 8]; N];
         for (index, words) in repeated.iter_mut().enumerate().take(self.operand_count) {
-            if !operands[index].is_vector {
-                let size = self.operand_sizes[index];
+            if addresses[index].stride == 0 {
                 // Operands of code in lanes have 1, 2, 4 or 8 bytes.
-                let number: [u8; 8] = std::array::from_fn(|byte| operands[index].bytes[byte % size]);
+                let operand = operands.record(index, 0);
+                let number: [u8; 8] = std::array::from_fn(|byte| operand[byte % operand.len()]);
                 words.fill(u64::from_ne_bytes(number));
                 addresses[index].address = words.as_ptr().cast();
             }
@@ -379,4 +414,14 @@ impl Callable {
         // bytes.
         unsafe { (lanes.code)(elements, count as u64, addresses.as_ptr(), results.as_mut_ptr()) };
     }
+}
+
+/// Returns a set of the first `count` of eight operands.
+fn low_bits(count: usize) -> u8 {
+    ((1_u16 << count) - 1) as u8
+}
+
+/// Returns how often `size` is in `bytes`. Most sizes are powers of two, and need no division.
+fn quotient(bytes: usize, size: usize) -> usize {
+    if size.is_power_of_two() { bytes >> size.trailing_zeros() } else { bytes / size }
 }

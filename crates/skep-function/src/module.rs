@@ -184,7 +184,7 @@ fn refused(function: &Function, stop: Stop) -> SourceError {
 
 #[cfg(test)]
 mod tests {
-    use skep_core::function::{Operand, UserCode};
+    use skep_core::function::{Operands, UserCode};
 
     use super::*;
 
@@ -256,7 +256,8 @@ mod tests {
             for _ in 0..5000 {
                 let [v, d, e] = [0; 3].map(|_: u8| random.number_bytes(width, true));
                 let mut value = v;
-                let operands = [&d, &e].map(|bytes| Operand { bytes: &bytes[..width], is_vector: false });
+                let bytes = [&d[..width], &e[..width]].concat();
+                let operands = Operands { signature: &signature, bytes: &bytes, vectors: 0, first: 0 };
                 code(&mut value[..width], &operands, &mut []).unwrap();
                 let expected = if width == 4 {
                     let [v, d, e] = [v, d, e].map(|bytes| f32::from_bits(u64::from_le_bytes(bytes) as u32));

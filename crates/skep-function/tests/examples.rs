@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use skep_core::function::{FunctionKind, Layout, Operand, UserCode, UserFunction};
+use skep_core::function::{FunctionKind, Layout, Operands, UserCode, UserFunction};
 use skep_function::compile;
 
 const PAGE: &str = include_str!("../../../docs/functions.md");
@@ -120,7 +120,7 @@ fn check_claim(functions: &[UserFunction], claim: &str) {
     let operands: Vec<Vec<u8>> =
         signature.operands.iter().zip(&mut arguments).map(|(operand, text)| encode(&operand.layout, &text)).collect();
     assert!(operands.len() == signature.operands.len() && arguments.next().is_none(), "operands: {claim}");
-    let operands: Vec<Operand<'_>> = operands.iter().map(|bytes| Operand { bytes, is_vector: false }).collect();
+    let operands = Operands { signature, bytes: &operands.concat(), vectors: 0, first: 0 };
     let ran = match &function.code {
         UserCode::Update(code) => code(&mut elements, &operands, &mut results),
         UserCode::Reduce(code) | UserCode::Filter(code) => code(&elements, &operands, &mut results),

@@ -1,6 +1,6 @@
 //! One function of each kind, what their signatures say, and how they fail.
 
-use skep_core::function::{Layout, Operand, UserCode, UserFunction};
+use skep_core::function::{Layout, Operands, UserCode, UserFunction};
 use skep_core::operation::OperationError;
 use skep_function::{Module, compile};
 
@@ -15,15 +15,16 @@ fn only(source: &str) -> UserFunction {
     module(source).functions.remove(0)
 }
 
-fn update(function: &UserFunction, value: &mut [u8], operands: &[Operand<'_>]) -> Result<Vec<u8>, OperationError> {
+fn update(function: &UserFunction, value: &mut [u8], operands: &[u8]) -> Result<Vec<u8>, OperationError> {
     let UserCode::Update(code) = &function.code else { panic!("no update") };
     let size = function.signature.result.as_ref().map_or(0, Layout::size);
     let mut results = vec![0; size * (value.len() / function.signature.element.size())];
-    code(value, operands, &mut results).map(|()| results)
+    code(value, &for_all(function, operands), &mut results).map(|()| results)
 }
 
-fn one(bytes: &[u8]) -> Operand<'_> {
-    Operand { bytes, is_vector: false }
+/// Returns operands that are the same for all elements.
+fn for_all<'a>(function: &'a UserFunction, bytes: &'a [u8]) -> Operands<'a> {
+    Operands { signature: &function.signature, bytes, vectors: 0, first: 0 }
 }
 
 #[test]
@@ -33,7 +34,7 @@ fn an_update_decays_a_vector() {
     for count in 0..70 {
         let numbers: Vec<f32> = (0..count).map(|index| index as f32 * 1.5).collect();
         let mut value: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        update(&decay, &mut value, &[one(&2.5_f32.to_le_bytes())]).unwrap();
+        update(&decay, &mut value, &2.5_f32.to_le_bytes()).unwrap();
         let expected: Vec<u8> = numbers.iter().flat_map(|number| (number * 0.99 + 2.5).to_le_bytes()).collect();
         assert_eq!(value, expected, "{count} elements");
     }
@@ -60,7 +61,7 @@ fn a_record_is_changed_and_returns_a_result() {
     let mut bucket = [&1.5_f32.to_le_bytes()[..], &100_u64.to_le_bytes()].concat();
     let floats = [1.0_f32, 0.25, 10.0].map(f32::to_le_bytes);
     let now = 102_u64.to_le_bytes();
-    let operands = [one(&now), one(&floats[0]), one(&floats[1]), one(&floats[2])];
+    let operands = [&now[..], &floats.concat()].concat();
     assert_eq!(update(take, &mut bucket, &operands), Ok(vec![1]));
     assert_eq!(bucket, [&1.0_f32.to_le_bytes()[..], &102_u64.to_le_bytes()].concat());
     assert_eq!(update(take, &mut bucket, &operands), Ok(vec![1]));
@@ -79,9 +80,9 @@ fn a_reduce_has_its_own_sigma_and_a_filter_selects() {
             #[filter] fn hot(v: f32, limit: f32) -> bool { v > limit }
         }",
     );
-    let reduce = |index: usize, value: &[u8], operands: &[Operand<'_>], sigma: &mut [u8]| {
+    let reduce = |index: usize, value: &[u8], operands: &[u8], sigma: &mut [u8]| {
         let UserCode::Reduce(code) = &module.functions[index].code else { panic!("no reduce") };
-        code(value, operands, sigma).unwrap();
+        code(value, &for_all(&module.functions[index], operands), sigma).unwrap();
     };
     let mut sigma = 1_u64.to_le_bytes();
     reduce(0, &[200; 100], &[], &mut sigma);
@@ -92,11 +93,11 @@ fn a_reduce_has_its_own_sigma_and_a_filter_selects() {
     assert_eq!(sigma, (77 * 38 + 5_i32).to_le_bytes());
     let value: Vec<u8> = (0..77_u8).flat_map(|number| f32::from(number).to_le_bytes()).collect();
     let mut sigma = 0.5_f32.to_le_bytes();
-    reduce(2, &value, &[one(&2.0_f32.to_le_bytes())], &mut sigma);
+    reduce(2, &value, &2.0_f32.to_le_bytes(), &mut sigma);
     assert_eq!(sigma, (77.0 * 38.0 * 2.0 + 0.5_f32).to_le_bytes());
     let UserCode::Filter(code) = &module.functions[3].code else { panic!("no filter") };
     let mut flags = vec![7; 77];
-    code(&value, &[one(&40.0_f32.to_le_bytes())], &mut flags).unwrap();
+    code(&value, &for_all(&module.functions[3], &40.0_f32.to_le_bytes()), &mut flags).unwrap();
     assert_eq!(flags, (0..77).map(|number| u8::from(number > 40)).collect::<Vec<u8>>());
 }
 
@@ -105,11 +106,11 @@ fn a_division_by_zero_fails() {
     let divide = only("mod m { #[update] fn divide(v: i32, by: i32) -> i32 { v / by } }");
     assert!(divide.signature.can_fail);
     let mut value = 7_i32.to_le_bytes();
-    assert_eq!(update(&divide, &mut value, &[one(&0_i32.to_le_bytes())]), Err(OperationError::DivisionByZero));
-    update(&divide, &mut value, &[one(&2_i32.to_le_bytes())]).unwrap();
+    assert_eq!(update(&divide, &mut value, &0_i32.to_le_bytes()), Err(OperationError::DivisionByZero));
+    update(&divide, &mut value, &2_i32.to_le_bytes()).unwrap();
     assert_eq!(value, 3_i32.to_le_bytes());
     let mut value = i32::MIN.to_le_bytes();
-    update(&divide, &mut value, &[one(&(-1_i32).to_le_bytes())]).unwrap();
+    update(&divide, &mut value, &(-1_i32).to_le_bytes()).unwrap();
     assert_eq!(value, i32::MIN.to_le_bytes());
     let half = only("mod m { #[update] fn half(v: i32) -> i32 { v / 2 } }");
     assert!(!half.signature.can_fail);
@@ -122,9 +123,9 @@ fn an_index_outside_fails() {
     assert!(pick.signature.can_fail);
     let mut value: Vec<u8> = (10..15_u16).flat_map(u16::to_le_bytes).collect();
     for index in 0..5_u8 {
-        assert_eq!(update(&pick, &mut value, &[one(&[index])]), Ok(u16::from(index + 11).to_le_bytes().to_vec()));
+        assert_eq!(update(&pick, &mut value, &[index]), Ok(u16::from(index + 11).to_le_bytes().to_vec()));
     }
-    assert_eq!(update(&pick, &mut value, &[one(&[5])]), Err(OperationError::IndexOutOfRange));
+    assert_eq!(update(&pick, &mut value, &[5]), Err(OperationError::IndexOutOfRange));
 }
 
 #[test]
@@ -212,7 +213,18 @@ fn parts_of_records_have_names() {
 #[should_panic(expected = "an operand is too short")]
 fn code_never_reads_outside_an_operand() {
     let add = only("mod m { #[update] fn add(v: u32, d: u32) -> u32 { v + d } }");
-    let _ = update(&add, &mut [0; 40], &[Operand { bytes: &[0; 39], is_vector: true }]);
+    let UserCode::Update(code) = &add.code else { panic!("no update") };
+    let operands = Operands { signature: &add.signature, bytes: &[0; 39], vectors: 1, first: 0 };
+    let _ = code(&mut [0; 40], &operands, &mut []);
+}
+
+#[test]
+#[should_panic(expected = "an operand is too short")]
+fn code_never_reads_after_the_operands_of_the_last_element() {
+    let add = only("mod m { #[update] fn add(v: u32, d: u32, e: u8) -> u32 { v + d + e as u32 } }");
+    let UserCode::Update(code) = &add.code else { panic!("no update") };
+    let operands = Operands { signature: &add.signature, bytes: &[0; 41], vectors: 1, first: 1 };
+    let _ = code(&mut [0; 40], &operands, &mut []);
 }
 
 #[test]
@@ -220,7 +232,7 @@ fn code_never_reads_outside_an_operand() {
 fn code_never_writes_outside_the_results() {
     let swap = only("mod m { #[update] fn swap(v: &mut u32, d: u32) -> u32 { let before = *v; *v = d; before } }");
     let UserCode::Update(code) = &swap.code else { panic!("no update") };
-    let _ = code(&mut [0; 40], &[one(&[0; 4])], &mut [0; 39]);
+    let _ = code(&mut [0; 40], &for_all(&swap, &[0; 4]), &mut [0; 39]);
 }
 
 /// Found by random functions (`SKEP_SEED=41`): the index was computed for the read, and again for the write.
@@ -230,6 +242,6 @@ fn an_index_of_an_assignment_is_computed_once() {
         "mod m { #[update] fn add(v: &mut [u8; 4], i: u8) { v[{ v[3] += 1; i } as usize] += 10; v[{ v[2] += 1; 0 }] = 7; } }",
     );
     let mut value = [1, 2, 3, 4];
-    update(&add, &mut value, &[one(&[1])]).unwrap();
+    update(&add, &mut value, &[1]).unwrap();
     assert_eq!(value, [7, 12, 4, 5]);
 }

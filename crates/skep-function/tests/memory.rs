@@ -2,6 +2,7 @@
 //!
 //! Alone in its process, so that no other test maps memory meanwhile.
 
+use skep_core::function::{Operands, UserCode, UserFunction};
 use skep_function::{Module, compile};
 
 /// Returns the permissions of all mappings of this process.
@@ -38,9 +39,11 @@ fn code_is_not_writable_and_is_freed_with_the_last_function() {
         module.functions.remove(0);
     }
     assert!(executable() > before);
-    let skep_core::function::UserCode::Filter(code) = &modules[7].functions[0].code else { panic!("no filter") };
+    let UserFunction { signature, code: UserCode::Filter(code), .. } = &modules[7].functions[0] else {
+        panic!("no filter")
+    };
     let mut flags = [9; 3];
-    code(&[7, 8, 0], &[], &mut flags).unwrap();
+    code(&[7, 8, 0], &Operands { signature, bytes: &[], vectors: 0, first: 0 }, &mut flags).unwrap();
     assert_eq!(flags, [0, 1, 0]);
     drop(modules);
     assert_eq!(executable(), before);

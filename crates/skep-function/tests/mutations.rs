@@ -81,7 +81,7 @@ fn changed_sources_are_refused_or_run() {
             };
             compiled += 1;
             for function in &module.functions {
-                for (count, vectors) in [(0, 0), (1, 0), (37, u32::MAX), (70, 0b0101)] {
+                for (count, vectors) in [(0, 0), (1, 0), (37, u8::MAX), (70, 0b0101)] {
                     let mut call = Call::random(function, &mut random, count, vectors);
                     let ran = call.run(function, count % 16);
                     assert!(ran.is_ok() || function.signature.can_fail, "{} cannot fail\n{source}", function.name);

@@ -7,7 +7,7 @@
 //! 4. code that fails, although its signature says that it cannot
 //! 5. other results for several elements at once than for one after another
 
-use skep_core::function::{FunctionKind, Layout, Operand, UserCode, UserFunction};
+use skep_core::function::{FunctionKind, Layout, Operands, UserCode, UserFunction};
 use skep_function::{check, compile};
 
 /// Bytes before and after all memory that code may write.
@@ -29,7 +29,7 @@ pub fn run(input: &[u8]) {
     assert_eq!(module.functions.len(), description.functions.len());
     for (function, described) in module.functions.iter().zip(&description.functions) {
         assert_eq!((&function.name, function.kind()), (&described.name, described.kind));
-        for vectors in [0, u32::MAX, 0b1010_0101] {
+        for vectors in [0, u8::MAX, 0b1010_0101] {
             compare(function, vectors, input);
         }
     }
@@ -44,7 +44,7 @@ struct Call {
 }
 
 /// Compares a call for all elements with one call for each.
-fn compare(function: &UserFunction, vectors: u32, input: &[u8]) {
+fn compare(function: &UserFunction, vectors: u8, input: &[u8]) {
     let signature = &function.signature;
     let mut numbers = input.iter().copied().cycle();
     let mut take = |size: usize| -> Vec<u8> { (&mut numbers).take(size).collect() };
@@ -97,16 +97,11 @@ fn compare(function: &UserFunction, vectors: u32, input: &[u8]) {
 }
 
 /// Calls a function on copies with guards. Returns false if it failed.
-fn call(function: &UserFunction, vectors: u32, call: &mut Call) -> bool {
+fn call(function: &UserFunction, vectors: u8, call: &mut Call) -> bool {
     let guarded = |bytes: &[u8]| [&GUARD, bytes, &GUARD].concat();
     let own = |bytes: &[u8]| GUARD.len()..bytes.len() - GUARD.len();
     let (mut elements, mut results) = (guarded(&call.elements), guarded(&call.results));
-    let operands: Vec<Operand<'_>> = call
-        .operands
-        .iter()
-        .enumerate()
-        .map(|(operand, bytes)| Operand { bytes, is_vector: vectors >> operand & 1 == 1 })
-        .collect();
+    let operands = Operands { signature: &function.signature, bytes: &call.operands.concat(), vectors, first: 0 };
     let (element_range, result_range) = (own(&elements), own(&results));
     let ran = match &function.code {
         UserCode::Update(code) => {

@@ -48,7 +48,7 @@
 //! A [`DurableStore`](crate::DurableStore) refuses updates by functions, because a later opening could not run them again.
 
 pub use skep_core::function::{
-    Field, FunctionHandle, FunctionKind, Layout, Operand, Parameter, Scalar, ShortCode, Signature, UserCode,
+    Field, FunctionHandle, FunctionKind, Layout, Operands, Parameter, Scalar, ShortCode, Signature, UserCode,
     UserFunction, WordCode,
 };
 pub use skep_core::operation::{Call, CallReply};

@@ -42,8 +42,9 @@ pub use reduce::reduce;
 pub use text::{NumberText, ParseError};
 pub use update::{Shape, operand_piece, update, update_short, update_short_vector};
 pub use user::{
-    CALL_WORK_MAX, FUNCTION_WORK_MAX, Field, FunctionHandle, FunctionKind, Layout, Operand, Parameter, RECORD_SIZE_MAX,
-    ReduceCode, Scalar, ShortCode, Signature, USER_OPERANDS_MAX, UpdateCode, UserCode, UserFunction, WordCode,
+    CALL_WORK_MAX, FUNCTION_WORK_MAX, Field, FunctionHandle, FunctionKind, Layout, Operands, Parameter,
+    RECORD_SIZE_MAX, ReduceCode, Scalar, ShortCode, Signature, USER_OPERANDS_MAX, UpdateCode, UserCode, UserFunction,
+    WordCode,
 };
 
 /// The type of a vector's elements.

@@ -109,13 +109,17 @@ pub struct FunctionHandle {
     pub function: Option<&'static UserFunction>,
 }
 
-/// An operand of a call.
+/// The operands of a call, for those of the value's elements that the code is given.
 #[derive(Clone, Copy, Debug)]
-pub struct Operand<'a> {
-    /// One record, or one for each element.
+pub struct Operands<'a> {
+    /// The signature of the function.
+    pub signature: &'a Signature,
+    /// The operands of the whole value, one after another; each is one record, or one for each element of the value.
     pub bytes: &'a [u8],
-    /// True if there is one for each element.
-    pub is_vector: bool,
+    /// Bit n is set if operand n has a record for each element.
+    pub vectors: u8,
+    /// The position in the value of the first element that the code is given.
+    pub first: usize,
 }
 
 impl Scalar {
@@ -280,45 +284,30 @@ impl Signature {
     pub fn operands_size_of_element(&self, vectors: u8) -> usize {
         self.operands_size(vectors, 1) - self.operands_size(vectors, 0)
     }
+}
 
-    /// Returns those of a call's operands that belong to the elements from `first` on, `count` of them. The first operands
-    /// are as many as the function takes.
+impl<'a> Operands<'a> {
+    /// Returns the record of an operand that belongs to an element, given the position of the element among those that the
+    /// code is given.
     ///
     /// # Panics
-    /// If the operands are too short for these elements.
-    #[inline]
-    pub fn operands_of<'a>(
-        &self,
-        vectors: u8,
-        mut operands: &'a [u8],
-        first: usize,
-        count: usize,
-    ) -> [Operand<'a>; USER_OPERANDS_MAX] {
-        let mut parts = [Operand { bytes: &[], is_vector: false }; USER_OPERANDS_MAX];
-        if vectors == 0 {
-            for (operand, part) in self.operands.iter().zip(&mut parts) {
-                (part.bytes, operands) = operands.split_at(operand.layout.size());
-            }
-            return parts;
-        }
-        let element_count = match self.operands_size_of_element(vectors) {
-            0 => 0,
-            size => (operands.len() - self.operands_size(vectors, 0)) / size,
-        };
-        for (index, (operand, part)) in self.operands.iter().zip(&mut parts).enumerate() {
-            let size = operand.layout.size();
-            let is_vector = vectors >> index & 1 == 1;
-            let (own, rest) = operands.split_at(if is_vector { size * element_count } else { size });
-            operands = rest;
-            let bytes = if is_vector { &own[size * first..size * (first + count)] } else { own };
-            *part = Operand { bytes, is_vector };
-        }
-        parts
+    /// If the function has no such operand, or the operands are too short.
+    pub fn record(&self, operand: usize, element: usize) -> &'a [u8] {
+        let Operands { signature, bytes, vectors, first } = *self;
+        let shared_size = signature.operands_size(vectors, 0);
+        let element_size = signature.operands_size_of_element(vectors);
+        let element_count = (bytes.len() - shared_size).checked_div(element_size).unwrap_or(0);
+        let is_vector = |index: usize| vectors >> index & 1 == 1;
+        let size_of = |index: usize| signature.operands[index].layout.size();
+        let start: usize =
+            (0..operand).map(|index| size_of(index) * if is_vector(index) { element_count } else { 1 }).sum();
+        let start = start + if is_vector(operand) { size_of(operand) * (first + element) } else { 0 };
+        &bytes[start..start + size_of(operand)]
     }
 }
 
-/// The code of a user function, by its kind. It is given whole elements of a value, the operands that
-/// [`Signature::operands_of`] returns for them, as many as the function takes, and memory for its results.
+/// The code of a user function, by its kind. It is given whole elements of a value, the operands of the call, and memory for
+/// its results.
 ///
 /// Code that can fail is given all elements of the value at once. If it fails, its results and the elements are discarded.
 pub enum UserCode {
@@ -344,9 +333,9 @@ pub struct ShortCode {
 /// Code that is given an element and the operands, and returns the element after.
 pub type WordCode = Box<dyn Fn(u64, &[u8]) -> u64 + Send + Sync>;
 /// Code that is given elements, operands and memory for results.
-pub type UpdateCode = Box<dyn Fn(&mut [u8], &[Operand<'_>], &mut [u8]) -> Result<(), OperationError> + Send + Sync>;
+pub type UpdateCode = Box<dyn Fn(&mut [u8], &Operands<'_>, &mut [u8]) -> Result<(), OperationError> + Send + Sync>;
 /// Code that does not change the elements.
-pub type ReduceCode = Box<dyn Fn(&[u8], &[Operand<'_>], &mut [u8]) -> Result<(), OperationError> + Send + Sync>;
+pub type ReduceCode = Box<dyn Fn(&[u8], &Operands<'_>, &mut [u8]) -> Result<(), OperationError> + Send + Sync>;
 
 /// The kinds of user functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -143,8 +143,8 @@ fn random_call(random: &mut Random, function: &UserFunction) -> Call {
     let count = 1 + random.below(count_max);
     let vectors = match random.below(3) {
         0 => 0,
-        1 => u32::MAX,
-        _ => random.bits() as u32,
+        1 => u8::MAX,
+        _ => random.bits() as u8,
     };
     Call::random(function, random, count, vectors)
 }
@@ -153,7 +153,7 @@ fn write_case(number: u32, function: &UserFunction, call: &Call, input: &mut Vec
     let sigma = if function.kind() == FunctionKind::Reduce { &call.results[..] } else { &[] };
     let operands = call.operands.iter().map(Vec::as_slice);
     let parts: Vec<&[u8]> = [&call.elements, sigma].into_iter().chain(operands).collect();
-    for word in [number, call.count as u32, call.vectors, parts.len() as u32] {
+    for word in [number, call.count as u32, call.vectors.into(), parts.len() as u32] {
         input.extend_from_slice(&word.to_le_bytes());
     }
     for part in &parts {
@@ -163,6 +163,8 @@ fn write_case(number: u32, function: &UserFunction, call: &Call, input: &mut Vec
 }
 
 /// Compiles and runs the program, and returns its output. The program and its files stay if it fails.
+///
+/// Only one program in eight is optimised: the others are compiled in a third of the time, and have the same results.
 fn run_with_rustc(seed: u64, program: &str, input: &[u8]) -> Vec<u8> {
     static PROGRAMS: AtomicU32 = AtomicU32::new(0);
     let number = PROGRAMS.fetch_add(1, Ordering::Relaxed);
@@ -173,8 +175,9 @@ fn run_with_rustc(seed: u64, program: &str, input: &[u8]) -> Vec<u8> {
     std::fs::write(file("program.rs"), program).unwrap();
     std::fs::write(file("input"), input).unwrap();
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    let level = if seed.is_multiple_of(8) { "opt-level=3" } else { "opt-level=0" };
     let built = Command::new(rustc)
-        .args(["--edition", "2024", "-O", "-C", "overflow-checks=off", "-C", "codegen-units=4", "-A", "warnings", "-o"])
+        .args(["--edition", "2024", "-C", level, "-C", "overflow-checks=off", "-A", "warnings", "-o"])
         .args([file("program"), file("program.rs")])
         .output()
         .unwrap();

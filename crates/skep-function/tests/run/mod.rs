@@ -1,6 +1,6 @@
 //! Calls functions on bytes with guards around them.
 
-use skep_core::function::{FunctionKind, Layout, Operand, Scalar, UserCode, UserFunction};
+use skep_core::function::{FunctionKind, Layout, Operands, Scalar, UserCode, UserFunction};
 use skep_core::operation::OperationError;
 use skep_function::generate::Random;
 
@@ -13,7 +13,7 @@ const GUARD: u8 = 0xa5;
 pub(crate) struct Call {
     pub(crate) count: usize,
     /// Bit n is set if operand n is one for each element.
-    pub(crate) vectors: u32,
+    pub(crate) vectors: u8,
     pub(crate) elements: Vec<u8>,
     pub(crate) operands: Vec<Vec<u8>>,
     /// The memory for results, or Σ.
@@ -22,7 +22,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// Returns a call with random numbers.
-    pub(crate) fn random(function: &UserFunction, random: &mut Random, count: usize, vectors: u32) -> Call {
+    pub(crate) fn random(function: &UserFunction, random: &mut Random, count: usize, vectors: u8) -> Call {
         let signature = &function.signature;
         let mut call = Call {
             count,
@@ -58,13 +58,10 @@ impl Call {
     pub(crate) fn run(&mut self, function: &UserFunction, offset: usize) -> Result<(), OperationError> {
         let mut elements = guarded(&self.elements, offset);
         let mut results = guarded(&self.results, offset + 3);
-        let operands: Vec<Vec<u8>> = self.operands.iter().map(|bytes| guarded(bytes, offset + 5)).collect();
+        let operands = guarded(&self.operands.concat(), offset + 5);
         let own = |bytes: &[u8], offset: usize| GUARD_SIZE + offset..bytes.len() - GUARD_SIZE;
-        let arguments: Vec<Operand<'_>> = operands
-            .iter()
-            .enumerate()
-            .map(|(index, bytes)| Operand { bytes: &bytes[own(bytes, offset + 5)], is_vector: self.is_vector(index) })
-            .collect();
+        let bytes = &operands[own(&operands, offset + 5)];
+        let arguments = Operands { signature: &function.signature, bytes, vectors: self.vectors, first: 0 };
         let (element_range, result_range) = (own(&elements, offset), own(&results, offset + 3));
         let ran = match &function.code {
             UserCode::Update(code) => {

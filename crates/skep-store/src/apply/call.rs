@@ -123,8 +123,7 @@ fn update_copy<'a>(
     let value = arena.copy(old);
     let results = arena.zeros(function.signature.results_size(old.len()));
     let UserCode::Update(code) = &function.code else { unreachable!("an update") };
-    let count = old.len() / function.signature.element.size();
-    code(value, operands(call, function, 0, count).as_slice(), results)?;
+    code(value, &operands(call, function, 0), results)?;
     let reply: Option<&[u8]> = match call.reply {
         CallReply::Old => Some(arena.copy(old)),
         CallReply::Result => Some(results),

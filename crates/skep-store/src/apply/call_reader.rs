@@ -1,6 +1,6 @@
 //! A reduce or a filter by a user function, on the pieces of a value in their order (KV-Direct, Table 1).
 
-use skep_core::function::{Operand, USER_OPERANDS_MAX, UserCode, UserFunction};
+use skep_core::function::{Operands, UserCode, UserFunction};
 use skep_core::operation::{Call, CallReply, OperationError};
 
 /// Elements that a filter looks at before it appends those that have passed.
@@ -24,16 +24,14 @@ impl<'a> CallReader<'a> {
     pub(super) fn read(&mut self, offset: usize, piece: &[u8], reply: &mut Vec<u8>) -> Result<(), OperationError> {
         let function = self.call.function()?;
         let size = function.signature.element.size();
-        let (first, count) = (offset / size, piece.len() / size);
+        let first = function.signature.element.count(offset);
         match &function.code {
-            UserCode::Reduce(code) => {
-                code(piece, operands(self.call, function, first, count).as_slice(), &mut self.sigma)
-            }
+            UserCode::Reduce(code) => code(piece, &operands(self.call, function, first), &mut self.sigma),
             UserCode::Filter(code) => {
                 for (run, elements) in piece.chunks(RUN_COUNT * size).enumerate() {
                     let (first, mut passed) = (first + run * RUN_COUNT, [0; RUN_COUNT]);
                     let passed = &mut passed[..elements.len() / size];
-                    code(elements, operands(self.call, function, first, passed.len()).as_slice(), passed)?;
+                    code(elements, &operands(self.call, function, first), passed)?;
                     append_passed(self.call.reply, first, size, elements, passed, reply);
                 }
                 Ok(())
@@ -63,21 +61,7 @@ fn append_passed(reply: CallReply, first: usize, size: usize, elements: &[u8], p
     }
 }
 
-/// The operands of some elements.
-pub(super) struct Operands<'a> {
-    parts: [Operand<'a>; USER_OPERANDS_MAX],
-    count: usize,
-}
-
-impl<'a> Operands<'a> {
-    pub(super) fn as_slice(&self) -> &[Operand<'a>] {
-        &self.parts[..self.count]
-    }
-}
-
-/// Returns the operands of `count` elements from the element `first` on.
-pub(super) fn operands<'a>(call: &Call<'a>, function: &UserFunction, first: usize, count: usize) -> Operands<'a> {
-    let signature = &function.signature;
-    let parts = signature.operands_of(call.vectors, call.operands, first, count);
-    Operands { parts, count: signature.operands.len() }
+/// Returns the operands of a call, for the elements from `first` on.
+pub(super) fn operands<'a>(call: &'a Call<'_>, function: &'a UserFunction, first: usize) -> Operands<'a> {
+    Operands { signature: &function.signature, bytes: call.operands, vectors: call.vectors, first }
 }

@@ -65,11 +65,10 @@ fn update_by_call(call: &Call<'_>, offset: usize, piece: &mut [u8], reply: &mut 
     if call.reply == CallReply::Old {
         reply.extend_from_slice(piece);
     }
-    let element = &function.signature.element;
-    let operands = operands(call, function, element.count(offset), element.count(piece.len()));
+    let operands = operands(call, function, function.signature.element.count(offset));
     let start = reply.len();
     reply.resize(start + function.signature.results_size(piece.len()), 0);
-    let result = code(piece, operands.as_slice(), &mut reply[start..]);
+    let result = code(piece, &operands, &mut reply[start..]);
     if call.reply != CallReply::Result {
         reply.truncate(start);
     }

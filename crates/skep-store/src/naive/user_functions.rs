@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use skep_core::function::{
-    Element, Field, FunctionHandle, Layout, Operand, Parameter, Scalar, ShortCode, Signature, UserCode, UserFunction,
+    Element, Field, FunctionHandle, Layout, Operands, Parameter, Scalar, ShortCode, Signature, UserCode, UserFunction,
 };
 use skep_core::operation::{Call, CallReply, ExpiryChange, OperationError};
 
@@ -40,16 +40,16 @@ fn signature(element: Layout, operands: &[Element], result: Option<Layout>, can_
     Signature { element, operands: operands.iter().map(parameter).collect(), result, work: 8, can_fail }
 }
 
-/// Returns the operand of an element.
-fn of<const N: usize>(operand: &Operand<'_>, index: usize) -> [u8; N] {
-    operand.bytes[if operand.is_vector { index * N } else { 0 }..][..N].try_into().expect("N bytes")
+/// Returns the record of an operand that belongs to an element.
+fn record_of<const N: usize>(operands: &Operands<'_>, operand: usize, element: usize) -> [u8; N] {
+    operands.record(operand, element).try_into().expect("N bytes")
 }
 
 /// `v: u32 → 3 v + Δ`
 fn scale() -> UserFunction {
-    let code = |value: &mut [u8], operands: &[Operand<'_>], _: &mut [u8]| {
+    let code = |value: &mut [u8], operands: &Operands<'_>, _: &mut [u8]| {
         for (index, v) in value.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let delta = u32::from_le_bytes(of(&operands[0], index));
+            let delta = u32::from_le_bytes(record_of(operands, 0, index));
             *v = u32::from_le_bytes(*v).wrapping_mul(3).wrapping_add(delta).to_le_bytes();
         }
         Ok(())
@@ -67,11 +67,11 @@ fn scale() -> UserFunction {
 
 /// A bucket of tokens, 12 bytes: takes some if there are as many, and returns whether it did.
 fn take() -> UserFunction {
-    let code = |value: &mut [u8], operands: &[Operand<'_>], results: &mut [u8]| {
+    let code = |value: &mut [u8], operands: &Operands<'_>, results: &mut [u8]| {
         for (index, bucket) in value.as_chunks_mut::<12>().0.iter_mut().enumerate() {
             let tokens = u32::from_le_bytes(*bucket.first_chunk().expect("four bytes"));
-            let cost = u32::from(u16::from_le_bytes(of(&operands[0], index)));
-            bucket[4..].copy_from_slice(&of::<8>(&operands[1], index));
+            let cost = u32::from(u16::from_le_bytes(record_of(operands, 0, index)));
+            bucket[4..].copy_from_slice(&record_of::<8>(operands, 1, index));
             results[index] = u8::from(tokens >= cost);
             bucket[..4].copy_from_slice(&tokens.checked_sub(cost).unwrap_or(tokens).to_le_bytes());
         }
@@ -91,9 +91,9 @@ fn take() -> UserFunction {
 
 /// `v: u8 → v / Δ`, which fails if Δ is 0.
 fn divide() -> UserFunction {
-    let code = |value: &mut [u8], operands: &[Operand<'_>], _: &mut [u8]| {
+    let code = |value: &mut [u8], operands: &Operands<'_>, _: &mut [u8]| {
         for (index, v) in value.iter_mut().enumerate() {
-            let [delta] = of(&operands[0], index);
+            let [delta] = record_of(operands, 0, index);
             *v = v.checked_div(delta).ok_or(OperationError::DivisionByZero)?;
         }
         Ok(())
@@ -107,12 +107,12 @@ fn divide() -> UserFunction {
 
 /// A record of 24 bytes, whose second number becomes the exclusive or of all three and of two operands.
 fn blend() -> UserFunction {
-    let code = |value: &mut [u8], operands: &[Operand<'_>], _: &mut [u8]| {
+    let code = |value: &mut [u8], operands: &Operands<'_>, _: &mut [u8]| {
         for (index, v) in value.as_chunks_mut::<24>().0.iter_mut().enumerate() {
             let words: &mut [[u8; 8]] = v.as_chunks_mut().0;
             let word = |index: usize| u64::from_le_bytes(words[index]);
-            let small = u64::from(u32::from_le_bytes(of(&operands[0], index)));
-            let mixed = word(0) ^ word(1) ^ word(2) ^ small ^ u64::from_le_bytes(of(&operands[1], index));
+            let small = u64::from(u32::from_le_bytes(record_of(operands, 0, index)));
+            let mixed = word(0) ^ word(1) ^ word(2) ^ small ^ u64::from_le_bytes(record_of(operands, 1, index));
             words[1] = mixed.to_le_bytes();
         }
         Ok(())
@@ -126,7 +126,7 @@ fn blend() -> UserFunction {
 
 /// `v: u8, Σ: u64 → Σ + v`
 fn mean() -> UserFunction {
-    let code = |value: &[u8], _: &[Operand<'_>], sigma: &mut [u8]| {
+    let code = |value: &[u8], _: &Operands<'_>, sigma: &mut [u8]| {
         let sum: u64 = value.iter().map(|v| u64::from(*v)).sum();
         let before = u64::from_le_bytes(*sigma.first_chunk().expect("eight bytes"));
         sigma.copy_from_slice(&before.wrapping_add(sum).to_le_bytes());
@@ -141,9 +141,9 @@ fn mean() -> UserFunction {
 
 /// Records of 12 bytes, folded in their order to a Σ of 16 bytes. It fails if an operand is 0.
 fn fold() -> UserFunction {
-    let code = |value: &[u8], operands: &[Operand<'_>], sigma: &mut [u8]| {
+    let code = |value: &[u8], operands: &Operands<'_>, sigma: &mut [u8]| {
         for (index, v) in value.as_chunks::<12>().0.iter().enumerate() {
-            let factor = u16::from_le_bytes(of(&operands[0], index));
+            let factor = u16::from_le_bytes(record_of(operands, 0, index));
             if factor == 0 {
                 return Err(OperationError::IndexOutOfRange);
             }
@@ -162,9 +162,9 @@ fn fold() -> UserFunction {
 
 /// `v: u16 > Δ`
 fn above() -> UserFunction {
-    let code = |value: &[u8], operands: &[Operand<'_>], passed: &mut [u8]| {
+    let code = |value: &[u8], operands: &Operands<'_>, passed: &mut [u8]| {
         for (index, v) in value.as_chunks::<2>().0.iter().enumerate() {
-            passed[index] = u8::from(u16::from_le_bytes(*v) > u16::from_le_bytes(of(&operands[0], index)));
+            passed[index] = u8::from(u16::from_le_bytes(*v) > u16::from_le_bytes(record_of(operands, 0, index)));
         }
         Ok(())
     };
@@ -177,9 +177,9 @@ fn above() -> UserFunction {
 
 /// Records of five bytes whose last one has a bit of the operand.
 fn marked() -> UserFunction {
-    let code = |value: &[u8], operands: &[Operand<'_>], passed: &mut [u8]| {
+    let code = |value: &[u8], operands: &Operands<'_>, passed: &mut [u8]| {
         for (index, v) in value.as_chunks::<5>().0.iter().enumerate() {
-            passed[index] = u8::from(v[4] & of::<1>(&operands[0], index)[0] != 0);
+            passed[index] = u8::from(v[4] & record_of::<1>(operands, 0, index)[0] != 0);
         }
         Ok(())
     };
@@ -210,8 +210,7 @@ fn execute(
     let signature = &function.signature;
     let size = signature.element.size();
     let count = old.len() / size;
-    let operands = signature.operands_of(call.vectors, call.operands, 0, count);
-    let operands = &operands[..signature.operands.len()];
+    let operands = &Operands { signature, bytes: call.operands, vectors: call.vectors, first: 0 };
     let reply = match &function.code {
         UserCode::Update(code) => {
             let (mut new, mut results) = (old.to_vec(), vec![0; signature.results_size(old.len())]);
