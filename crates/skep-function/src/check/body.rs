@@ -21,6 +21,8 @@ pub(super) struct Body<'a> {
     /// The first local is the element, by reference.
     pub(super) is_by_reference: bool,
     locals: Vec<Local>,
+    /// The first local of the guard of a match that is being checked. Those before it do not change there.
+    pub(super) guard_start: usize,
     /// The names in scope, the last one first to be found.
     scope: Vec<Name>,
     calls: Vec<Called>,
@@ -53,6 +55,7 @@ impl<'a> Body<'a> {
             result,
             is_by_reference,
             locals: Vec::new(),
+            guard_start: 0,
             scope: Vec::new(),
             calls: Vec::new(),
             deferred: Vec::new(),
@@ -77,6 +80,11 @@ impl<'a> Body<'a> {
         self.locals.push(Local { ty, is_mutable });
         self.scope.push(Name { name: name.to_owned(), local });
         local
+    }
+
+    /// Returns the number of locals that were declared, also of those that are no longer in scope.
+    pub(super) fn local_count(&self) -> usize {
+        self.locals.len()
     }
 
     pub(super) fn find_local(&self, name: &str) -> Option<usize> {

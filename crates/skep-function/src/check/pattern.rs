@@ -47,7 +47,7 @@ impl Body<'_> {
             let pattern = self.pattern(&arm.pat, &value.ty)?;
             let binding = pattern.binding.map(|name| self.declare(&name.name, value.ty.clone(), name.is_mutable));
             let guard = match &arm.guard {
-                Some((_, guard)) => Some(self.expr_of(guard, &Type::Bool)?),
+                Some((_, guard)) => Some(self.guard(guard)?),
                 None => None,
             };
             let body = self.expr(&arm.body, hint)?;
@@ -66,6 +66,14 @@ impl Body<'_> {
             self.deferred.push(Deferred::Exhaustive(at, accepted, value.ty.clone()));
         }
         Ok(Expr { ty, at, kind: Kind::Match(Box::new(value), arms) })
+    }
+
+    fn guard(&mut self, guard: &syn::Expr) -> Result<Expr, SourceError> {
+        let start = self.local_count();
+        let outer = std::mem::replace(&mut self.guard_start, start);
+        let checked = self.expr_of(guard, &Type::Bool);
+        self.guard_start = outer;
+        checked
     }
 
     fn pattern(&mut self, pattern: &syn::Pat, ty: &Type) -> Result<Pattern, SourceError> {

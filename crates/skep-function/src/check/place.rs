@@ -163,6 +163,12 @@ impl Body<'_> {
                 "this local does not change: write `let mut`, or `mut` before the parameter",
             ));
         }
+        if local < self.guard_start {
+            return Err(SourceError::at(
+                start(expr),
+                "a guard of a match changes nothing: change it before the `match`",
+            ));
+        }
         Ok(place)
     }
 }

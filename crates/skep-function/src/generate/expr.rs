@@ -75,6 +75,15 @@ impl Generator {
         }
     }
 
+    /// Writes the guard of an arm. It changes no variable from outside.
+    fn guard(&mut self, depth: usize) -> String {
+        let scope = self.scope.clone();
+        self.scope.iter_mut().for_each(|variable| variable.is_mutable = false);
+        let guard = self.expr(&Ty::Bool, depth.min(1));
+        self.scope = scope;
+        format!(" if {guard}")
+    }
+
     fn match_expr(&mut self, ty: &Ty, depth: usize) -> String {
         if self.random.once_in(4) {
             let value = self.expr(&Ty::Bool, depth);
@@ -94,11 +103,7 @@ impl Generator {
                 2 => self.literal(number).trim_matches(['(', ')']).to_owned(),
                 _ => format!("{}..", self.small(number)),
             };
-            let guard = if self.random.once_in(4) {
-                format!(" if {}", self.expr(&Ty::Bool, depth.min(1)))
-            } else {
-                String::new()
-            };
+            let guard = if self.random.once_in(4) { self.guard(depth) } else { String::new() };
             arms.push(format!("{pattern}{guard} => {}", self.expr(ty, depth)));
         }
         if self.random.once_in(2) {
