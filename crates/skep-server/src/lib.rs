@@ -50,6 +50,7 @@ mod memory_budget;
 mod metrics;
 mod monitors;
 mod native_batch;
+mod observation;
 mod orders;
 mod parsed_batch;
 mod recovery_error;
@@ -82,6 +83,10 @@ pub use crate::start_error::StartError;
 pub use crate::vocabulary::Durability;
 pub use durability::embedding;
 pub use echo::EchoSettings;
+pub use observation::{
+    CommandFigures, ConnectionFigures, DelayFigures, EvictionFigures, LogFigures, Observation, Observer,
+    OperationFigures, ShardFigures, SpaceFigures,
+};
 pub use settings::{ModuleSource, ServerSettings};
 pub use skep_wire::native::{PASSWORD_SIZE_MAX, Password};
 
@@ -221,6 +226,11 @@ impl Server {
     /// Returns the address of the UDP port for clients of memcached, if there is one.
     pub fn memcached_udp_address(&self) -> Option<SocketAddr> {
         self.shared.settings.memcached_udp
+    }
+
+    /// Returns an observer, which reads the state of the server at any time.
+    pub fn observer(&self) -> Observer {
+        Observer::new(self.shared.clone())
     }
 
     /// Lets the command `SHUTDOWN` call this function once, from a thread of the server. The function must return soon,

@@ -76,6 +76,7 @@ pub(crate) use queue::{Growth, Multi, Queue, TooLong};
 pub(crate) use session::Session;
 #[cfg(test)]
 pub(crate) use subcommands::full_names;
+pub(crate) use table::command_name;
 
 use std::time::Duration;
 

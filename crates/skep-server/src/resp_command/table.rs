@@ -146,6 +146,11 @@ commands! {
     Shutdown "shutdown" -1 ["admin" "noscript" "loading" "stale" "no_multi" "allow_busy"] (0, 0, 0) "server" "1.0.0" "Stops the server: SAVE, NOSAVE, NOW, FORCE."
 }
 
+/// Returns the name of a command, given its index in the table.
+pub(crate) fn command_name(index: usize) -> &'static str {
+    COMMANDS[index].name
+}
+
 const _: () = assert!(COMMANDS.len() == COMMAND_COUNT);
 
 /// Longest name of a command.

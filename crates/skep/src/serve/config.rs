@@ -57,6 +57,10 @@ pub(crate) struct Configuration {
     /// needs a program that was built with the feature `rdma` [default: off].
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) rdma: Option<PortAddress>,
+    /// Address for Prometheus, supervisors and browsers, over HTTP: /metrics, /healthz, /readyz and a page at /; or off. It
+    /// needs no password, and shows figures, but no keys and values [default: off].
+    #[arg(long, value_name = "HOST:PORT|off")]
+    pub(crate) metrics: Option<PortAddress>,
     /// File whose first line is the password that clients must send [default: no password].
     #[arg(long, value_name = "FILE", conflicts_with = "requirepass")]
     pub(crate) requirepass_file: Option<PathBuf>,
@@ -189,6 +193,7 @@ impl Configuration {
             memcached_value_max: self.memcached_value_max.or(other.memcached_value_max),
             udp: self.udp.or(other.udp),
             rdma: self.rdma.or(other.rdma),
+            metrics: self.metrics.or(other.metrics),
             requirepass_file,
             requirepass,
             protected_mode: self.protected_mode.or(other.protected_mode),
@@ -224,6 +229,11 @@ impl Configuration {
             (None, Some(RequiredPassword(password))) => Ok(password.clone()),
             (None, None) => Ok(None),
         }
+    }
+
+    /// Returns the address for metrics.
+    pub(crate) fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics.and_then(PortAddress::address)
     }
 
     /// Reads the modules of functions.

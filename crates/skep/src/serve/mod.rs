@@ -10,8 +10,10 @@
 pub(crate) mod allocator;
 mod config;
 mod screen;
+mod watch;
 
 use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +30,7 @@ use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
 use config::{Configuration, DEFAULT_CONFIGURATION};
 use screen::{HugePages, Screen};
+use watch::Watch;
 
 /// Starts the server.
 #[derive(clap::Args, Debug)]
@@ -59,11 +62,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let configuration = arguments.settings.clone().or(file);
     let password = configuration.password()?;
     let functions = configuration.functions()?;
+    let metrics = configuration.metrics();
     let settings = ServerSettings { password, functions, ..configuration.into_settings(core_count) };
 
     log_to_standard_error();
     allocator::return_freed_buffers();
+    // Before the stores: a supervisor sees that the server starts.
+    let watch = metrics.map(start_watch).transpose()?;
     let server = Server::start(&settings).map_err(|error| failure_of(&error, &settings))?;
+    if let Some(watch) = &watch {
+        watch.observe(server.observer());
+    }
     let handle = signals.handle();
     server.on_shutdown(move || handle.close());
     if let Err(error) = allocator::return_unused_buffers() {
@@ -83,6 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         memcached_udp: server.memcached_udp_address(),
         udp: server.udp_address(),
         rdma: server.rdma_address(),
+        metrics: watch.as_ref().map(Watch::address),
         memory: MemorySize(settings.memory),
         ordered_memory: MemorySize(settings.ordered_memory),
         cache_memory: MemorySize(settings.cache_memory),
@@ -110,6 +120,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     notify(NotifyState::Stopping);
     server.stop();
     Ok(())
+}
+
+fn start_watch(address: SocketAddr) -> Result<Watch, Failure> {
+    Watch::start(address).map_err(|error| {
+        let reason = reason(&error);
+        Failure::Runtime(format!("cannot listen on {address}: {reason}: choose another address with --metrics"))
+    })
 }
 
 /// Returns the failure of a start. It is one of usage if the settings cannot work on any machine.

@@ -27,6 +27,8 @@ pub(super) struct Screen<'a> {
     pub(super) udp: Option<SocketAddr>,
     /// The first address for native clients over RDMA.
     pub(super) rdma: Option<SocketAddr>,
+    /// The address for metrics.
+    pub(super) metrics: Option<SocketAddr>,
     /// Memory of all shards together.
     pub(super) memory: MemorySize,
     /// Memory of the ordered space; 0 if it is disabled.
@@ -139,6 +141,9 @@ impl Screen<'_> {
                     address.port().saturating_add(count - 1)
                 )),
             }
+        }
+        if let Some(address) = self.metrics {
+            lines.add(format_args!("  metrics     http://{address}/"));
         }
     }
 
@@ -268,6 +273,7 @@ mod tests {
             memcached_udp: None,
             udp: None,
             rdma: None,
+            metrics: None,
             memory: MemorySize(1 << 30),
             ordered_memory: MemorySize(256 << 20),
             cache_memory: MemorySize(0),

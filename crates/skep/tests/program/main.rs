@@ -7,6 +7,7 @@ mod data_directory;
 mod data_refusals;
 mod functions;
 mod import;
+mod metrics;
 mod paper;
 mod process;
 mod restart;

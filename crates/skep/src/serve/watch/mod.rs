@@ -1,0 +1,175 @@
+//! `--metrics`: the server's figures over HTTP, for Prometheus, for supervisors and for people.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/` | a page that shows the figures and asks for them each second |
+//! | `/metrics` | all figures, in OpenMetrics's text format |
+//! | `/state` | those of the page, as JSON |
+//! | `/healthz` | 200 while the process serves HTTP |
+//! | `/readyz` | 200 while clients are served and writes are taken, else 503 and the reason |
+//!
+//! One thread serves all of it. It only reads: without a reader it waits, and the shards do nothing for it. No answer
+//! contains a key or a value.
+
+mod state;
+mod text;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use skep_server::Observer;
+use tokio::sync::{Semaphore, oneshot};
+
+/// Most connections at once. Others wait until one ends.
+const CONNECTIONS_MAX: usize = 32;
+/// The longest time in which the head of a request must arrive.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
+/// The longest time that a connection is kept.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(300);
+/// Most bytes of the head of a request.
+const HEAD_SIZE_MAX: usize = 8192;
+
+const PAGE: &str = include_str!("page.html");
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// Serves the figures until it is dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    observer: Arc<OnceLock<Observer>>,
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Serves at an address. Until there is a server to observe, all paths but `/healthz` say that it starts.
+    pub(super) fn start(address: SocketAddr) -> io::Result<Watch> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let observer = Arc::new(OnceLock::new());
+        let (stop, stopped) = oneshot::channel();
+        let observed = observer.clone();
+        let thread = std::thread::Builder::new().name("skep-metrics".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = serve(listener, observed) => {}
+                    // Also if the sender was dropped.
+                    _ = stopped => {}
+                }
+            });
+        })?;
+        Ok(Watch { observer, address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Returns the address, with the port that was bound.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins to answer with the figures of a server.
+    pub(super) fn observe(&self, observer: Observer) {
+        // There is one server.
+        _ = self.observer.set(observer);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+/// Accepts connections and serves them. Ends with a line in the log if the listener fails.
+async fn serve(listener: TcpListener, observer: Arc<OnceLock<Observer>>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "cannot serve metrics");
+            return;
+        }
+    };
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let observer = observer.clone();
+                tokio::spawn(async move {
+                    serve_connection(stream, observer).await;
+                    drop(place);
+                });
+            }
+            // The client has gone, or the process has no file descriptor left.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn serve_connection(stream: tokio::net::TcpStream, observer: Arc<OnceLock<Observer>>) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let response = answer(&request, observer.get());
+        async { Ok::<_, Infallible>(response) }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_buf_size(HEAD_SIZE_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    // An error is one of the client: it left, or sent something else.
+    _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
+}
+
+/// Returns the answer to a request.
+fn answer(request: &Request<Incoming>, observer: Option<&Observer>) -> Response<Full<Bytes>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD\n".to_owned());
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    let path = request.uri().path();
+    if path == "/healthz" {
+        return respond(StatusCode::OK, PLAIN, "ok\n".to_owned());
+    }
+    if !matches!(path, "/" | "/metrics" | "/state" | "/readyz") {
+        let paths = "there is /, /metrics, /state, /healthz and /readyz\n";
+        return respond(StatusCode::NOT_FOUND, PLAIN, paths.to_owned());
+    }
+    let Some(observer) = observer else {
+        return respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "the server starts\n".to_owned());
+    };
+    match path {
+        "/metrics" => respond(StatusCode::OK, text::CONTENT_TYPE, text::encode(observer)),
+        "/state" => respond(StatusCode::OK, "application/json", state::encode(&observer.observe())),
+        "/readyz" if observer.takes_writes() => respond(StatusCode::OK, PLAIN, "ok\n".to_owned()),
+        "/readyz" => respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "the log refuses writes: see INFO\n".to_owned()),
+        _ => respond(StatusCode::OK, "text/html; charset=utf-8", PAGE.to_owned()),
+    }
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // The page is one file: it loads nothing from elsewhere.
+    let policy =
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:";
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    response
+}

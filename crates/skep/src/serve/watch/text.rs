@@ -1,0 +1,249 @@
+//! The figures in OpenMetrics's text format, as Prometheus reads it.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use skep_server::{CommandFigures, DelayFigures, LogFigures, Observation, Observer, SpaceFigures};
+
+/// The type of the format.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Returns all figures of this moment.
+pub(super) fn encode(observer: &Observer) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Figures(observer.clone())));
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    _ = encode_registry(&mut text, &registry);
+    text + "# EOF\n"
+}
+
+#[derive(Debug)]
+struct Figures(Observer);
+
+/// One value of a metric, and its label if there is one: a name and a value.
+type Sample<'a, T> = (Option<Label<'a>>, T);
+
+#[derive(Clone, Copy)]
+struct Label<'a> {
+    name: &'static str,
+    value: &'a str,
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let observation = self.0.observe();
+        let mut metrics = Metrics { encoder: &mut encoder };
+        metrics.server(&observation)?;
+        metrics.connections(&observation)?;
+        metrics.spaces(&observation.spaces)?;
+        if let Some(evictions) = observation.evictions {
+            let of = |value, count| (Some(Label { name: "cause", value }), count);
+            metrics.counters(
+                "skep_cache_evictions",
+                "Pairs that the cache has forgotten to make room",
+                [of("index", evictions.index), of("log", evictions.log)],
+            )?;
+        }
+        if let Some(log) = &observation.log {
+            metrics.log(log)?;
+        }
+        metrics.commands(&observation.commands)?;
+        metrics.counters(
+            "skep_error_replies",
+            "Error replies over RESP, by their first word",
+            observation.errors.iter().map(|(value, count)| (Some(Label { name: "error", value }), *count)),
+        )?;
+        metrics.functions(&observation)
+    }
+}
+
+/// Encodes metrics, one after another.
+struct Metrics<'a, 'b> {
+    encoder: &'a mut DescriptorEncoder<'b>,
+}
+
+impl Metrics<'_, '_> {
+    fn server(&mut self, observation: &Observation) -> fmt::Result {
+        let operations = &observation.operations;
+        self.gauge("skep_uptime_seconds", "Seconds since the start", observation.uptime.as_secs_f64())?;
+        self.counter("skep_operations", "Operations that the stores have executed", operations.executed)?;
+        self.counter(
+            "skep_operations_forwarded",
+            "Operations executed by another shard than that of the connection",
+            operations.forwarded,
+        )?;
+        self.counter("skep_operations_native", "Operations over the native protocol", operations.native)?;
+        self.counter("skep_operations_refused", "Operations refused as BUSY", operations.refused)?;
+        self.delays(&observation.delays)?;
+        let numbers: Vec<String> = (0..observation.shards.len()).map(|shard| shard.to_string()).collect();
+        let shards = || numbers.iter().map(|value| Label { name: "shard", value }).zip(&observation.shards);
+        self.counters(
+            "skep_shard_operations",
+            "Operations that the store of a shard has executed",
+            shards().map(|(label, shard)| (Some(label), shard.executed)),
+        )?;
+        self.gauges(
+            "skep_shard_in_flight",
+            "Operations in flight in a shard",
+            shards().map(|(label, shard)| (Some(label), shard.in_flight as f64)),
+        )
+    }
+
+    fn delays(&mut self, delays: &DelayFigures) -> fmt::Result {
+        // The bounds are the same at each time, as Prometheus needs it: they double from about 1 µs to about a minute.
+        let mut buckets = Vec::new();
+        let mut counted = delays.buckets.iter().peekable();
+        for bound in (10..=36).map(|octave| Duration::from_nanos(1 << octave)) {
+            let mut count = 0;
+            while let Some((_, own)) = counted.next_if(|(delay, _)| *delay <= bound) {
+                count += own;
+            }
+            buckets.push((bound.as_secs_f64(), count));
+        }
+        buckets.push((f64::MAX, counted.map(|(_, count)| count).sum()));
+        let help = "Time from the read of an operation to its reply; the sum may be a quarter too large";
+        let name = "skep_operation_delay_seconds";
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        metric.encode_histogram::<NoLabelSet>(delays.sum.as_secs_f64(), delays.count, &buckets, None)
+    }
+
+    fn connections(&mut self, observation: &Observation) -> fmt::Result {
+        let figures = &observation.connections;
+        self.gauge("skep_connections", "Open connections", figures.open as f64)?;
+        self.gauge("skep_connections_limit", "Most connections that may be open", figures.limit as f64)?;
+        self.counter("skep_connections_accepted", "Connections that were accepted", figures.accepted)?;
+        self.counter("skep_connections_refused", "Connections that were refused", figures.refused)?;
+        let help = "Connections closed because they held memory without progress, or were idle";
+        self.counter("skep_connections_closed", help, figures.closed)?;
+        self.counter("skep_passwords_refused", "Wrong passwords", figures.passwords_refused)?;
+        self.counter("skep_protocol_errors", "Connections closed for bytes without meaning", figures.protocol_errors)?;
+        self.gauge("skep_connection_memory_bytes", "Memory that connections take", figures.memory as f64)?;
+        let help = "Memory that connections may take";
+        self.gauge("skep_connection_memory_limit_bytes", help, figures.memory_limit as f64)?;
+        self.counter("skep_input_bytes", "Bytes that arrived", figures.input_bytes)?;
+        self.counter("skep_output_bytes", "Bytes that left", figures.output_bytes)
+    }
+
+    fn spaces(&mut self, spaces: &[SpaceFigures]) -> fmt::Result {
+        let gauges: [(&str, &str, fn(&SpaceFigures) -> u64); 3] = [
+            ("skep_keys", "Keys in a space", |space| space.keys),
+            ("skep_memory_used_bytes", "Memory of a space that is in use", |space| space.used),
+            ("skep_memory_limit_bytes", "Memory of a space", |space| space.memory),
+        ];
+        let label = |space: &SpaceFigures| Some(Label { name: "space", value: space.name });
+        for (name, help, of) in gauges {
+            self.gauges(name, help, spaces.iter().map(|space| (label(space), of(space) as f64)))?;
+        }
+        let counters: [(&str, &str, fn(&SpaceFigures) -> u64); 3] = [
+            ("skep_hits", "Gets that found their key", |space| space.hits),
+            ("skep_misses", "Gets that did not find their key", |space| space.misses),
+            ("skep_expired_keys", "Keys removed because they had expired", |space| space.expired),
+        ];
+        for (name, help, of) in counters {
+            // The ordered space does not count them.
+            let counted = spaces.iter().filter(|space| space.name != "ordered");
+            self.counters(name, help, counted.map(|space| (label(space), of(space))))?;
+        }
+        Ok(())
+    }
+
+    fn log(&mut self, log: &LogFigures) -> fmt::Result {
+        let help = "Bytes of operations that are not yet on the disk";
+        self.gauge("skep_log_unflushed_bytes", help, log.unflushed_bytes as f64)?;
+        self.counter("skep_log_durable_bytes", "Bytes of operations that are on the disk", log.durable_bytes)?;
+        let has_trouble = f64::from(u8::from(log.trouble.is_some()));
+        self.gauge("skep_log_trouble", "1 if the log refuses writes, else 0", has_trouble)?;
+        self.counter("skep_snapshots", "Snapshots that were completed", log.snapshots)?;
+        let has_failed = f64::from(u8::from(log.has_snapshot_failed));
+        self.gauge("skep_snapshot_failed", "1 if the last snapshot failed, else 0", has_failed)?;
+        let help = "When the last snapshot was completed, in seconds since 1970";
+        self.gauge("skep_snapshot_timestamp_seconds", help, log.snapshot_at as f64)?;
+        self.gauge("skep_data_bytes", "Bytes that the data directory takes", log.disk_used as f64)?;
+        self.gauge("skep_data_free_bytes", "Bytes that the disk of the data has free", log.disk_free as f64)
+    }
+
+    fn commands(&mut self, commands: &[CommandFigures]) -> fmt::Result {
+        let counters: [(&str, &str, fn(&CommandFigures) -> u64); 3] = [
+            ("skep_commands", "Commands of RESP that were executed, also those that failed", |command| command.calls),
+            ("skep_commands_failed", "Commands of RESP whose reply was an error", |command| command.failed),
+            ("skep_commands_rejected", "Commands of RESP refused before they were executed", |command| {
+                command.rejected
+            }),
+        ];
+        for (name, help, of) in counters {
+            let label = |command: &CommandFigures| Some(Label { name: "command", value: command.name });
+            self.counters(name, help, commands.iter().map(|command| (label(command), of(command))))?;
+        }
+        let name = "skep_command_time_seconds";
+        let help = "The shards' time that a command of RESP took";
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for command in commands {
+            let label = [("command", command.name)];
+            metric.encode_family(&label)?.encode_counter::<NoLabelSet, _, u64>(&command.time.as_secs_f64(), None)?;
+        }
+        Ok(())
+    }
+
+    fn functions(&mut self, observation: &Observation) -> fmt::Result {
+        let functions = || observation.functions.iter();
+        let label = |name| Some(Label { name: "function", value: name });
+        self.counters(
+            "skep_function_calls",
+            "Calls of a user function, also those that failed",
+            functions().map(|(name, totals)| (label(name.as_str()), totals.calls)),
+        )?;
+        self.counters(
+            "skep_function_failures",
+            "Calls of a user function that failed",
+            functions().map(|(name, totals)| (label(name.as_str()), totals.failed)),
+        )
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.gauges(name, help, [(None, value)])
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.counters(name, help, [(None, value)])
+    }
+
+    fn gauges<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = Sample<'a, f64>>,
+    ) -> fmt::Result {
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (label, value) in samples {
+            match label {
+                Some(Label { name, value: label }) => metric.encode_family(&[(name, label)])?.encode_gauge(&value)?,
+                None => metric.encode_gauge(&value)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn counters<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = Sample<'a, u64>>,
+    ) -> fmt::Result {
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (label, value) in samples {
+            match label {
+                Some(Label { name, value: label }) => {
+                    metric.encode_family(&[(name, label)])?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+                }
+                None => metric.encode_counter::<NoLabelSet, _, u64>(&value, None)?,
+            }
+        }
+        Ok(())
+    }
+}

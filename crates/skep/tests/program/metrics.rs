@@ -1,0 +1,179 @@
+//! `skep serve --metrics`: the figures over HTTP agree with what clients did, and the port survives clients that are slow,
+//! rude or many.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::process::{Server, WATCHDOG, assert_refusal, refusal};
+
+/// Starts a server with metrics and returns it with their address.
+fn start(arguments: &[&str]) -> (Server, String) {
+    let server = Server::start(&[&["--metrics", "127.0.0.1:0"], arguments].concat());
+    let line = server.screen.lines().find_map(|line| line.trim_start().strip_prefix("metrics "));
+    let address = line.expect("the screen names the address").trim();
+    let address = address.strip_prefix("http://").and_then(|address| address.strip_suffix('/')).expect("a URL");
+    let address = address.to_owned();
+    (server, address)
+}
+
+fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(WATCHDOG)).expect("a time");
+    stream
+}
+
+/// Sends a request and returns all that comes back, until the server closes.
+fn exchange(address: &str, request: &str) -> String {
+    let mut stream = connect(address);
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).expect("it replies in UTF-8");
+    reply
+}
+
+/// Returns the status and the body of a path.
+fn get(address: &str, path: &str) -> (u16, String) {
+    let reply = exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+    let (head, body) = reply.split_once("\r\n\r\n").expect("a head");
+    (head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status"), body.to_owned())
+}
+
+/// Checks that the text has the form of OpenMetrics, and returns its samples by name and labels.
+fn samples(text: &str) -> BTreeMap<String, f64> {
+    assert!(text.ends_with("\n# EOF\n"), "{text}");
+    let (mut samples, mut family) = (BTreeMap::new(), String::new());
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        if let Some(rest) = line.strip_prefix("# ") {
+            let mut words = rest.split(' ');
+            let (keyword, name) = (words.next().expect("a keyword"), words.next().expect("a name"));
+            assert!(["HELP", "TYPE", "UNIT"].contains(&keyword), "{line}");
+            family = name.to_owned();
+            continue;
+        }
+        let (name, value) = line.rsplit_once(' ').expect("a value");
+        assert!(name.starts_with(&family) && name.starts_with("skep_"), "{line} follows the type of {family}");
+        let previous = samples.insert(name.to_owned(), value.parse().expect("a number"));
+        assert_eq!(previous, None, "{line} is there twice");
+    }
+    samples
+}
+
+fn metrics(address: &str) -> BTreeMap<String, f64> {
+    let (status, text) = get(address, "/metrics");
+    assert_eq!(status, 200);
+    samples(&text)
+}
+
+/// Sends lines over RESP, and waits for as many replies of one line.
+fn resp(server: &Server, lines: &str) {
+    let mut stream = TcpStream::connect(server.resp.as_ref().expect("the RESP port is on")).expect("it listens");
+    stream.write_all(lines.as_bytes()).expect("it reads");
+    let replies = BufReader::new(stream).lines().take(lines.lines().count());
+    assert_eq!(replies.map(|line| line.expect("a reply")).count(), lines.lines().count());
+}
+
+#[test]
+fn figures_agree_with_what_clients_did() {
+    let (server, address) = start(&["--cache-memory", "8MiB"]);
+    let before = metrics(&address);
+    let sets: String = (0..1000).map(|key| format!("SET key{key} value\r\n")).collect();
+    resp(&server, &sets);
+    resp(&server, "INCR key0\r\nNOSUCH\r\nSELECT 1\r\nSET a b\r\nPING\r\n");
+    // Shards publish some figures in their next turn.
+    let begun = Instant::now();
+    let after = loop {
+        let after = metrics(&address);
+        if after["skep_keys{space=\"hash\"}"] as u64 == 1000 && after["skep_keys{space=\"ordered\"}"] as u64 == 1 {
+            break after;
+        }
+        assert!(begun.elapsed() < WATCHDOG, "{after:?}");
+    };
+    let grown = |name: &str| (after[name] - before.get(name).unwrap_or(&0.0)) as u64;
+    assert_eq!(grown("skep_commands_total{command=\"set\"}"), 1001);
+    assert_eq!(grown("skep_commands_total{command=\"incr\"}"), 1);
+    assert_eq!(grown("skep_commands_failed_total{command=\"incr\"}"), 1);
+    assert_eq!(grown("skep_operations_total"), 1002);
+    let shards = ["0", "1"].map(|shard| grown(&format!("skep_shard_operations_total{{shard=\"{shard}\"}}")));
+    assert_eq!(shards.iter().sum::<u64>(), 1002);
+    assert_eq!(grown("skep_error_replies_total{error=\"ERR\"}"), 2);
+    assert_eq!(grown("skep_operation_delay_seconds_count"), 1002);
+    assert_eq!(grown("skep_operation_delay_seconds_bucket{le=\"+Inf\"}"), 1002);
+    assert_eq!(grown("skep_connections_accepted_total"), 2);
+    assert!(grown("skep_input_bytes_total") >= sets.len() as u64);
+    let page = include_str!("../../../../docs/watching.md");
+    for name in after.keys().map(|name| name.split('{').next().expect("a name")) {
+        let family = ["_total", "_bucket", "_count", "_sum"].iter().find_map(|suffix| name.strip_suffix(suffix));
+        assert!(page.contains(&format!("| `{}` |", family.unwrap_or(name))), "the page describes {name}");
+    }
+    for space in ["hash", "ordered", "cache"] {
+        let of = |name: &str| after[&format!("skep_memory_{name}_bytes{{space=\"{space}\"}}")];
+        assert!(of("used") <= of("limit") && of("limit") > 0.0, "{space}: {after:?}");
+    }
+    let (_, state) = get(&address, "/state");
+    assert!(state.contains("\"operations\":1002") && state.contains("[\"set\",1001]"), "{state}");
+    assert!(!state.contains("key0"), "no answer contains a key: {state}");
+}
+
+#[test]
+fn user_functions_and_the_log_have_figures() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let (server, address) = start(&["--data-dir", data.to_str().expect("UTF-8")]);
+    let source = "mod m { #[update] fn halve(v: u8, by: u8) -> u8 { v / by } }";
+    resp(&server, &format!("SKEP.FUNCTION LOAD '{source}'\r\n"));
+    resp(&server, "SET n 8\r\nSKEP.UPDATE n m.halve 2\r\nSKEP.UPDATE n m.halve 0\r\n");
+    let after = metrics(&address);
+    assert_eq!(after["skep_function_calls_total{function=\"m.halve\"}"] as u64, 2, "{after:?}");
+    assert_eq!(after["skep_function_failures_total{function=\"m.halve\"}"] as u64, 1);
+    // Replies are sent when the log is on the disk.
+    assert!(after["skep_log_durable_bytes_total"] > 0.0);
+    assert_eq!(after["skep_log_trouble"] as u64, 0);
+}
+
+#[test]
+fn paths_answer_and_all_else_is_refused() {
+    let (_server, address) = start(&[]);
+    assert_eq!(get(&address, "/healthz"), (200, "ok\n".to_owned()));
+    assert_eq!(get(&address, "/readyz"), (200, "ok\n".to_owned()));
+    let (status, page) = get(&address, "/");
+    assert!(status == 200 && page.starts_with("<!doctype html>"), "{page}");
+    // It asks no other host.
+    let links = page.replace("http://www.w3.org/2000/svg", "");
+    assert!(!links.contains("http://") && !links.contains("https://") && !links.contains("src="), "{page}");
+    assert_eq!(get(&address, "/nosuch").0, 404);
+    assert_eq!(get(&address, "/../etc/passwd").0, 404);
+    let posted = exchange(&address, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    assert!(posted.starts_with("HTTP/1.1 405 "), "{posted}");
+    let long = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(100_000));
+    let mut stream = connect(&address);
+    _ = stream.write_all(long.as_bytes());
+    let mut reply = Vec::new();
+    // The server may close before it has read all.
+    _ = stream.read_to_end(&mut reply);
+    assert!(!reply.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&reply));
+}
+
+#[test]
+fn clients_that_say_nothing_are_closed() {
+    let (_server, address) = start(&[]);
+    let mut silent: Vec<TcpStream> = (0..40).map(|_| connect(&address)).collect();
+    let mut half = connect(&address);
+    half.write_all(b"GET /metrics HTTP/1.1\r\nHost:").expect("it reads");
+    // It is served when places are free again.
+    assert_eq!(get(&address, "/healthz").0, 200);
+    let begun = Instant::now();
+    for stream in silent.iter_mut().chain([&mut half]) {
+        _ = stream.read_to_end(&mut Vec::new());
+    }
+    assert!(begun.elapsed() < Duration::from_secs(25), "they are closed after some seconds");
+}
+
+#[test]
+fn an_address_in_use_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "32MiB", "--metrics", &address];
+    assert_refusal(&refusal(&arguments), 1, &[&address, "in use", "--metrics"]);
+}
