@@ -12,18 +12,19 @@
 //!
 //! Each source has a *revision*, a number that no other source of the server has. The log names a function by the number of
 //! its name and by a revision, so a replay runs the code that ran before. A source that was loaded before is not compiled
-//! again, and gets its old revision. Code is never freed, so the number of revisions is bounded.
+//! again, and gets its old revision. Code is never freed, so the number of revisions is bounded, and so is that of names.
 //!
 //! A stored source may no longer compile: another version of Skep may have stored it, or another machine. Then the module is
 //! listed with the error, and its functions cannot be called. A server does not start if a call in its log needs it.
 
 use std::collections::HashMap;
+use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use skep_core::function::{CallCounts, FunctionHandle, Layout, UserFunction};
-use skep_log::{Files, FunctionsFile, StoredFunctions, StoredModule};
+use skep_log::{FUNCTION_NAMES_MAX, Files, FunctionsFile, StoredFunctions, StoredModule};
 
 use crate::limits::{FUNCTION_LOADS_MAX, FUNCTION_REVISIONS_MAX, FUNCTION_SOURCES_MAX, FUNCTIONS_MAX};
 use crate::vocabulary::{FunctionTable, Functions, Revision};
@@ -38,7 +39,7 @@ pub(crate) struct FunctionLoader {
     /// Changes that are in progress.
     in_progress: Mutex<usize>,
     /// The current modules, by name. Is locked only to copy or change the reference, so that no shard waits.
-    listed: Mutex<Arc<Vec<ListedModule>>>,
+    listed: Mutex<Arc<Vec<Module>>>,
 }
 
 /// A change of the modules.
@@ -54,22 +55,20 @@ pub(crate) enum Change {
     Delete { name: String },
 }
 
-/// A current module, as it is shown.
-#[derive(Debug)]
-pub(crate) struct ListedModule {
-    pub(crate) module: Module,
-    /// The numbers of its functions.
-    pub(crate) numbers: Vec<u32>,
-}
-
 /// All that was loaded.
 #[derive(Default)]
 struct Loaded {
-    /// The names of all functions that there ever were: that of function 1 is the first.
-    names: Vec<String>,
+    names: Arc<FunctionNames>,
     modules: Vec<Module>,
     /// Where they are stored, if the server has a data directory.
     file: Option<FunctionsFile<Files>>,
+}
+
+/// The names of all functions that there ever were. Each has a number, from 1.
+#[derive(Clone, Debug, Default)]
+struct FunctionNames {
+    in_order: Vec<Arc<str>>,
+    numbers: HashMap<Arc<str>, u32>,
 }
 
 /// A source that was loaded.
@@ -105,6 +104,8 @@ struct FunctionCounts {
 #[derive(Clone, Debug)]
 struct Compiled {
     functions: Vec<&'static UserFunction>,
+    /// The numbers of their names.
+    numbers: Vec<u32>,
     records: Vec<Record>,
 }
 
@@ -154,7 +155,7 @@ impl FunctionLoader {
     /// Takes over the functions of a data directory, and compiles those of the current modules.
     pub(crate) fn restore(&self, stored: StoredFunctions, file: FunctionsFile<Files>) {
         let mut loaded = self.loaded();
-        loaded.names = stored.names;
+        loaded.names = Arc::new(FunctionNames::new(&stored.names));
         for StoredModule { name, revision, is_current, source } in stored.modules {
             let mut module = Module { name, revision, is_current, source: source.into(), code: Code::Unneeded };
             if is_current {
@@ -183,7 +184,8 @@ impl FunctionLoader {
         if let Some(error) = module.error() {
             return Err(Unresolved::Refused { module: module.name.clone(), error: error.clone() });
         }
-        self.publish(loaded);
+        // Of the table, nothing else changes: an old source is not the current one of its module.
+        self.functions.change(|table| table.revisions.extend(module.revisions()));
         resolved().ok_or(Unresolved::Unknown)
     }
 
@@ -222,10 +224,15 @@ impl FunctionLoader {
     pub(crate) fn load(&self, source: &str, replaces: bool) -> Result<String, String> {
         let mut loaded = self.loaded();
         let known = loaded.modules.iter().position(|module| *module.source == *source);
-        if let Some(module) = known.map(|index| &mut loaded.modules[index])
-            && !matches!(module.code, Code::Compiled(_))
-        {
-            module.code = Code::Compiled(Compiled::new(compile(source)?, &self.counts));
+        if let Some(index) = known {
+            let Loaded { names, modules, .. } = &mut *loaded;
+            let module = &mut modules[index];
+            if module.compiled().is_none() {
+                module.compile_again(names, &self.counts);
+            }
+            if let Some(error) = module.error() {
+                return Err(error.to_string());
+            }
         }
         let new = if known.is_none() { Some(compile(source)?) } else { None };
         let old_name = known.map(|index| loaded.modules[index].name.clone());
@@ -239,7 +246,7 @@ impl FunctionLoader {
         let mut next = loaded.with_current(&name, known);
         if let Some(new) = &new {
             let revision = next.modules.iter().map(|module| module.revision).max().unwrap_or(0) + 1;
-            next.add_names(&new.functions);
+            Arc::make_mut(&mut next.names).add(&new.functions)?;
             let (name, is_current, source) = (name.clone(), true, source.into());
             next.modules.push(Module { name, revision, is_current, source, code: Code::Unneeded });
         }
@@ -247,7 +254,7 @@ impl FunctionLoader {
         loaded.store(&next)?;
         // Only now: the code of a source that is refused is freed.
         if let Some((new, module)) = new.zip(next.modules.last_mut()) {
-            module.code = Code::Compiled(Compiled::new(new, &self.counts));
+            module.code = Code::Compiled(Compiled::new(new, &next.names, &self.counts));
         }
         self.replace(&mut loaded, next);
         Ok(name)
@@ -267,7 +274,7 @@ impl FunctionLoader {
 
     /// Logs the current modules that do not compile. Call it when the start cannot be refused any more.
     pub(crate) fn log_refused(&self) {
-        for ListedModule { module, .. } in self.modules().iter() {
+        for module in self.modules().iter() {
             if let Some(error) = module.error() {
                 let name = &module.name;
                 tracing::error!("module {name} of functions does not compile, so calls of it are refused: {error}");
@@ -276,7 +283,7 @@ impl FunctionLoader {
     }
 
     /// Returns the current modules, by name.
-    pub(crate) fn modules(&self) -> Arc<Vec<ListedModule>> {
+    pub(crate) fn modules(&self) -> Arc<Vec<Module>> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -289,7 +296,8 @@ impl FunctionLoader {
 
     fn publish(&self, loaded: &Loaded) {
         let (table, listed) = (loaded.table(), Arc::new(loaded.listed()));
-        self.functions.change(|current| *current = table);
+        // The table before is freed when no shard waits for it.
+        drop(self.functions.change(|current| mem::replace(current, table)));
         *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = listed;
     }
 
@@ -304,6 +312,11 @@ impl Module {
         self.compiled().map_or(&[], |compiled| &compiled.functions)
     }
 
+    /// Returns the numbers of the functions.
+    pub(crate) fn numbers(&self) -> &[u32] {
+        self.compiled().map_or(&[], |compiled| &compiled.numbers)
+    }
+
     /// Returns the records. A current module has them, unless it does not compile.
     pub(crate) fn records(&self) -> &[Record] {
         self.compiled().map_or(&[], |compiled| &compiled.records)
@@ -314,19 +327,25 @@ impl Module {
         if let Code::Refused(error) = &self.code { Some(error) } else { None }
     }
 
+    /// Returns the functions with the names that the log gives them.
+    fn revisions(&self) -> impl Iterator<Item = (Revision, &'static UserFunction)> {
+        let revision = |id: u32| Revision { id, revision: self.revision };
+        self.numbers().iter().map(move |id| revision(*id)).zip(self.functions().iter().copied())
+    }
+
     fn compiled(&self) -> Option<&Compiled> {
         if let Code::Compiled(compiled) = &self.code { Some(compiled) } else { None }
     }
 
     /// Compiles a source that was loaded before the start. Its functions must be among those that have numbers.
-    fn compile_again(&mut self, names: &[String], counts: &FunctionCounts) {
+    fn compile_again(&mut self, names: &FunctionNames, counts: &FunctionCounts) {
         let check = |module: skep_function::Module| {
-            let has_number = |function: &UserFunction| names.contains(&function.name);
+            let has_number = |function: &UserFunction| names.number(&function.name).is_some();
             let is_known = module.name == self.name && module.functions.iter().all(has_number);
             if is_known { Ok(module) } else { Err("its functions are not those that were stored".to_owned()) }
         };
         self.code = match compile(&self.source).and_then(check) {
-            Ok(module) => Code::Compiled(Compiled::new(module, counts)),
+            Ok(module) => Code::Compiled(Compiled::new(module, names, counts)),
             Err(error) => Code::Refused(error.into()),
         };
     }
@@ -343,22 +362,13 @@ impl Loaded {
         for (index, module) in modules.iter_mut().enumerate().filter(|(_, module)| module.name == name) {
             module.is_current = Some(index) == chosen;
         }
-        Loaded { names: self.names.clone(), modules, file: None }
+        Loaded { names: Arc::clone(&self.names), modules, file: None }
     }
 
     /// Writes what is loaded after a change to the data directory, if there is one.
     fn store(&mut self, next: &Loaded) -> Result<(), String> {
         let Some(file) = &mut self.file else { return Ok(()) };
         file.write(&next.stored()).map_err(|error| format!("the module cannot be stored: {error}"))
-    }
-
-    /// Gives a number to each name that is new.
-    fn add_names(&mut self, functions: &[UserFunction]) {
-        for function in functions {
-            if !self.names.contains(&function.name) {
-                self.names.push(function.name.clone());
-            }
-        }
     }
 
     /// Returns an error if there are too many functions, with this number of new ones, or sources.
@@ -387,37 +397,24 @@ impl Loaded {
             is_current: module.is_current,
             source: module.source.to_string(),
         };
-        StoredFunctions { names: self.names.clone(), modules: self.modules.iter().map(stored).collect() }
+        let names = self.names.in_order.iter().map(|name| name.to_string()).collect();
+        StoredFunctions { names, modules: self.modules.iter().map(stored).collect() }
     }
 
-    fn listed(&self) -> Vec<ListedModule> {
-        let current = self.modules.iter().filter(|module| module.is_current);
-        let listed = |module: &Module| ListedModule {
-            numbers: module.functions().iter().map(|function| self.index(&function.name) as u32 + 1).collect(),
-            module: module.clone(),
-        };
-        let mut modules: Vec<ListedModule> = current.map(listed).collect();
-        modules.sort_by(|a, b| a.module.name.cmp(&b.module.name));
+    fn listed(&self) -> Vec<Module> {
+        let mut modules: Vec<Module> = self.modules.iter().filter(|module| module.is_current).cloned().collect();
+        modules.sort_by(|a, b| a.name.cmp(&b.name));
         modules
     }
 
-    /// Returns the index of the name of a function.
-    fn index(&self, name: &str) -> usize {
-        self.names.iter().position(|other| other == name).expect("it got a number")
-    }
-
     fn table(&self) -> FunctionTable {
-        let mut table = FunctionTable { newest: vec![None; self.names.len()], ..FunctionTable::default() };
+        let mut table = FunctionTable { newest: vec![None; self.names.in_order.len()], ..FunctionTable::default() };
         for module in &self.modules {
-            for &function in module.functions() {
-                let index = self.index(&function.name);
-                let (id, revision) = (index as u32 + 1, module.revision);
-                table.revisions.insert(Revision { id, revision }, function);
-                if module.is_current {
-                    let handle = FunctionHandle { id, revision, function: Some(function) };
-                    table.newest[index] = Some(handle);
-                    table.names.insert(function.name.clone(), handle);
-                }
+            table.revisions.extend(module.revisions());
+            for (Revision { id, revision }, function) in module.revisions().filter(|_| module.is_current) {
+                let handle = FunctionHandle { id, revision, function: Some(function) };
+                table.newest[id as usize - 1] = Some(handle);
+                table.names.insert(&function.name, handle);
             }
             if let Some(error) = module.error().filter(|_| module.is_current) {
                 table.refused.insert(module.name.clone(), error.clone());
@@ -429,15 +426,53 @@ impl Loaded {
     }
 }
 
+impl FunctionNames {
+    fn new(in_order: &[String]) -> FunctionNames {
+        let mut names = FunctionNames::default();
+        for (name, number) in in_order.iter().zip(1..) {
+            let name = Arc::<str>::from(&**name);
+            names.numbers.entry(Arc::clone(&name)).or_insert(number);
+            names.in_order.push(name);
+        }
+        names
+    }
+
+    /// Returns the number of a name.
+    fn number(&self, name: &str) -> Option<u32> {
+        self.numbers.get(name).copied()
+    }
+
+    /// Gives a number to each name that is new. Returns an error if there are too many then.
+    fn add(&mut self, functions: &[UserFunction]) -> Result<(), String> {
+        for UserFunction { name, .. } in functions {
+            if self.numbers.contains_key(&**name) {
+                continue;
+            }
+            if self.in_order.len() >= FUNCTION_NAMES_MAX {
+                return Err(format!(
+                    "the server keeps each name that a function ever had, at most {FUNCTION_NAMES_MAX}: use names of functions \
+                     that it had before; DELETE frees none"
+                ));
+            }
+            let name = Arc::<str>::from(&**name);
+            self.in_order.push(Arc::clone(&name));
+            self.numbers.insert(name, self.in_order.len() as u32);
+        }
+        Ok(())
+    }
+}
+
 impl Compiled {
-    /// Returns what was compiled. From now on, the code lives as long as the process.
-    fn new(module: skep_function::Module, counts: &FunctionCounts) -> Compiled {
+    /// Returns what was compiled, with the numbers of its functions. From now on, the code lives as long as the process.
+    fn new(module: skep_function::Module, names: &FunctionNames, counts: &FunctionCounts) -> Compiled {
+        let number = |function: &UserFunction| names.number(&function.name).expect("each name has got a number");
         let leak = |mut function: UserFunction| {
             function.counts = Some(counts.of(&function.name));
             &*Box::leak(Box::new(function))
         };
         let record = |(name, layout)| Record { name, layout: Box::leak(Box::new(layout)) };
         Compiled {
+            numbers: module.functions.iter().map(number).collect(),
             functions: module.functions.into_iter().map(leak).collect(),
             records: module.records.into_iter().map(record).collect(),
         }
@@ -456,3 +491,6 @@ impl FunctionCounts {
 fn compile(source: &str) -> Result<skep_function::Module, String> {
     skep_function::compile(source).map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

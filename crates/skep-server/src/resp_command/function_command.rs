@@ -4,7 +4,7 @@ use skep_core::function::{CallCounts, UserFunction};
 use skep_wire::resp::ReplyWriter;
 
 use super::{Arguments, Context, LOOK_TIME, Session, excerpt};
-use crate::function_loader::{Change, ListedModule, Record};
+use crate::function_loader::{Change, Module, Record};
 use crate::limits::{FUNCTION_DESCRIPTION_MAX, TEXT_WORK};
 
 const HELP: [&str; 14] = [
@@ -44,8 +44,8 @@ pub(super) fn run(
         b"stats" => write_statistics(&loader.modules(), writer),
         b"show" => {
             let (modules, name) = (loader.modules(), arguments.text(2));
-            let found = modules.iter().find(|listed| listed.module.name == name);
-            writer.bulk(found.ok_or_else(|| unknown_module(arguments))?.module.source.as_bytes());
+            let found = modules.iter().find(|module| module.name == name);
+            writer.bulk(found.ok_or_else(|| unknown_module(arguments))?.source.as_bytes());
         }
         _ => writer.lines(&HELP),
     }
@@ -108,8 +108,7 @@ fn unknown_module(arguments: Arguments<'_>) -> String {
 
 /// Writes a module as a map: its name, its revision, the descriptions and numbers of its functions, and its records. If it
 /// does not compile any more, it has none of these, but the error.
-fn write_module(listed: &ListedModule, writer: &mut ReplyWriter<'_>) {
-    let ListedModule { module, numbers } = listed;
+fn write_module(module: &Module, writer: &mut ReplyWriter<'_>) {
     writer.map(if module.error().is_some() { 6 } else { 5 });
     writer.bulk(b"module");
     writer.bulk(module.name.as_bytes());
@@ -122,8 +121,8 @@ fn write_module(listed: &ListedModule, writer: &mut ReplyWriter<'_>) {
         writer.bulk(shorten(text).as_bytes());
     }
     writer.bulk(b"numbers");
-    writer.array(numbers.len());
-    numbers.iter().for_each(|number| writer.integer((*number).into()));
+    writer.array(module.numbers().len());
+    module.numbers().iter().for_each(|number| writer.integer((*number).into()));
     writer.bulk(b"records");
     writer.array(module.records().len());
     for Record { name, layout } in module.records() {
@@ -136,8 +135,8 @@ fn write_module(listed: &ListedModule, writer: &mut ReplyWriter<'_>) {
 }
 
 /// Writes what the shards have counted about each function, as maps.
-fn write_statistics(modules: &[ListedModule], writer: &mut ReplyWriter<'_>) {
-    let functions: Vec<&UserFunction> = modules.iter().flat_map(|listed| listed.module.functions()).copied().collect();
+fn write_statistics(modules: &[Module], writer: &mut ReplyWriter<'_>) {
+    let functions: Vec<&UserFunction> = modules.iter().flat_map(Module::functions).copied().collect();
     writer.array(functions.len());
     for function in functions {
         let totals = function.counts.map(CallCounts::totals).unwrap_or_default();

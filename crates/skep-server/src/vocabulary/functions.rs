@@ -21,7 +21,7 @@ pub(crate) struct Functions {
 #[derive(Default)]
 pub(crate) struct FunctionTable {
     /// The newest functions, by name.
-    pub(crate) names: HashMap<String, FunctionHandle>,
+    pub(crate) names: HashMap<&'static str, FunctionHandle>,
     /// The same, by number: that of function 1 is the first.
     pub(crate) newest: Vec<Option<FunctionHandle>>,
     /// Functions that the log names, by number and revision.
@@ -51,7 +51,7 @@ impl FunctionTable {
             let revision = Revision { id: handle.id, revision: handle.revision };
             table.newest.push(Some(handle));
             table.revisions.insert(revision, function);
-            table.names.insert(function.name.clone(), handle);
+            table.names.insert(&function.name, handle);
         }
         table
     }

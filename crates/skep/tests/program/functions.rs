@@ -426,6 +426,7 @@ fn a_stored_module_with_other_functions_is_refused_by_name() {
         let server = start(&directory, 1, "always");
         let list = run(&server, &["SKEP.FUNCTION LIST"]);
         assert!(list.ends_with("its functions are not those that were stored"), "{list}");
+        assert_eq!(run_all(&server, &[load(source)]), "-ERR its functions are not those that were stored");
         kill(server);
     }
 }
