@@ -5,7 +5,7 @@
 //! ```
 //!
 //! 1. A thread of its own compiles the source and writes the file, so that no shard waits; one that deletes a module does
-//!    the same without a source. Such changes are made one after another.
+//!    the same without a source. Such changes are made one after another. A server that stops waits for these threads.
 //! 2. With a data directory, the source is on disk before a shard can find the functions. So the log never names a function
 //!    whose source a crash could lose, at any level of durability.
 //! 3. The table changes at once for all shards. Requests that were decoded before keep the functions that they have found.
@@ -21,13 +21,16 @@ use std::collections::HashMap;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use skep_core::function::{CallCounts, FunctionHandle, Layout, UserFunction};
 use skep_log::{FUNCTION_NAMES_MAX, Files, FunctionsFile, StoredFunctions, StoredModule};
 
 use crate::limits::{FUNCTION_LOADS_MAX, FUNCTION_REVISIONS_MAX, FUNCTION_SOURCES_MAX, FUNCTIONS_MAX};
 use crate::vocabulary::{FunctionTable, Functions, Revision};
+
+/// The reason why a change is not made.
+const STOPPING: &str = "the server stops";
 
 /// The modules of a server.
 #[derive(Debug)]
@@ -36,8 +39,7 @@ pub(crate) struct FunctionLoader {
     counts: FunctionCounts,
     /// Is locked while a source is compiled and written.
     loaded: Mutex<Loaded>,
-    /// Changes that are in progress.
-    in_progress: Mutex<usize>,
+    changes: Mutex<Changes>,
     /// The current modules, by name. Is locked only to copy or change the reference, so that no shard waits.
     listed: Mutex<Arc<Vec<Module>>>,
 }
@@ -53,6 +55,16 @@ pub(crate) enum Change {
     },
     /// Removes a module.
     Delete { name: String },
+}
+
+/// The changes that are in progress. Each has a thread.
+#[derive(Debug, Default)]
+struct Changes {
+    /// Changes without an outcome.
+    count: usize,
+    threads: Vec<JoinHandle<()>>,
+    /// The server stops. No change begins any more.
+    is_stopping: bool,
 }
 
 /// All that was loaded.
@@ -142,7 +154,7 @@ impl FunctionLoader {
             functions: Functions::leaked(),
             counts: FunctionCounts { shard_count, by_name: Mutex::default() },
             loaded: Mutex::default(),
-            in_progress: Mutex::default(),
+            changes: Mutex::default(),
             listed: Mutex::default(),
         }
     }
@@ -191,26 +203,42 @@ impl FunctionLoader {
 
     /// Begins a change in a thread of its own. Returns `None` if too many changes are in progress.
     pub(crate) fn begin(self: &Arc<Self>, change: Change) -> Option<ChangeInProgress> {
-        let mut in_progress = self.in_progress.lock().unwrap_or_else(PoisonError::into_inner);
-        if *in_progress >= FUNCTION_LOADS_MAX {
+        let mut changes = self.changes();
+        changes.threads.extract_if(.., |thread| thread.is_finished()).for_each(join);
+        if changes.count >= FUNCTION_LOADS_MAX {
             return None;
         }
-        *in_progress += 1;
-        drop(in_progress);
         let (begun, loader) = (ChangeInProgress::default(), Arc::clone(self));
+        if changes.is_stopping {
+            let _ = begun.set(Err(STOPPING.to_owned()));
+            return Some(begun);
+        }
         let outcome = Arc::clone(&begun);
         let work = move || {
             // A fault of the compiler must not let the client wait for ever.
             let made = panic::catch_unwind(AssertUnwindSafe(|| loader.make(&change)));
             // First: who has the reply may begin the next one.
-            *loader.in_progress.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+            loader.changes().count -= 1;
             let _ = outcome.set(made.unwrap_or_else(|_| Err("the server has failed: see its log".to_owned())));
         };
-        if thread::Builder::new().name("skep-functions".to_owned()).spawn(work).is_err() {
-            *self.in_progress.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-            let _ = begun.set(Err("the server has no thread for it".to_owned()));
+        match thread::Builder::new().name("skep-functions".to_owned()).spawn(work) {
+            Ok(thread) => {
+                changes.count += 1;
+                changes.threads.push(thread);
+            }
+            Err(_) => _ = begun.set(Err("the server has no thread for it".to_owned())),
         }
         Some(begun)
+    }
+
+    /// Begins no more changes, refuses those that wait for others, and waits until their threads have ended: about as long
+    /// as one source is compiled and written.
+    pub(crate) fn stop(&self) {
+        let mut changes = self.changes();
+        changes.is_stopping = true;
+        let threads = mem::take(&mut changes.threads);
+        drop(changes);
+        threads.into_iter().for_each(join);
     }
 
     fn make(&self, change: &Change) -> Result<Option<String>, String> {
@@ -222,7 +250,7 @@ impl FunctionLoader {
 
     /// Loads a module. Returns its name.
     pub(crate) fn load(&self, source: &str, replaces: bool) -> Result<String, String> {
-        let mut loaded = self.loaded();
+        let mut loaded = self.loaded_for_change()?;
         let known = loaded.modules.iter().position(|module| *module.source == *source);
         if let Some(index) = known {
             let Loaded { names, modules, .. } = &mut *loaded;
@@ -262,7 +290,7 @@ impl FunctionLoader {
 
     /// Removes a module. Its functions are no longer found. Returns false if there is none of this name.
     fn delete(&self, name: &str) -> Result<bool, String> {
-        let mut loaded = self.loaded();
+        let mut loaded = self.loaded_for_change()?;
         if loaded.current(name).is_none() {
             return Ok(false);
         }
@@ -303,6 +331,16 @@ impl FunctionLoader {
 
     fn loaded(&self) -> MutexGuard<'_, Loaded> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the changes before. Returns an error if the server stops meanwhile.
+    fn loaded_for_change(&self) -> Result<MutexGuard<'_, Loaded>, String> {
+        let loaded = self.loaded();
+        if self.changes().is_stopping { Err(STOPPING.to_owned()) } else { Ok(loaded) }
+    }
+
+    fn changes(&self) -> MutexGuard<'_, Changes> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -486,6 +524,11 @@ impl FunctionCounts {
         let new = || &*Box::leak(Box::new(CallCounts::new(self.shard_count)));
         by_name.entry(name.to_owned()).or_insert_with(new)
     }
+}
+
+fn join(thread: JoinHandle<()>) {
+    // Its outcome has what happened.
+    let _ = thread.join();
 }
 
 fn compile(source: &str) -> Result<skep_function::Module, String> {

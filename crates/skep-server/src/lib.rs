@@ -252,6 +252,7 @@ impl Drop for Server {
         for waker in &self.wakers {
             waker.wake();
         }
+        self.shared.loader.stop();
     }
 }
 
