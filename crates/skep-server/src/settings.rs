@@ -1,5 +1,6 @@
 //! The settings of a server, and the reasons why it may not start.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -162,6 +163,7 @@ impl ServerSettings {
         if !(LEASE_TIME_MIN..=LEASE_TIME_MAX).contains(&self.lease_time) {
             return Err(StartError::Lease(self.lease_time));
         }
+        self.check_functions()?;
         let ServerSettings { memory, ordered_memory, cache_memory, connection_memory, connections_max, .. } = *self;
         if self.memcached.or(self.memcached_udp).is_some() && cache_memory == 0 {
             return Err(StartError::MemcachedWithoutCache);
@@ -208,6 +210,21 @@ impl ServerSettings {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses sources that are wrong, and two of one module: the second would replace the first.
+    fn check_functions(&self) -> Result<(), StartError> {
+        let mut origins = HashMap::new();
+        for ModuleSource { origin, source } in &self.functions {
+            let refused = |reason: String| StartError::Functions { origin: origin.clone(), reason };
+            let name = skep_function::check(source).map_err(|error| refused(error.to_string()))?.name;
+            if let Some(first) = origins.insert(name.clone(), origin) {
+                return Err(refused(format!(
+                    "the module '{name}' is in {first} too: leave out one of the two, or rename it"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the settings of the ordered store, if there is to be one. `lease_seed` is secret.
