@@ -43,14 +43,14 @@ pub(crate) struct Revision {
 
 #[cfg(test)]
 impl FunctionTable {
-    /// Returns a table of these functions, whose numbers count from 1.
+    /// Returns a table of these functions, whose numbers count from 1. All are of the first revision.
     pub(crate) fn of(handles: impl Iterator<Item = FunctionHandle>) -> FunctionTable {
         let mut table = FunctionTable::default();
         for handle in handles {
-            let function = handle.function.expect("it has a function");
-            let revision = Revision { id: handle.id, revision: handle.revision };
+            let (function, revision) = (handle.function.expect("it has a function"), 1);
+            let handle = FunctionHandle { revision, ..handle };
             table.newest.push(Some(handle));
-            table.revisions.insert(revision, function);
+            table.revisions.insert(Revision { id: handle.id, revision }, function);
             table.names.insert(&function.name, handle);
         }
         table
@@ -91,10 +91,13 @@ impl Functions {
         })
     }
 
-    /// Returns the request with the function that it names, if it names one.
+    /// Returns the request of a client with the newest function that it names, if it names one.
     #[inline]
     pub(crate) fn resolve_in<'a>(&self, request: Result<Request<'a>, WireError>) -> Result<Request<'a>, WireError> {
         match request {
+            Ok(Request { operation: Operation::Call(call), .. }) if call.function.revision != 0 => {
+                Err(WireError::EarlierCode)
+            }
             Ok(Request { key, operation: Operation::Call(mut call) }) => {
                 call.function = self.resolve(call.function);
                 Ok(Request { key, operation: Operation::Call(call) })

@@ -454,7 +454,7 @@ impl Generator {
             OwnedOperation::Filter { operand, .. } if way < 2 => operand.push(0),
             OwnedOperation::Call { operands, .. } if way == 0 => operands.push(0),
             OwnedOperation::Call { function, .. } if way == 1 => {
-                *function = FunctionHandle { id: u32::MAX, revision: 1, function: None };
+                *function = FunctionHandle { id: u32::MAX, revision: 0, function: None };
             }
             OwnedOperation::Call { function, reply, .. } if way == 2 => {
                 let is_filter = function.function.is_some_and(|function| function.kind() == FunctionKind::Filter);

@@ -21,7 +21,7 @@ fn leak(function: UserFunction) -> &'static UserFunction {
 /// Returns the handles of the test functions.
 pub fn test_functions() -> impl Iterator<Item = FunctionHandle> {
     let handle =
-        |(id, function): (u32, &&'static UserFunction)| FunctionHandle { id, revision: 1, function: Some(*function) };
+        |(id, function): (u32, &&'static UserFunction)| FunctionHandle { id, revision: 0, function: Some(*function) };
     (1..).zip(FUNCTIONS.iter()).map(handle)
 }
 

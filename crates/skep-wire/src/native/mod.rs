@@ -95,6 +95,9 @@ pub enum WireError {
     /// The server cannot write its log, so it refuses operations that may change keys.
     #[error("the server cannot write its log: writes are refused until it can (skep_log_trouble in INFO tells why)")]
     NotDurable = 7,
+    /// A call names earlier code of its function. Only the log does.
+    #[error("a call names the newest code of a function: set its revision to 0")]
+    EarlierCode = 8,
 }
 
 /// The reason why a connection is closed: the bytes that arrived are not the native protocol.
@@ -119,7 +122,7 @@ pub enum ProtocolError {
 
 impl WireError {
     /// All errors, in the order of their codes.
-    pub const ALL: [WireError; 7] = [
+    pub const ALL: [WireError; 8] = [
         WireError::UnknownOperation,
         WireError::UnknownFunction,
         WireError::UnknownElement,
@@ -127,6 +130,7 @@ impl WireError {
         WireError::UnknownSpace,
         WireError::Busy,
         WireError::NotDurable,
+        WireError::EarlierCode,
     ];
 
     /// Returns the error with this code on the wire.

@@ -5,6 +5,7 @@ mod bench;
 mod cli;
 mod data_directory;
 mod data_refusals;
+mod function_calls;
 mod functions;
 mod import;
 mod metrics;
