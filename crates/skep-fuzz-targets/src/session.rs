@@ -87,7 +87,7 @@ fn native_session(bytes: &[u8], cuts: &[usize]) {
         loop {
             let mut writer = ReplyFrameWriter::new(&mut output, frame.sequence);
             for reply in replies.by_ref().take(*cut) {
-                writer.push(reply.as_ref().map(as_reply).map_err(|error| *error));
+                writer.push(reply.as_ref().map(NaiveReply::as_reply).map_err(|error| *error));
                 expected.push((frame.sequence, reply));
                 if writer.size() >= REPLY_FRAME_SIZE_FULL {
                     break;
@@ -234,15 +234,5 @@ fn owned(reply: Reply<'_>) -> NaiveReply {
         Reply::Exists => NaiveReply::Exists,
         Reply::Failed(error) => NaiveReply::Failed(error),
         Reply::Deferred => unreachable!("the harness submits deferred requests again"),
-    }
-}
-
-fn as_reply(reply: &NaiveReply) -> Reply<'_> {
-    match reply {
-        NaiveReply::Done => Reply::Done,
-        NaiveReply::Value(value) => Reply::Value(value),
-        NaiveReply::NotFound => Reply::NotFound,
-        NaiveReply::Exists => Reply::Exists,
-        NaiveReply::Failed(error) => Reply::Failed(*error),
     }
 }

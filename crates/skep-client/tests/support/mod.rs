@@ -124,11 +124,5 @@ fn reply_to(frame: &RequestFrame<'_>, behaviour: Behaviour, store: &Mutex<NaiveS
 
 /// Converts the naive reply to the form that a client sees.
 pub(crate) fn as_response(reply: &NaiveReply) -> Response<'_> {
-    Ok(match reply {
-        NaiveReply::Done => Reply::Done,
-        NaiveReply::Value(value) => Reply::Value(value),
-        NaiveReply::NotFound => Reply::NotFound,
-        NaiveReply::Exists => Reply::Exists,
-        NaiveReply::Failed(error) => Reply::Failed(*error),
-    })
+    Ok(reply.as_reply())
 }

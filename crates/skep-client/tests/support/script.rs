@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use skep_client::{Operation, Refusal, Reply, Request, ScanAnswer, ScanLease};
 use skep_core::operation::PageWriter;
-use skep_store::naive::{EXPIRIES_END, NaiveReply, NaiveStore};
+use skep_store::naive::{EXPIRIES_END, NaiveStore};
 use skep_wire::native::{Hello, REQUEST_FRAME_SIZE_MAX, ReplyFrameWriter, RequestFrame, Welcome};
 
 /// The lease of all pages.
@@ -152,11 +152,7 @@ impl Run {
                     self.record.lock().unwrap().executed.last_mut().unwrap().push(name(&request));
                     match (step, self.store.execute(&request)) {
                         (Step::Page, _) => writer.push(Ok(Reply::Value(&page(&request)))),
-                        (_, NaiveReply::Done) => writer.push(Ok(Reply::Done)),
-                        (_, NaiveReply::Value(value)) => writer.push(Ok(Reply::Value(&value))),
-                        (_, NaiveReply::NotFound) => writer.push(Ok(Reply::NotFound)),
-                        (_, NaiveReply::Exists) => writer.push(Ok(Reply::Exists)),
-                        (_, NaiveReply::Failed(error)) => writer.push(Ok(Reply::Failed(error))),
+                        (_, reply) => writer.push(Ok(reply.as_reply())),
                     }
                 }
                 writer.finish();

@@ -85,16 +85,22 @@ enum Change {
     Remove,
 }
 
+impl NaiveReply {
+    /// Returns the reply as a store gives it.
+    pub fn as_reply(&self) -> Reply<'_> {
+        match self {
+            NaiveReply::Done => Reply::Done,
+            NaiveReply::Value(value) => Reply::Value(value),
+            NaiveReply::NotFound => Reply::NotFound,
+            NaiveReply::Exists => Reply::Exists,
+            NaiveReply::Failed(error) => Reply::Failed(*error),
+        }
+    }
+}
+
 impl PartialEq<Reply<'_>> for NaiveReply {
     fn eq(&self, other: &Reply<'_>) -> bool {
-        match (self, other) {
-            (NaiveReply::Done, Reply::Done)
-            | (NaiveReply::NotFound, Reply::NotFound)
-            | (NaiveReply::Exists, Reply::Exists) => true,
-            (NaiveReply::Value(value), Reply::Value(other)) => value == other,
-            (NaiveReply::Failed(error), Reply::Failed(other)) => error == other,
-            _ => false,
-        }
+        self.as_reply() == *other
     }
 }
 
