@@ -42,6 +42,20 @@ pub(crate) struct FunctionLoader {
     changes: Mutex<Changes>,
     /// The current modules, by name. Is locked only to copy or change the reference, so that no shard waits.
     listed: Mutex<Arc<Vec<Module>>>,
+    usage: Mutex<FunctionUsage>,
+}
+
+/// The part of its bounds that a loader has used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FunctionUsage {
+    /// Functions of the current modules, at most [`FUNCTIONS_MAX`]. A module that does not compile counts as one.
+    pub(crate) functions: usize,
+    /// Sources, also old ones, at most [`FUNCTION_REVISIONS_MAX`].
+    pub(crate) sources: usize,
+    /// Their bytes, at most [`FUNCTION_SOURCES_MAX`].
+    pub(crate) source_bytes: usize,
+    /// Names of functions, also old ones, at most [`FUNCTION_NAMES_MAX`].
+    pub(crate) names: usize,
 }
 
 /// A change of the modules.
@@ -156,6 +170,7 @@ impl FunctionLoader {
             loaded: Mutex::default(),
             changes: Mutex::default(),
             listed: Mutex::default(),
+            usage: Mutex::default(),
         }
     }
 
@@ -315,6 +330,11 @@ impl FunctionLoader {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns the part of the bounds that is used.
+    pub(crate) fn usage(&self) -> FunctionUsage {
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Lets the shards find what is loaded after a change.
     fn replace(&self, loaded: &mut Loaded, mut next: Loaded) {
         next.file = loaded.file.take();
@@ -327,6 +347,7 @@ impl FunctionLoader {
         // The table before is freed when no shard waits for it.
         drop(self.functions.change(|current| mem::replace(current, table)));
         *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = listed;
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = loaded.usage();
     }
 
     fn loaded(&self) -> MutexGuard<'_, Loaded> {
@@ -411,21 +432,28 @@ impl Loaded {
 
     /// Returns an error if there are too many functions, with this number of new ones, or sources.
     fn check_bounds(&self, new_count: usize) -> Result<(), String> {
-        let current = || self.modules.iter().filter(|module| module.is_current);
-        // A module that does not compile is listed too.
-        let count_of = |module: &Module| module.functions().len() + usize::from(module.error().is_some());
-        let count: usize = current().map(count_of).sum();
-        if count + new_count > FUNCTIONS_MAX {
+        let FunctionUsage { functions, sources, source_bytes, .. } = self.usage();
+        if functions + new_count > FUNCTIONS_MAX {
             return Err(format!("a server has at most {FUNCTIONS_MAX} functions: delete modules"));
         }
-        let size: usize = self.modules.iter().map(|module| module.source.len()).sum();
-        if self.modules.len() > FUNCTION_REVISIONS_MAX || size > FUNCTION_SOURCES_MAX {
+        if sources > FUNCTION_REVISIONS_MAX || source_bytes > FUNCTION_SOURCES_MAX {
             return Err(format!(
                 "the server keeps each source that it was given, at most {FUNCTION_REVISIONS_MAX} different ones of \
                  {FUNCTION_SOURCES_MAX} bytes together: pass what changes as an operand, not in the source; DELETE frees none"
             ));
         }
         Ok(())
+    }
+
+    fn usage(&self) -> FunctionUsage {
+        // A module that does not compile is listed too.
+        let count = |module: &Module| module.functions().len() + usize::from(module.error().is_some());
+        FunctionUsage {
+            functions: self.modules.iter().filter(|module| module.is_current).map(count).sum(),
+            sources: self.modules.len(),
+            source_bytes: self.modules.iter().map(|module| module.source.len()).sum(),
+            names: self.names.in_order.len(),
+        }
     }
 
     fn stored(&self) -> StoredFunctions {

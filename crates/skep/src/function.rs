@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redis::{FromRedisValue, IntoConnectionInfo, RedisError, Value};
+use redis::{FromRedisValue, InfoDict, IntoConnectionInfo, RedisError, Value};
 
 use crate::failure::{Failure, reason};
 use crate::password::{Login, PasswordSource};
@@ -61,7 +61,7 @@ enum Command {
         /// The name of the module.
         module: String,
     },
-    /// Print how often each function of a server was called since its start.
+    /// Print how often each function of a server was called since its start, and how much it has room for.
     Stats,
 }
 
@@ -96,7 +96,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Stats => {
             let functions: Vec<HashMap<String, Value>> =
                 query(redis::cmd("SKEP.FUNCTION").arg("STATS"), arguments, &arguments.addr)?;
-            functions.into_iter().try_for_each(|function| print_statistics(function, &mut output))
+            functions.into_iter().try_for_each(|function| print_statistics(function, &mut output))?;
+            let usage: InfoDict = query(redis::cmd("INFO").arg("functions"), arguments, &arguments.addr)?;
+            print_usage(&usage, &mut output)
         }
         Command::Delete { module } => {
             query::<Value>(redis::cmd("SKEP.FUNCTION").arg("DELETE").arg(module), arguments, module).map(drop)
@@ -110,6 +112,20 @@ fn print_statistics(mut function: HashMap<String, Value>, output: &mut impl Writ
         |name: &str| String::from_redis_value(function.remove(name).unwrap_or(Value::Nil)).unwrap_or_default();
     let [name, calls, elements, failed] = ["function", "calls", "elements", "failed"].map(&mut field);
     Ok(writeln!(output, "{name}: {calls} calls, {elements} elements, {failed} failed")?)
+}
+
+/// Prints the part of the bounds that the server has used. An earlier server does not tell it.
+fn print_usage(usage: &InfoDict, output: &mut impl Write) -> Result<(), Failure> {
+    let used = |name: &str| {
+        let number = |name: &str| usage.get::<u64>(name);
+        Some(format!("{} of {}", number(&format!("skep_{name}"))?, number(&format!("skep_{name}_limit"))?))
+    };
+    let [functions, sources, bytes, names] =
+        ["functions", "function_sources", "function_source_bytes", "function_names"].map(used);
+    if let (Some(functions), Some(sources), Some(bytes), Some(names)) = (functions, sources, bytes, names) {
+        writeln!(output, "used: {functions} functions, {sources} sources, {bytes} bytes of sources, {names} names")?;
+    }
+    Ok(())
 }
 
 /// Checks a module, and prints what is in it.

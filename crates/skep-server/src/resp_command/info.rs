@@ -4,6 +4,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use skep_log::FUNCTION_NAMES_MAX;
+
 use super::info_fields::fields;
 use super::info_statistics::{command_stats, error_stats, latency_stats, stats};
 use super::{Arguments, REDIS_VERSION};
@@ -12,7 +14,8 @@ use crate::command_metrics::COMMAND_COUNT;
 use crate::counter::Counter;
 use crate::delays::DelayCounts;
 use crate::durability::{Log, Snapshots};
-use crate::limits::{INFO_WORK, LOOK_WORK, TICK};
+use crate::function_loader::FunctionUsage;
+use crate::limits::{FUNCTION_REVISIONS_MAX, FUNCTION_SOURCES_MAX, FUNCTIONS_MAX, INFO_WORK, LOOK_WORK, TICK};
 use crate::metrics::CacheMetrics;
 use crate::shared::Shared;
 use crate::vocabulary::{Durability, Space};
@@ -20,12 +23,13 @@ use crate::vocabulary::{Durability, Space};
 /// A section: its name, true if it is in the reply to `INFO` without arguments, and its text.
 type Section = (&'static str, bool, fn(&mut String, &Shared));
 
-const SECTIONS: [Section; 16] = [
+const SECTIONS: [Section; 17] = [
     ("Server", true, server),
     ("Clients", true, clients),
     ("Memory", true, memory),
     ("Ordered", true, ordered),
     ("Cache", true, cache),
+    ("Functions", true, functions),
     ("Persistence", true, persistence),
     ("Stats", true, stats),
     ("Congestion", true, congestion),
@@ -188,6 +192,21 @@ fn cache(text: &mut String, shared: &Shared) {
         "skep_cache_index_evictions" sum(|cache| &cache.index_evictions)
         "skep_cache_log_evictions" sum(|cache| &cache.log_evictions)
         "skep_cache_expired" sum(|cache| &cache.expired)
+    }
+}
+
+/// Writes the part of the bounds of user functions that is used. Deleting modules frees functions only.
+fn functions(text: &mut String, shared: &Shared) {
+    let FunctionUsage { functions, sources, source_bytes, names } = shared.loader.usage();
+    fields! { text
+        "skep_functions" functions
+        "skep_functions_limit" FUNCTIONS_MAX
+        "skep_function_sources" sources
+        "skep_function_sources_limit" FUNCTION_REVISIONS_MAX
+        "skep_function_source_bytes" source_bytes
+        "skep_function_source_bytes_limit" FUNCTION_SOURCES_MAX
+        "skep_function_names" names
+        "skep_function_names_limit" FUNCTION_NAMES_MAX
     }
 }
 
