@@ -169,7 +169,7 @@ fn describe(tree: &Tree, function: &Function, lowered: &Lowered) -> FunctionDesc
 fn records(tree: &Tree) -> Vec<(String, Layout)> {
     let records = tree.records.0.iter().enumerate();
     records
-        .map(|(index, record)| (format!("{}.{}", tree.name, record.name), tree.records.layout(&Type::Record(index))))
+        .map(|(index, record)| (format!("{}.{}", tree.name, record.name), tree.records.record_layout(index)))
         .collect()
 }
 

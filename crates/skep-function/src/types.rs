@@ -247,8 +247,35 @@ impl Records {
         }
     }
 
-    /// Returns the record of this type for skep-core.
+    /// Returns the record of this type for skep-core. It is written as the source does, a struct with its fields.
     pub(crate) fn layout(&self, ty: &Type) -> Layout {
+        let layout = self.numbers(ty);
+        match ty {
+            Type::Array(..) | Type::Record(_) => layout.written_as(self.describe(ty)),
+            _ => layout,
+        }
+    }
+
+    /// Returns the struct with this number for skep-core. It is written as its fields.
+    pub(crate) fn record_layout(&self, index: usize) -> Layout {
+        self.numbers(&Type::Record(index)).written_as(self.describe_fields(index))
+    }
+
+    fn describe(&self, ty: &Type) -> String {
+        match ty {
+            Type::Array(element, count) => format!("[{}; {count}]", self.describe(element)),
+            Type::Record(index) => format!("{} {}", self.name(ty), self.describe_fields(*index)),
+            _ => self.name(ty),
+        }
+    }
+
+    fn describe_fields(&self, record: usize) -> String {
+        let field = |field: &RecordField| format!("{}: {}", field.name, self.describe(&field.ty));
+        let fields: Vec<String> = self.0[record].fields.iter().map(field).collect();
+        format!("{{{}}}", fields.join(", "))
+    }
+
+    fn numbers(&self, ty: &Type) -> Layout {
         let mut fields = Vec::new();
         self.visit(ty, &mut String::new(), &mut |leaf, name| {
             fields.push(Field { name: name.to_owned(), scalar: leaf.scalar() });

@@ -202,6 +202,30 @@ fn the_description_of_a_module_is_that_of_its_code() {
 }
 
 #[test]
+fn types_are_written_as_in_the_source() {
+    let module = module(
+        "mod m {
+            struct Point { x: f32, y: f32 }
+            struct Line { ends: [Point; 2], is_dashed: bool, tags: [[u8; 3]; 2] }
+            #[update] fn norm(v: [f32; 16], by: [Point; 2], half: f16) -> [f32; 16] { v }
+            #[update] fn at(v: &mut Line, to: Point) -> Point { to }
+            #[reduce] fn far(v: Point, most: Point) -> Point { most }
+        }",
+    );
+    let described =
+        module.functions.iter().map(|function| function.signature.describe(function.kind(), &function.name));
+    let line = "{ends: [Point {x: f32, y: f32}; 2], is_dashed: bool, tags: [[u8; 3]; 2]}";
+    let expected = [
+        "update m.norm([f32; 16], by: [Point {x: f32, y: f32}; 2], half: f16)",
+        &format!("update m.at(Line {line}, to: Point {{x: f32, y: f32}}) -> Point {{x: f32, y: f32}}"),
+        "reduce m.far(Point {x: f32, y: f32}, Σ: Point {x: f32, y: f32})",
+    ];
+    assert_eq!(described.collect::<Vec<_>>(), expected);
+    let records = module.records.iter().map(|(name, layout)| format!("{name} {layout}"));
+    assert_eq!(records.collect::<Vec<_>>(), ["m.Point {x: f32, y: f32}", &format!("m.Line {line}")]);
+}
+
+#[test]
 fn parts_of_records_have_names() {
     let source = "mod m { struct P { x: f32, y: f32 } struct L { ends: [P; 2], weight: u8 } #[update] fn f(v: &mut L) { v.weight = 1; } }";
     let function = only(source);

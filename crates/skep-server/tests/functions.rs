@@ -578,13 +578,13 @@ fn operands_of_both_kinds_are_in_one_call() {
     resp.expect("SKEP.UPDATE p mixed.put 1 1 [ 5 6 ] NORETURN\r\nSKEP.GETV p mixed.Pair\r\n", {
         format!("+OK\r\n{}", integers(&[41, 5, 81, 6]))
     });
-    let error = "ERR syntax error: p: {a: u16, b: u16} is 2 numbers for all elements, or [ 2 numbers for each ]";
+    let error = "ERR syntax error: p: Pair {a: u16, b: u16} is 2 numbers for all elements, or [ 2 numbers for each ]";
     for operands in ["[ 1 2 3 ] 2", "1 [ 5 6 ]", "1 2 3 [ 5 6 ] ]"] {
         resp.expect(
             format!("SKEP.UPDATE p mixed.put {operands}\r\n"),
             match operands {
                 "1 2 3 [ 5 6 ] ]" => {
-                    "-ERR syntax error: mixed.put takes p: {a: u16, b: u16}, q: u16; operands for all \
+                    "-ERR syntax error: mixed.put takes p: Pair {a: u16, b: u16}, q: u16; operands for all \
                                   elements, or for each, or one by one with [ ] around those for each\r\n"
                         .to_owned()
                 }

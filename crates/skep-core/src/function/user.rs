@@ -49,6 +49,8 @@ pub enum Scalar {
 pub struct Layout {
     fields: Vec<Field>,
     size: usize,
+    /// How it is written, if not by its numbers.
+    text: Option<Box<str>>,
 }
 
 /// A number of a record.
@@ -195,7 +197,12 @@ impl Layout {
     pub fn new(fields: Vec<Field>) -> Layout {
         let size = fields.iter().map(|field| field.scalar.width()).sum();
         assert!((1..=RECORD_SIZE_MAX).contains(&size), "a record of {size} bytes");
-        Layout { fields, size }
+        Layout { fields, size, text: None }
+    }
+
+    /// Returns the same record, which is written as its type in the source: `[f32; 16]`, `Bucket {tokens: f32, at: u64}`.
+    pub fn written_as(self, text: String) -> Layout {
+        Layout { text: Some(text.into()), ..self }
     }
 
     /// Returns a record of one number.
@@ -222,8 +229,11 @@ impl Layout {
 }
 
 impl fmt::Display for Layout {
-    /// Writes the record as `{tokens: f32, at: u64}`, or the type of its only number.
+    /// Writes the record as its source does, or else as `{tokens: f32, at: u64}`, or as the type of its only number.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(text) = &self.text {
+            return formatter.write_str(text);
+        }
         if let [field] = &self.fields[..]
             && field.name.is_empty()
         {
@@ -261,7 +271,7 @@ impl Signature {
         sizes.sum()
     }
 
-    /// Describes a function with this signature: `update limits.take({tokens: f32, at: u64}, now: u64) -> bool`.
+    /// Describes a function with this signature: `update limits.take(Bucket {tokens: f32, at: u64}, now: u64) -> bool`.
     pub fn describe(&self, kind: FunctionKind, name: &str) -> String {
         let mut parameters = vec![self.element.to_string()];
         if let (FunctionKind::Reduce, Some(sigma)) = (kind, &self.result) {
