@@ -1,6 +1,7 @@
 //! Kills servers with a data directory at random moments, under load, and starts them again: nothing that was
 //! acknowledged is lost, and nothing is there that no client wrote. Some clients call random functions, whose code changes
-//! before and between kills: a replay makes each call with the code of its time.
+//! before and between kills: a replay makes each call with the code of its time. They do so in the cache space too, which
+//! has no keys after a kill.
 //!
 //! `SKEP_LONG` multiplies the kills, and `SKEP_SEED` is their seed. The moments are random all the same.
 
@@ -37,7 +38,7 @@ use process::{Server, skep};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use setting::setting;
-use skep_client::{FunctionHandle, HASH_SPACE, ORDERED_SPACE};
+use skep_client::{CACHE_SPACE, FunctionHandle, HASH_SPACE, ORDERED_SPACE};
 use wire::Connection;
 
 /// Kills of a test. `SKEP_LONG` multiplies them.
@@ -119,6 +120,11 @@ impl Space {
         connection
     }
 
+    /// Returns true if its keys survive a kill.
+    fn is_durable(&self) -> bool {
+        self.number != CACHE_SPACE
+    }
+
     /// Writes the accounts.
     fn begin(&self, server: &Server) {
         let accounts: Vec<String> = (0..ACCOUNTS).map(|number| format!("account:{number} {BALANCE}")).collect();
@@ -145,7 +151,7 @@ impl Space {
             let number = |value: Vec<u8>| String::from_utf8(value).expect("text").parse().expect("a number");
             read_all(keys).into_iter().map(|value| value.map_or(0, number)).collect()
         };
-        if has_accounts {
+        if has_accounts && self.is_durable() {
             let keys: Vec<_> = (0..ACCOUNTS).map(|number| format!("account:{number}").into_bytes()).collect();
             let balances = numbers(&keys);
             if balances.iter().sum::<i64>() != ACCOUNTS as i64 * BALANCE {
@@ -173,9 +179,12 @@ impl Space {
         natives.chain(self.resps.iter().map(|client| client.acknowledged)).sum()
     }
 
-    fn outcomes(&self) -> impl Iterator<Item = Outcomes> {
-        let natives = self.natives.iter().map(|client| client.calls.outcomes);
-        natives.chain(self.resps.iter().map(|client| client.calls.outcomes))
+    /// Returns how the calls of native clients ended, and those of clients of RESP.
+    fn outcomes(&self) -> [Outcomes; 2] {
+        let mut outcomes = [Outcomes::default(); 2];
+        self.natives.iter().for_each(|client| outcomes[0].add(client.calls.outcomes));
+        self.resps.iter().for_each(|client| outcomes[1].add(client.calls.outcomes));
+        outcomes
     }
 }
 
@@ -187,7 +196,7 @@ impl Kills {
         let spaces = if flushes {
             vec![Space::new(HASH_SPACE, 0, 1, seed)]
         } else {
-            [HASH_SPACE, ORDERED_SPACE].map(|number| Space::new(number, 2, 2, seed)).into()
+            [HASH_SPACE, ORDERED_SPACE, CACHE_SPACE].map(|number| Space::new(number, 2, 2, seed)).into()
         };
         Kills {
             directory: DataDirectory::new(name),
@@ -203,7 +212,7 @@ impl Kills {
     /// Returns the command of the server.
     fn command(&self) -> Command {
         let mut command = skep(&["serve", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--memory", "96MiB"]);
-        command.args(["--ordered-memory", "64MiB", "--durability", self.level, "--shards"]);
+        command.args(["--ordered-memory", "64MiB", "--cache-memory", "96MiB", "--durability", self.level, "--shards"]);
         command.arg(self.shards.to_string()).arg("--data-dir").arg(self.directory.path());
         command
     }
@@ -230,7 +239,7 @@ impl Kills {
                 Connection::to_address(&resp_address(&server)).run(&[loading(&pairs::module(0))]),
                 [b"$4\r\nkill\r\n"]
             );
-            self.spaces.iter().for_each(|space| space.begin(&server));
+            self.spaces.iter().filter(|space| space.is_durable()).for_each(|space| space.begin(&server));
         }
         self.kill(server);
     }
@@ -331,16 +340,16 @@ impl Kills {
                 wrong[..wrong.len().min(10)].join("\n")
             );
         }
-        let mut outcomes = Outcomes::default();
-        self.spaces.iter().flat_map(Space::outcomes).for_each(|other| outcomes.add(other));
-        println!(
-            "{count} kills, {} operations acknowledged; calls of random functions: {outcomes:?}",
-            self.acknowledged()
-        );
+        println!("{count} kills, {} operations acknowledged", self.acknowledged());
         assert!(self.acknowledged() > 100 * count, "the clients ran");
-        let Outcomes { updates, reads, failures, refusals } = outcomes;
-        let fewest = updates.min(reads).min(failures).min(refusals);
-        assert!(self.flushes || fewest > 0, "the calls have all outcomes: {outcomes:?}");
+        for space in self.spaces.iter().filter(|_| !self.flushes) {
+            for (outcomes, clients) in space.outcomes().into_iter().zip(["native clients", "clients of RESP"]) {
+                println!("space {}: calls of {clients}: {outcomes:?}", space.number);
+                let Outcomes { updates, reads, failures, refusals, forgotten } = outcomes;
+                let fewest = updates.min(reads).min(failures).min(refusals);
+                assert!(fewest > 0 && forgotten <= updates, "the calls have all outcomes");
+            }
+        }
         let mut server = self.start();
         server.signal("TERM");
         assert_eq!(server.wait().code(), Some(0));

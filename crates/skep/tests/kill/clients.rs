@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use skep_client::{Client, ClientSettings, FunctionHandle, Operation, Reply, Request, Response, Responses, WireError};
+use skep_client::{
+    CACHE_SPACE, Client, ClientSettings, FunctionHandle, Operation, Reply, Request, Response, Responses, WireError,
+};
 
 use crate::calls::{Calls, KeyCall};
 use crate::pairs::{Change, Pairs};
@@ -84,11 +86,12 @@ impl NativeClient {
     pub(crate) fn new(space: u16, number: u16, seed: u64) -> NativeClient {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ u64::from(1000 + 100 * space + number));
         let name = format!("native-{number}");
-        let calls = Calls::new(name.clone(), random.random());
+        let calls = Calls::new(name.clone(), space == CACHE_SPACE, random.random());
         NativeClient { space, pairs: Pairs::new(name, 20_000), calls, random, acknowledged: 0 }
     }
 
-    /// Sends this number of batches, or as many until the server ends. Some steps call the functions.
+    /// Sends this number of batches, or as many until the server ends. Some steps call the functions, in the cache space
+    /// all.
     pub(crate) fn run(&mut self, address: &str, hot: &Hot, functions: &[FunctionHandle], batches: usize) {
         let Some(mut client) = connect(address, self.space) else { return };
         let mut responses = Responses::new();
@@ -134,6 +137,9 @@ impl NativeClient {
     }
 
     fn step(&mut self, functions: &[FunctionHandle]) -> Step {
+        if self.space == CACHE_SPACE {
+            return Step::Call(self.calls.random(false, functions));
+        }
         match self.random.random_range(0..8) {
             0 | 1 => Step::Hot(self.random.random_range(0..HOT_COUNT)),
             2 => Step::Call(self.calls.random(false, functions)),
@@ -193,7 +199,7 @@ impl RespClient {
     pub(crate) fn new(space: u16, number: u16, seed: u64) -> RespClient {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ u64::from(2000 + 100 * space + number));
         let name = format!("resp-{number}");
-        let calls = Calls::new(name.clone(), random.random());
+        let calls = Calls::new(name.clone(), space == CACHE_SPACE, random.random());
         RespClient { pairs: Pairs::new(name, 2000), calls, space, number, random, transfers: (0, 0), acknowledged: 0 }
     }
 
@@ -211,8 +217,9 @@ impl RespClient {
         vec![format!("client {} made {found} transfers: of {sent}, {acknowledged} were acknowledged", self.number)]
     }
 
-    /// Sends this number of pipelines, or as many until the server ends: of changes of its own keys and, without functions, `FLUSHALL`. Otherwise it
-    /// calls these functions, and makes transfers between accounts that all clients use.
+    /// Sends this number of pipelines, or as many until the server ends: of changes of its own keys and, without functions,
+    /// `FLUSHALL`. Otherwise it calls these functions, and makes transfers between accounts that all clients use. In the
+    /// cache space, it only calls them.
     pub(crate) fn run(&mut self, address: &str, functions: Option<&[FunctionHandle]>, batches: usize) {
         let Ok(mut connection) = Connection::connect(address) else { return };
         let select = words(&format!("SELECT {}", self.space));
@@ -222,7 +229,12 @@ impl RespClient {
         for _ in 0..batches {
             let (mut commands, mut parts) = (Vec::new(), Vec::new());
             for _ in 0..step_count(&mut self.random).min(100) {
-                match (functions, self.random.random_range(0..if functions.is_none() { 200 } else { 8 })) {
+                let step = match functions {
+                    None => self.random.random_range(0..200),
+                    Some(_) if self.space == CACHE_SPACE => 1,
+                    Some(_) => self.random.random_range(0..8),
+                };
+                match (functions, step) {
                     (None, 0) => {
                         commands.push(vec![b"FLUSHALL".to_vec()]);
                         parts.push(Part::Flush);
