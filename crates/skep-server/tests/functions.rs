@@ -25,6 +25,7 @@ mod limits {
 
     #[update] fn decay(v: f32, d: f32) -> f32 { v * 0.5 + d }
     #[update] fn divide(v: i32, d: i32) -> i32 { v / d }
+    #[update] fn reset(v: i32, really: bool) -> i32 { if really { 0 } else { v } }
     #[reduce] fn sum(v: u8, sum: u64) -> u64 { sum + v as u64 }
     #[filter] fn hot(v: f32, limit: f32) -> bool { v > limit }
 }
@@ -136,6 +137,8 @@ fn wrong_calls_have_named_errors() {
             "syntax error: limits.take takes now: u64, cost: f32, rate: f32, burst: f32; operands for all elements, or for \
              each, or one by one with [ ] around those for each",
         ),
+        ("SKEP.UPDATE v limits.reset yes", "'yes' is wrong for bool: a bool is true, false, 1 or 0"),
+        ("SKEP.UPDATE v limits.reset TRUE", "'TRUE' is wrong for bool: a bool is true, false, 1 or 0"),
         ("SKEP.SET w limits.Bucket 1", "syntax error: an element of this record has 2 numbers"),
         ("SKEP.GETV v limits.Nothing", "no record 'limits.Nothing' is loaded: SKEP.FUNCTION LIST shows those that are"),
         ("SKEP.GETV b limits.Bucket", "element width does not divide the value's length"),

@@ -15,6 +15,9 @@ pub enum ParseError {
     /// The number is too large or too small for the type.
     #[error("number is out of the range of this type")]
     OutOfRange,
+    /// The text is not a bool.
+    #[error("a bool is true, false, 1 or 0")]
+    NotABool,
 }
 
 impl Element {

@@ -154,7 +154,7 @@ impl Scalar {
             Scalar::Bool => out.push(match text {
                 "true" | "1" => 1,
                 "false" | "0" => 0,
-                _ => return Err(ParseError::NotANumber),
+                _ => return Err(ParseError::NotABool),
             }),
         }
         Ok(())

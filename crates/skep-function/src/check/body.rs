@@ -6,6 +6,7 @@ use syn::spanned::Spanned;
 
 use super::deferred::Deferred;
 use super::infer::Unknowns;
+use super::operator::without_parentheses;
 use super::structs::find_type;
 use super::{Called, Items, check_name, refuse};
 use crate::source_error::SourceError;
@@ -184,7 +185,18 @@ impl<'a> Body<'a> {
                 }
                 Ok(expr)
             }
-            None => Err(SourceError::at(expr.at, self.mismatch(ty, &expr.ty))),
+            None => {
+                let message = match last(&expr).kind {
+                    Kind::Assign(..) | Kind::AssignBinary(..) => {
+                        "an assignment has no value: write a semicolon, and the value after it".to_owned()
+                    }
+                    Kind::If(_, _, None) => {
+                        "an `if` without `else` has no value: add `else { … }`, or write the value after it".to_owned()
+                    }
+                    _ => self.mismatch(ty, &expr.ty),
+                };
+                Err(SourceError::at(expr.at, message))
+            }
         }
     }
 
@@ -203,6 +215,10 @@ impl<'a> Body<'a> {
             }
             (Type::Bool, found) if is_number(&found) => ": compare it, such as `x != 0`".to_owned(),
             (_, Type::Unit) => ": end the block with a value, without a semicolon after it".to_owned(),
+            (Type::Array(..), found) if is_number(&found) => ": take the elements by [index]".to_owned(),
+            (Type::Record(_), found) if is_number(&found) => ": write a struct, or take a field".to_owned(),
+            (expected, Type::Array(..)) if is_number(&expected) => ": take an element by [index]".to_owned(),
+            (expected, Type::Record(_)) if is_number(&expected) => ": take a field by its name".to_owned(),
             (Type::Unit, _) => ": write a semicolon after it, or give the function a result".to_owned(),
             _ => String::new(),
         };
@@ -244,10 +260,11 @@ impl<'a> Body<'a> {
                 let checked = self.expr(expr, Some(&Type::Unit))?;
                 Ok(Statement::Expr(self.demand(checked, &Type::Unit)?))
             }
-            syn::Stmt::Item(item) => {
+            syn::Stmt::Item(item @ (syn::Item::Fn(_) | syn::Item::Struct(_) | syn::Item::Const(_))) => {
                 Err(SourceError::at(item.span(), "an item belongs into the module: move it out of the function"))
             }
-            syn::Stmt::Macro(call) => Err(SourceError::at(call.span(), refuse::MACRO)),
+            syn::Stmt::Item(item) => Err(SourceError::at(item.span(), refuse::item(item))),
+            syn::Stmt::Macro(call) => Err(SourceError::at(call.span(), refuse::macro_call(&call.mac))),
         }
     }
 
@@ -287,11 +304,14 @@ impl<'a> Body<'a> {
         if let syn::Expr::Let(condition) = &*branch.cond {
             return Err(SourceError::at(condition.span(), refuse::expr(&branch.cond)));
         }
+        if let syn::Expr::Assign(assign) = without_parentheses(&branch.cond) {
+            return Err(SourceError::at(assign.eq_token.span(), "write `==` to compare"));
+        }
         let condition = self.expr_of(&branch.cond, &Type::Bool)?;
         let mut then = self.block(&branch.then_branch, hint)?;
         let Some((_, other)) = &branch.else_branch else {
             if !matches!(then.ty, Type::Unit | Type::Never) {
-                let message = "an `if` without `else` has no value: add `else { … }`, or a semicolon after the value";
+                let message = "an `if` without `else` has no value: add `else { … }`, or write `return` before it";
                 return Err(SourceError::at(then.at, message));
             }
             return Ok(Expr { ty: Type::Unit, at, kind: Kind::If(Box::new(condition), Box::new(then), None) });
@@ -345,7 +365,7 @@ impl<'a> Body<'a> {
             types.push(find_type(self.items, &typed.ty)?);
         }
         if types.len() != arguments.len() {
-            let message = format!("`{name}` takes {} arguments, not {}", types.len(), arguments.len());
+            let message = refuse::argument_count(&name, types.len(), arguments.len());
             return Err(SourceError::at(at, message));
         }
         let mut checked = Vec::new();
@@ -436,6 +456,14 @@ impl<'a> Body<'a> {
         }
         Ok(Type::Array(element.into(), count))
     }
+}
+
+/// Returns the expression at the end of a block, or another expression.
+fn last(mut expr: &Expr) -> &Expr {
+    while let Kind::Block(_, Some(tail)) = &expr.kind {
+        expr = tail;
+    }
+    expr
 }
 
 fn element_hint(hint: Option<&Type>) -> Option<Type> {

@@ -50,8 +50,12 @@ impl Body<'_> {
             syn::Lit::Str(_) | syn::Lit::ByteStr(_) | syn::Lit::CStr(_) => {
                 Err(SourceError::at(at, "there are no strings: write an array of u8, such as [115, 107]"))
             }
-            syn::Lit::Char(_) | syn::Lit::Byte(_) => {
-                Err(SourceError::at(at, "there are no characters: write the number"))
+            syn::Lit::Char(character) => {
+                let number = u32::from(character.value());
+                Err(SourceError::at(at, format!("there are no characters: write the number, {number}")))
+            }
+            syn::Lit::Byte(byte) => {
+                Err(SourceError::at(at, format!("there are no characters: write the number, {}", byte.value())))
             }
             _ => Err(SourceError::at(at, "this literal is not a number")),
         }

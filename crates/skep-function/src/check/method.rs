@@ -143,9 +143,8 @@ impl Body<'_> {
             }
             other => {
                 let name = self.unknowns.name(&self.items.records, &other);
-                let message =
-                    format!("{name} has no methods: call a function of this module, `{}({name}, …)`", call.method);
-                Err(SourceError::at(at, message))
+                let instead = super::refuse::method(&call.method.to_string());
+                Err(SourceError::at(at, format!("{name} has no method `{}`: {instead}", call.method)))
             }
         }
     }
@@ -195,7 +194,7 @@ impl Body<'_> {
             return Err(SourceError::at(method.span(), unknown_method(number, &name)));
         };
         if entry.takes.len() != arguments.len() {
-            let message = format!("`{name}` takes {} arguments, not {}", entry.takes.len(), arguments.len());
+            let message = super::refuse::argument_count(&name, entry.takes.len(), arguments.len());
             return Err(SourceError::at(at, message));
         }
         let mut operands = vec![receiver];
@@ -241,18 +240,56 @@ fn is_lossless(from: &Type, number: Number) -> bool {
     }
 }
 
+/// Returns how a method of numbers of this name is called, if there is one.
+pub(super) fn method_call(name: &str) -> Option<String> {
+    let entry = METHODS.iter().find(|entry| entry.name == name)?;
+    Some(format!("x.{name}({})", if entry.takes.is_empty() { "" } else { "…" }))
+}
+
 fn unknown_method(number: Number, name: &str) -> String {
     let type_name = number.name();
+    let others = METHODS.iter().find(|entry| entry.name == name).map(|entry| entry.of);
     let instead = match name {
-        "pow" | "powi" | "checked_pow" => "multiply, or write `powf` of a float".to_owned(),
+        "abs" => "it is never negative".to_owned(),
+        "signum" if number.is_float() => "write `if … else`".to_owned(),
+        "abs_diff" => "write `(x - y).abs()`".to_owned(),
+        _ if others == Some(Of::Floats) => "floats have it: write `(x as f64)` before it".to_owned(),
+        _ if others == Some(Of::SignedIntegers) => "signed integers have it: write `(x as i64)` before it".to_owned(),
+        _ if others.is_some() => "integers have it: write `(x as i64)` before it".to_owned(),
         "exp2" | "exp_m1" => "write `exp`".to_owned(),
         "log" | "log2" | "log10" | "ln_1p" => "write `ln`, and divide by a constant".to_owned(),
         "tan" => "write `x.sin() / x.cos()`".to_owned(),
-        "to_f32" | "into" | "try_into" => "convert with `as`".to_owned(),
+        "fract" => "write `x - x.trunc()`".to_owned(),
+        "recip" => "write `1.0 / x`".to_owned(),
+        "hypot" => "write `(x * x + y * y).sqrt()`".to_owned(),
+        "cbrt" => "write `powf`".to_owned(),
+        "isqrt" => "write `(x as f64).sqrt()`, and convert with `as`".to_owned(),
+        "ilog2" => format!("write `{type_name}::BITS - 1 - x.leading_zeros()`"),
+        "is_power_of_two" => "write `x.count_ones() == 1`".to_owned(),
+        "unsigned_abs" => "write `abs`, and convert with `as`".to_owned(),
+        "is_positive" | "is_negative" | "is_sign_negative" | "is_sign_positive" => "compare with 0".to_owned(),
+        "cmp" | "partial_cmp" | "total_cmp" | "eq" | "ne" | "lt" | "le" | "gt" | "ge" => {
+            "compare with `<`, `==` and `>`".to_owned()
+        }
+        "add" | "sub" | "mul" | "div" | "rem" | "neg" | "not" => "write the operator".to_owned(),
+        "swap_bytes" | "to_le_bytes" | "to_be_bytes" | "to_ne_bytes" | "to_be" | "to_le" => {
+            "take bytes with `>>` and `as u8`".to_owned()
+        }
+        "to_f32" | "into" | "try_into" | "try_from" => "convert with `as`".to_owned(),
+        "clone" | "to_owned" | "copied" => "values are copied: remove it".to_owned(),
+        "to_string" => "there are no strings: return the number".to_owned(),
         "from_bits" => format!("write `{type_name}::from_bits(x)`"),
-        "unwrap" | "expect" => "methods here return numbers: remove it".to_owned(),
+        "unwrap" | "expect" | "unwrap_or" | "unwrap_or_default" => "methods here return numbers: remove it".to_owned(),
+        name if name.ends_with("pow") || name == "powi" => "multiply, or write `powf` of a float".to_owned(),
         name if name.starts_with("checked_") || name.starts_with("overflowing_") => {
-            format!("write `saturating_{0}` or `wrapping_{0}`", name.split_once('_').map_or("", |(_, rest)| rest))
+            let operation = name.split_once('_').map_or("", |(_, operation)| operation);
+            let others = ["saturating", "wrapping"].map(|kind| format!("{kind}_{operation}"));
+            let others: Vec<String> = others.into_iter().filter(|name| method_call(name).is_some()).collect();
+            if others.is_empty() {
+                "write an operator".to_owned()
+            } else {
+                format!("write `{}`", others.join("` or `"))
+            }
         }
         _ => {
             let names: Vec<&str> =

@@ -64,7 +64,7 @@ pub(crate) fn check_module(tokens: TokenStream) -> Result<Tree, SourceError> {
         functions.push(function);
         calls.push(called);
     }
-    check_recursion(&functions, &calls)?;
+    check_recursion(&functions, items.functions.len(), &calls)?;
     if functions.iter().all(|function| function.kind.is_none()) {
         let message = "no function is marked: write #[update], #[reduce] or #[filter] before a function";
         return Err(SourceError::at(module.ident.span(), message));
@@ -73,18 +73,36 @@ pub(crate) fn check_module(tokens: TokenStream) -> Result<Tree, SourceError> {
 }
 
 fn only_module(file: &syn::File) -> Result<(&syn::ItemMod, &[syn::Item]), SourceError> {
-    let expected = "a source is one module: write `mod name { … }` around the functions";
     if let Some(attribute) = file.attrs.first() {
-        return Err(SourceError::at(attribute.span(), expected));
+        return Err(SourceError::at(attribute.span(), "a source has no attributes: remove this one"));
     }
-    match file.items.as_slice() {
-        [syn::Item::Mod(module)] => match &module.content {
-            Some((_, content)) if module.unsafety.is_none() => Ok((module, content)),
-            _ => Err(SourceError::at(module.span(), expected)),
-        },
-        [] => Err(SourceError::of_whole(expected)),
-        [syn::Item::Mod(_), second, ..] => Err(SourceError::at(second.span(), expected)),
-        [first, ..] => Err(SourceError::at(first.span(), expected)),
+    let modules =
+        || file.items.iter().filter_map(|item| if let syn::Item::Mod(module) = item { Some(module) } else { None });
+    let Some(module) = modules().next() else {
+        let expected = "a source is one module: write `mod name { … }` around the functions";
+        let first = file.items.first().map(|first| SourceError::at(first.span(), expected));
+        return Err(first.unwrap_or_else(|| SourceError::of_whole(expected)));
+    };
+    if let Some(second) = modules().nth(1) {
+        let message = "a source is one module: load the second one as a source of its own";
+        return Err(SourceError::at(second.span(), message));
+    }
+    if let Some(other) = file.items.iter().find(|item| !matches!(item, syn::Item::Mod(_))) {
+        let message = match other {
+            syn::Item::Fn(_) | syn::Item::Struct(_) | syn::Item::Const(_) => {
+                format!("a source is one module: move this into `mod {} {{ … }}`", module.ident)
+            }
+            _ => refuse::item(other).to_owned(),
+        };
+        return Err(SourceError::at(other.span(), message));
+    }
+    match &module.content {
+        Some((_, content)) if module.unsafety.is_none() => Ok((module, content)),
+        Some(_) => Err(SourceError::at(module.span(), "nothing here is unsafe: remove `unsafe`")),
+        None => {
+            let message = format!("the functions are in the source itself: write `mod {} {{ … }}`", module.ident);
+            Err(SourceError::at(module.span(), message))
+        }
     }
 }
 
@@ -165,7 +183,7 @@ pub(super) fn check_attributes(attributes: &[syn::Attribute], of: &str, allowed:
         if !attribute.path().is_ident("doc") && !is_allowed {
             let message = match allowed {
                 [] => format!("{of} has no attributes: remove this one"),
-                _ => format!("{of} has only the attributes {}: remove this one", allowed.join(", ")),
+                _ => format!("{of} has only the attribute #[{}]: remove this one", allowed.join("], #[")),
             };
             return Err(SourceError::at(attribute.span(), message));
         }
@@ -179,8 +197,8 @@ pub(super) struct Called {
     pub(super) at: Span,
 }
 
-/// Refuses functions that call themselves, directly or by others.
-fn check_recursion(functions: &[Function], calls: &[Vec<Called>]) -> Result<(), SourceError> {
+/// Refuses functions that call themselves, directly or by others. Those from `first_constant` on are constants.
+fn check_recursion(functions: &[Function], first_constant: usize, calls: &[Vec<Called>]) -> Result<(), SourceError> {
     // 0: not visited; 1: its calls are being visited; 2: it calls only functions that do not recurse.
     let mut states = vec![0; functions.len()];
     for start in 0..functions.len() {
@@ -198,8 +216,14 @@ fn check_recursion(functions: &[Function], calls: &[Vec<Called>]) -> Result<(), 
                 0 => path.push((called.function, 0)),
                 1 => {
                     let name = &functions[called.function].name;
-                    let message =
-                        format!("`{name}` calls itself: a function cannot recur, so write its steps one after another");
+                    let message = match called.function < first_constant {
+                        true => {
+                            format!(
+                                "`{name}` calls itself: a function cannot recur, so write its steps one after another"
+                            )
+                        }
+                        false => format!("`{name}` is defined by itself: write its value"),
+                    };
                     return Err(SourceError::at(called.at, message));
                 }
                 _ => {}

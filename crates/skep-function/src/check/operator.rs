@@ -61,6 +61,12 @@ impl Body<'_> {
             if assigns {
                 return self.assign_binary(at, op, &binary.left, &binary.right);
             }
+            if let (syn::BinOp::Mul(times), syn::Expr::Unary(syn::ExprUnary { op: syn::UnOp::Deref(second), .. })) =
+                (&binary.op, &*binary.right)
+                && times.span().end() == second.span().start()
+            {
+                return Err(SourceError::at(at, "there is no operator `**`: multiply, or write `powf` of a float"));
+            }
             let left = self.expr(&binary.left, None)?;
             let right = self.expr(&binary.right, None)?;
             let ty = self.operands(at, op, &left.ty, &right)?;

@@ -3,6 +3,8 @@
 use proc_macro2::Span;
 
 use super::body::Body;
+use super::refuse;
+use crate::limits::NAME_SIZE_MAX;
 use crate::source_error::SourceError;
 use crate::tree::{Expr, Kind};
 use crate::types::{Number, Type};
@@ -21,12 +23,7 @@ impl Body<'_> {
             if let Some(&constant) = self.items.constant_numbers.get(&name) {
                 return self.constant_value(at, constant);
             }
-            let message = if self.items.function_numbers.contains_key(&name) {
-                format!("`{name}` is a function: call it, `{name}(…)`")
-            } else {
-                format!("there is no local, parameter or constant `{name}`: define it before with `let`")
-            };
-            return Err(SourceError::at(at, message));
+            return Err(SourceError::at(at, self.unknown_name(&name, at)));
         }
         let segments: Vec<String> = path.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -38,9 +35,34 @@ impl Body<'_> {
             _ => None,
         };
         found.ok_or_else(|| {
-            let message = "there is no such constant: numbers have MIN, MAX and BITS, floats INFINITY, NEG_INFINITY, NAN, EPSILON and MIN_POSITIVE";
+            let message = match segments.as_slice() {
+                ["std" | "core", ty, name] if Number::from_name(ty).is_some() => {
+                    format!("there is no such constant: write `{ty}::{name}`")
+                }
+                [ty, "consts", name] => format!("there is no such constant: write `std::{ty}::consts::{name}`"),
+                ["std" | "core", _, "consts", _] => {
+                    "there is no such constant: `consts` has PI, TAU, E, LN_2, LN_10 and SQRT_2".to_owned()
+                }
+                _ => "there is no such constant: numbers have MIN, MAX and BITS, floats INFINITY, NEG_INFINITY, NAN, EPSILON and MIN_POSITIVE".to_owned(),
+            };
             SourceError::at(at, message)
         })
+    }
+
+    /// Returns the message for a name that is no value.
+    fn unknown_name(&self, name: &str, at: Span) -> String {
+        if self.items.function_numbers.contains_key(name) {
+            return format!("`{name}` is a function: call it, `{name}(…)`");
+        }
+        let instead = match name {
+            "None" => "return a bool beside the value, in a struct".to_owned(),
+            "self" => "name the parameter of the function".to_owned(),
+            name if float_constant(Number::F64, name, at).is_some() => {
+                format!("write `std::f32::consts::{name}` or `std::f64::consts::{name}`")
+            }
+            _ => "define it before with `let`".to_owned(),
+        };
+        format!("there is no local, parameter or constant `{name}`: {instead}")
     }
 
     /// Checks a call of a function by its name, or of a method by its path.
@@ -48,27 +70,38 @@ impl Body<'_> {
         let syn::Expr::Path(path) = &*call.func else {
             return Err(SourceError::at(at, "call a function of this module by its name"));
         };
+        let segments: Vec<String> = path.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let arguments: Vec<&syn::Expr> = call.args.iter().collect();
         if let Some(ident) = path.path.get_ident() {
             let name = ident.to_string();
             return match self.items.function_numbers.get(&name) {
                 Some(&function) if self.find_local(&name).is_none() => self.call_function(at, function, &arguments),
-                _ => Err(SourceError::at(
-                    at,
-                    format!("there is no function `{name}` in this module: define it with `fn`"),
-                )),
+                _ => Err(SourceError::at(at, self.unknown_function(&segments))),
             };
         }
-        let segments: Vec<&syn::Ident> = path.path.segments.iter().map(|segment| &segment.ident).collect();
-        let [ty, method] = segments.as_slice() else {
-            return Err(SourceError::at(at, "only functions of this module and methods of numbers can be called"));
-        };
-        match Number::from_name(&ty.to_string()) {
-            Some(number) => self.associated_call(at, number, method, &arguments),
-            None => {
-                Err(SourceError::at(at, format!("`{ty}` has no functions: call a function of this module by its name")))
+        let method = path.path.segments.last().expect("a path has a name");
+        match *segments {
+            [ty, _] if let Some(number) = Number::from_name(ty) => {
+                self.associated_call(at, number, &method.ident, &arguments)
             }
+            _ => Err(SourceError::at(at, self.unknown_function(&segments))),
         }
+    }
+
+    /// Returns the message for a call of a function that there is not.
+    fn unknown_function(&self, path: &[&str]) -> String {
+        let name: String = path.join("::").chars().take(NAME_SIZE_MAX).collect();
+        let instead = match *path {
+            [name] | [name, "new" | "default"] if self.items.record_numbers.contains_key(name) => {
+                format!("write `{name} {{ field: value, … }}`")
+            }
+            [.., last] if path.len() > 1 && self.items.function_numbers.contains_key(last) => {
+                format!("write `{last}(…)`")
+            }
+            _ => refuse::function(path),
+        };
+        format!("there is no function `{name}` in this module: {instead}")
     }
 }
 

@@ -92,7 +92,7 @@ impl Body<'_> {
     pub(super) fn no_field(&self, record: usize, field: &str) -> String {
         let record = &self.items.records.0[record];
         let names: Vec<&str> = record.fields.iter().map(|field| field.name.as_str()).collect();
-        format!("`{}` has no field `{field}`: it has {}", record.name, names.join(", "))
+        format!("`{}` has no field `{field}`: it has `{}`", record.name, names.join("`, `"))
     }
 
     fn index(&mut self, at: Span, base: Expr, index: &syn::Expr) -> Result<Expr, SourceError> {
@@ -100,6 +100,9 @@ impl Body<'_> {
             let ty = self.unknowns.name(&self.items.records, &base.ty);
             return Err(SourceError::at(at, format!("{ty} has no elements: only arrays are indexed")));
         };
+        if let syn::Expr::Range(_) = index {
+            return Err(SourceError::at(start(index), "there are no slices: take the elements one after another"));
+        }
         let checked = self.expr(index, None)?;
         let index = match self.unknowns.unify(&checked.ty, &Type::Number(Number::Usize)) {
             Some(_) => checked,

@@ -6,7 +6,7 @@ use skep_core::function::{FunctionKind, USER_OPERANDS_MAX};
 
 use super::body::Body;
 use super::structs::{find_type, stored_type};
-use super::{Called, Items, check_attributes, check_name};
+use super::{Called, Items, check_attributes, check_name, refuse};
 use crate::source_error::SourceError;
 use crate::tree::Function;
 use crate::types::Type;
@@ -166,8 +166,15 @@ fn check_parameter(items: &Items<'_>, input: &syn::FnArg, mark: Mark, index: usi
         let message = format!("`{name}` is a constant of this module: rename the parameter");
         return Err(SourceError::at(pattern.ident.span(), message));
     }
+    if let Some(message) = refuse::element(&typed.ty).filter(|_| index == 0 && mark.kind.is_some()) {
+        return Err(SourceError::at(typed.ty.span(), message));
+    }
     let is_mutable = pattern.mutability.is_some();
     if let syn::Type::Reference(reference) = &*typed.ty {
+        if let syn::Type::Path(_) = &*reference.elem {
+            // There may be no such type, as for `&str`.
+            find_type(items, &reference.elem)?;
+        }
         let is_element = index == 0 && matches!(mark.kind, Some(FunctionKind::Update));
         if !is_element || reference.mutability.is_none() || reference.lifetime.is_some() || is_mutable {
             let message = "only the element of an update is a reference, and it is `name: &mut T`: pass a value, and return the new one";
@@ -203,7 +210,12 @@ fn check_kind(
         FunctionKind::Filter => "fn name(v: T, operands…) -> bool",
     };
     let Some(element) = parameters.first().filter(|_| parameters.len() >= own) else {
-        return at(format!("a {} has at least {own} parameters: write `{form}`", kind.name()));
+        let least = match kind {
+            FunctionKind::Update => "an update has at least 1 parameter",
+            FunctionKind::Filter => "a filter has at least 1 parameter",
+            FunctionKind::Reduce => "a reduce has at least 2 parameters",
+        };
+        return at(format!("{least}: write `{form}`"));
     };
     if parameters.len() > own + USER_OPERANDS_MAX {
         return at(format!(
@@ -222,6 +234,9 @@ fn check_kind(
     }
     let instead = match kind {
         FunctionKind::Update => " (to return something else, take the element as `&mut`)",
+        FunctionKind::Reduce if *result == element.ty => {
+            " (the type of Σ, its second parameter: the element comes first)"
+        }
         FunctionKind::Reduce => " (the type of Σ, its second parameter)",
         FunctionKind::Filter => "",
     };

@@ -5,7 +5,7 @@ use syn::spanned::Spanned;
 
 use skep_core::function::RECORD_SIZE_MAX;
 
-use super::{Items, check_attributes, check_name};
+use super::{Items, check_attributes, check_name, refuse};
 use crate::source_error::SourceError;
 use crate::types::{Half, Number, Record, RecordField, Type};
 
@@ -147,7 +147,7 @@ pub(super) fn find_type(items: &Items<'_>, ty: &syn::Type) -> Result<Type, Sourc
             }
             Ok(Type::Array(element.into(), count))
         }
-        other => Err(SourceError::at(other.span(), refused_type(other))),
+        other => Err(SourceError::at(other.span(), refuse::ty(other))),
     }
 }
 
@@ -168,34 +168,10 @@ fn find_named(items: &Items<'_>, path: &syn::TypePath) -> Result<Type, SourceErr
         return Ok(Type::Record(index));
     }
     let name = ident.to_string();
-    let instead = match name.as_str() {
-        "isize" => "write i64",
-        "i128" | "u128" => "write i64 or u64: the widest numbers have 8 bytes",
-        "char" => "write u32",
-        "String" | "str" => "write an array of u8: a function computes with numbers",
-        "Option" | "Result" => "return a bool beside the value, in a struct",
-        "Vec" => "write an array with a fixed length, such as [f32; 4]",
-        "Self" => "write the name of the struct",
-        _ => "write a number (u8 … u64, i8 … i64, f16, bf16, f32, f64), bool, an array, or a struct of this module",
-    };
-    Err(SourceError::at(ident.span(), format!("there is no type `{name}`: {instead}")))
-}
-
-fn refused_type(ty: &syn::Type) -> &'static str {
-    match ty {
-        syn::Type::Reference(_) => {
-            "only the element of an update is a reference, `&mut T`: pass a value, and return the new one"
-        }
-        syn::Type::Tuple(_) => "there are no tuples: write a struct with names",
-        syn::Type::Slice(_) => "there are no slices: write an array with a fixed length, such as [f32; 4]",
-        syn::Type::Ptr(_) => "there are no pointers: pass a value, and return the new one",
-        syn::Type::BareFn(_) | syn::Type::ImplTrait(_) | syn::Type::TraitObject(_) => {
-            "functions cannot be passed on: call a function of this module by its name"
-        }
-        syn::Type::Infer(_) => "write the type",
-        syn::Type::Never(_) => "leave the type out: a function returns a value or nothing",
-        _ => "this is no type of a number: write a number, bool, an array or a struct of this module",
+    if Number::from_name(&name).is_some() || name == "bool" || items.record_numbers.contains_key(&name) {
+        return Err(SourceError::at(ident.span(), format!("a type has no path: write `{name}` alone")));
     }
+    Err(SourceError::at(ident.span(), format!("there is no type `{name}`: {}", refuse::type_name(&name))))
 }
 
 /// Returns the length of an array: a literal, or a constant of the module.
@@ -225,7 +201,7 @@ pub(super) fn constant_integer(items: &Items<'_>, expr: &syn::Expr, depth: usize
             let &number = items.constant_numbers.get(&name).ok_or_else(unknown)?;
             // A chain of constants is as long as their number, unless one is defined by itself.
             if depth > items.constants.len() {
-                return Err(unknown());
+                return Err(SourceError::at(expr.span(), format!("`{name}` is defined by itself: write its value")));
             }
             constant_integer(items, &items.constants[number - items.functions.len()].expr, depth + 1)
         }

@@ -141,7 +141,7 @@ impl Operands {
                 work += OPERAND_BYTE_WORK * arguments.get(index).len() + NUMBER_WORK;
                 let scalar = element.number(number);
                 if let Err(error) = scalar.parse(&arguments.text(index), &mut self.bytes) {
-                    let hint = if error == ParseError::NotANumber { hint } else { "" };
+                    let hint = if error == ParseError::OutOfRange { "" } else { hint };
                     let text = super::excerpt(arguments.get(index), 128);
                     let message = format!("ERR '{text}' is wrong for {}: {error}{hint}", scalar.name());
                     self.numbers.clear();
