@@ -463,7 +463,7 @@ impl Loaded {
             is_current: module.is_current,
             source: module.source.to_string(),
         };
-        let names = self.names.in_order.iter().map(|name| name.to_string()).collect();
+        let names = self.names.in_order.iter().map(ToString::to_string).collect();
         StoredFunctions { names, modules: self.modules.iter().map(stored).collect() }
     }
 

@@ -6,7 +6,6 @@ use syn::spanned::Spanned;
 
 use super::deferred::Deferred;
 use super::infer::Unknowns;
-use super::operator::without_parentheses;
 use super::structs::find_type;
 use super::{Called, Items, check_name, refuse};
 use crate::source_error::SourceError;
@@ -462,6 +461,14 @@ impl<'a> Body<'a> {
 fn last(mut expr: &Expr) -> &Expr {
     while let Kind::Block(_, Some(tail)) = &expr.kind {
         expr = tail;
+    }
+    expr
+}
+
+/// Returns an expression without the parentheses around it.
+pub(super) fn without_parentheses(mut expr: &syn::Expr) -> &syn::Expr {
+    while let syn::Expr::Paren(paren) = expr {
+        expr = &paren.expr;
     }
     expr
 }

@@ -3,7 +3,7 @@
 use proc_macro2::Span;
 use syn::spanned::Spanned;
 
-use super::body::{Body, start};
+use super::body::{Body, start, without_parentheses};
 use super::deferred::Deferred;
 use super::structs::find_type;
 use crate::source_error::SourceError;
@@ -154,14 +154,6 @@ impl Body<'_> {
         }
         Ok(Expr { ty: Type::Number(number), at, kind: Kind::Cast(Box::new(value)) })
     }
-}
-
-/// Returns an expression without the parentheses around it.
-pub(super) fn without_parentheses(mut expr: &syn::Expr) -> &syn::Expr {
-    while let syn::Expr::Paren(paren) = expr {
-        expr = &paren.expr;
-    }
-    expr
 }
 
 /// Returns the operator, and true if it assigns.

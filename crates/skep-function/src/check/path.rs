@@ -3,6 +3,7 @@
 use proc_macro2::Span;
 
 use super::body::Body;
+use super::method::method_call;
 use super::refuse;
 use crate::limits::NAME_SIZE_MAX;
 use crate::source_error::SourceError;
@@ -99,6 +100,7 @@ impl Body<'_> {
             [.., last] if path.len() > 1 && self.items.function_numbers.contains_key(last) => {
                 format!("write `{last}(…)`")
             }
+            [.., last] if let Some(call) = method_call(last) => format!("write `{call}`, a method of numbers"),
             _ => refuse::function(path),
         };
         format!("there is no function `{name}` in this module: {instead}")

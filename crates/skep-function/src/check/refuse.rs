@@ -1,7 +1,5 @@
 //! The messages for parts of Rust that are not part of the language: each says what to write instead.
 
-use super::method::method_call;
-
 /// The message for a macro.
 const MACRO: &str = "there are no macros: a function only computes, and a fault is a result, such as a bool";
 
@@ -138,13 +136,9 @@ pub(super) fn argument_count(name: &str, takes: usize, given: usize) -> String {
     format!("`{name}` takes {takes} argument{}, not {given}", if takes == 1 { "" } else { "s" })
 }
 
-/// Returns what to do instead of a call of a function that there is not.
+/// Returns what to do instead of a call of a function that there is not, nor a method of numbers.
 pub(super) fn function(path: &[&str]) -> String {
-    let last = *path.last().expect("a path has a name");
-    if let Some(call) = method_call(last) {
-        return format!("write `{call}`, a method of numbers");
-    }
-    match last {
+    match *path.last().expect("a path has a name") {
         "Some" | "Ok" | "Err" => {
             "there is no `Option` and no `Result`, so return a bool beside the value, in a struct".to_owned()
         }

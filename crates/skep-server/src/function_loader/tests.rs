@@ -1,3 +1,5 @@
+//! The names of functions: their numbers, and their bound.
+
 use std::sync::Arc;
 
 use skep_core::function::{Element, Layout, Scalar, Signature, UserCode, UserFunction};
