@@ -53,6 +53,7 @@ mod native_batch;
 mod observation;
 mod orders;
 mod parsed_batch;
+mod pulse;
 mod recovery_error;
 mod reply_queue;
 mod resp_batch;
@@ -87,6 +88,7 @@ pub use observation::{
     CommandFigures, ConnectionFigures, DelayFigures, EvictionFigures, LogFigures, Observation, Observer,
     OperationFigures, ShardFigures, SpaceFigures,
 };
+pub use pulse::Pulse;
 pub use settings::{ModuleSource, ServerSettings};
 pub use skep_wire::native::{PASSWORD_SIZE_MAX, Password};
 
@@ -231,6 +233,11 @@ impl Server {
     /// Returns an observer, which reads the state of the server at any time.
     pub fn observer(&self) -> Observer {
         Observer::new(self.shared.clone())
+    }
+
+    /// Returns the pulse of the shards, for a watchdog.
+    pub fn pulse(&self) -> Pulse {
+        Pulse::new(self.shared.clone(), self.wakers.clone())
     }
 
     /// Lets the command `SHUTDOWN` call this function once, from a thread of the server. The function must return soon,

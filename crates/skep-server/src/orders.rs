@@ -15,6 +15,8 @@ use crate::vocabulary::{Pause, Token};
 #[derive(Debug)]
 pub(crate) struct Orders {
     version: AtomicU64,
+    /// The version that each shard has taken.
+    taken: Vec<AtomicU64>,
     /// Connections to end, by shard. A connection is killed once, so there are no more than connections.
     kills: Vec<Mutex<Vec<Token>>>,
     pause: Mutex<Option<Pause>>,
@@ -25,6 +27,7 @@ impl Orders {
     pub(crate) fn new(shard_count: usize) -> Orders {
         Orders {
             version: AtomicU64::new(0),
+            taken: (0..shard_count).map(|_| AtomicU64::new(0)).collect(),
             kills: (0..shard_count).map(|_| Mutex::default()).collect(),
             pause: Mutex::default(),
         }
@@ -44,6 +47,16 @@ impl Orders {
     /// Takes the connections of a shard that are to end.
     pub(crate) fn take_kills(&self, shard: u16) -> Vec<Token> {
         std::mem::take(&mut self.kills[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Records that a shard is about to take the orders of this version.
+    pub(crate) fn set_taken(&self, shard: u16, version: u64) {
+        self.taken[usize::from(shard)].store(version, Ordering::Relaxed);
+    }
+
+    /// Returns true if all shards have taken the orders of this version, or later ones.
+    pub(crate) fn are_taken(&self, version: u64) -> bool {
+        self.taken.iter().all(|taken| taken.load(Ordering::Relaxed) >= version)
     }
 
     /// Lets all shards look for a change, such as a new monitor.
@@ -81,6 +94,21 @@ mod tests {
 
     use super::Orders;
     use crate::vocabulary::Pause;
+
+    #[test]
+    fn orders_are_taken_when_the_last_shard_has_taken_them() {
+        let orders = Orders::new(3);
+        assert!(orders.are_taken(0));
+        orders.change();
+        assert!(!orders.are_taken(1));
+        for (shard, all) in [(1, false), (0, false), (2, true)] {
+            orders.set_taken(shard, orders.version());
+            assert_eq!(orders.are_taken(1), all, "after shard {shard}");
+        }
+        orders.change();
+        orders.set_taken(1, 2);
+        assert!(orders.are_taken(1) && !orders.are_taken(2));
+    }
 
     #[test]
     fn pauses_add_up() {

@@ -40,6 +40,7 @@ impl Shard {
             return;
         }
         self.waits.held.version = version;
+        orders.set_taken(self.parts.index, version);
         let (kills, pause) = (orders.take_kills(self.parts.index), orders.current_pause());
         self.waits.held.pause = pause;
         self.monitoring.feeds = self.parts.shared.monitors.all(Some(self.parts.index));

@@ -37,6 +37,7 @@ mod memcached_datagrams;
 mod memory;
 mod memory_admission;
 mod memory_left;
+mod pulse;
 mod relative_times;
 mod server_replies;
 mod small_requests;

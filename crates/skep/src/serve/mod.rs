@@ -4,12 +4,13 @@
 //! immediately with 1. Until the server accepts connections, a signal ends the process immediately with 0, even while
 //! it touches its memory. Signals that would end a process without a handler, and that a user, a terminal or a tool may send
 //! by mistake, are ignored with a line in the log: SIGHUP does not read the settings again. SIGQUIT and SIGABRT still end
-//! the process at once, with a core dump. Under systemd (`Type=notify`) the program reports that it is ready and that it stops. The log
-//! is written to standard error; it covers the control plane only.
+//! the process at once, with a core dump. Under systemd (`Type=notify`) the program reports that it is ready, that its shards make
+//! progress, and that it stops. The log is written to standard error; it covers the control plane only.
 
 pub(crate) mod allocator;
 mod config;
 mod screen;
+mod systemd;
 mod watch;
 
 use std::io::{self, IsTerminal, Write};
@@ -30,6 +31,7 @@ use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
 use config::{Configuration, DEFAULT_CONFIGURATION};
 use screen::{HugePages, Screen};
+use systemd::{Watchdog, notify};
 use watch::Watch;
 
 /// Starts the server.
@@ -107,6 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     // If standard output is closed, the server still serves.
     _ = io::stdout().write_all(screen.text().as_bytes());
     notify(NotifyState::Ready);
+    let watchdog = Watchdog::start(server.pulse());
 
     // `SHUTDOWN` ends the wait without a signal.
     let signal = signals.forever().find(|signal| {
@@ -117,6 +120,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         !is_ignored
     });
     tracing::info!("{}: stopping", signal.map_or("SHUTDOWN", name_of));
+    drop(watchdog);
     notify(NotifyState::Stopping);
     server.stop();
     Ok(())
@@ -278,13 +282,6 @@ fn stop_signals(starting: &Arc<AtomicBool>) -> io::Result<Signals> {
     // A write beyond the limit of file sizes (ulimit -f) then fails, and does not end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     Signals::new([SIGINT, SIGTERM].into_iter().chain(IGNORED))
-}
-
-/// Notifies systemd, if it started this process.
-fn notify(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!(%error, "cannot notify systemd");
-    }
 }
 
 fn log_to_standard_error() {

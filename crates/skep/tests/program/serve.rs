@@ -141,6 +141,44 @@ fn systemd_is_notified_and_a_second_sigint_exits_immediately() {
     _ = fs::remove_file(&path);
 }
 
+/// Returns the names of the threads of a process.
+fn threads_of(process: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
+    let names = tasks.map(|task| fs::read_to_string(task.expect("it can be listed").path().join("comm")));
+    names.filter_map(|name| Some(name.ok()?.trim().to_owned())).collect()
+}
+
+#[test]
+fn the_watchdog_of_systemd_is_told_that_the_shards_work() {
+    let path = file("watchdog");
+    _ = fs::remove_file(&path);
+    let socket = UnixDatagram::bind(&path).expect("a socket can be made");
+    socket.set_read_timeout(Some(WATCHDOG)).expect("a timeout can be set");
+    let mut command = skep(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "64MiB"]);
+    let mut server = Server::start_command(command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "20000"));
+    let next = || {
+        let mut message = [0; 64];
+        let size = socket.recv(&mut message).expect("a message arrives");
+        String::from_utf8_lossy(&message[..size]).into_owned()
+    };
+    assert_eq!(next(), "READY=1\n");
+    for number in 0..20 {
+        assert_eq!(next(), "WATCHDOG=1\n", "message {number}");
+    }
+    assert!(threads_of(server.id()).contains(&"skep-watchdog".to_owned()));
+    server.signal("TERM");
+    while next() != "STOPPING=1\n" {}
+    assert_eq!(server.wait().code(), Some(0));
+    _ = fs::remove_file(&path);
+
+    // Nobody listens.
+    let mut command = skep(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "64MiB"]);
+    let server = Server::start_command(command.env("WATCHDOG_USEC", "20000"));
+    let threads = threads_of(server.id());
+    assert!(threads.iter().any(|name| name.starts_with("skep-shard")), "{threads:?}");
+    assert!(!threads.contains(&"skep-watchdog".to_owned()), "{threads:?}");
+}
+
 #[test]
 fn a_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
