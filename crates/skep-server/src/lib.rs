@@ -442,6 +442,12 @@ fn prefault_all(
     })
 }
 
+/// Returns the memory of this machine in bytes, or the limit of the tightest control group that this process is in. Returns
+/// `None` where the system does not say.
+pub fn memory_total() -> Option<u64> {
+    memory_available::memory_total(Path::new("/"))
+}
+
 /// Returns a number that cannot be guessed: the hash of nothing under keys from the system's random source.
 pub fn random_number() -> u64 {
     RandomState::new().hash_one(())

@@ -192,6 +192,23 @@ impl ServerSettings {
             return Err(StartError::ConnectionMemory { connection_memory, connections_max });
         }
         self.store(0).validate().map_err(StartError::Store)?;
+        match memory_available(Path::new("/")) {
+            Some(available) if self.memory_needed() > available / 10 * 9 => {
+                let connection_memory = connection_memory.saturating_add(self.memory_beside());
+                Err(StartError::MemoryAvailable { memory, ordered_memory, cache_memory, connection_memory, available })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns all memory that the server takes, in bytes.
+    pub fn memory_needed(&self) -> u64 {
+        let parts = [self.memory, self.ordered_memory, self.cache_memory, self.connection_memory, self.memory_beside()];
+        parts.iter().fold(0, |sum, size| sum.saturating_add(*size))
+    }
+
+    /// Returns the memory of shards and transports beside the spaces and the memory of connections, in bytes.
+    fn memory_beside(&self) -> u64 {
         let rings =
             if self.shared_memory.is_some() { SHARED_MEMORY_CONNECTIONS_MAX * shared::CONNECTION_SIZE } else { 0 };
         let of_udp = if self.udp.is_some() { DATAGRAM_MEMORY } else { 0 };
@@ -199,17 +216,7 @@ impl ServerSettings {
         let of_shard = SHARD_MEMORY + of_udp + of_rdma;
         let of_shards = u64::from(self.shards) * of_shard;
         let of_datagrams = if self.memcached_udp.is_some() { MEMCACHED_DATAGRAM_MEMORY } else { 0 };
-        let beside = of_shards + rings as u64 + of_datagrams + FREED_BUFFERS_KEPT as u64;
-        let connection_memory = connection_memory.saturating_add(beside);
-        let all = [ordered_memory, cache_memory, connection_memory]
-            .iter()
-            .fold(memory, |sum, size| sum.saturating_add(*size));
-        match memory_available(Path::new("/")) {
-            Some(available) if all > available / 10 * 9 => {
-                Err(StartError::MemoryAvailable { memory, ordered_memory, cache_memory, connection_memory, available })
-            }
-            _ => Ok(()),
-        }
+        of_shards + rings as u64 + of_datagrams + FREED_BUFFERS_KEPT as u64
     }
 
     /// Refuses sources that are wrong, and two of one module: the second would replace the first.

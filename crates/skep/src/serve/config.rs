@@ -4,6 +4,7 @@
 //! configuration file too, `default.toml`. It is compiled in, and `--print-config` prints it. Every error in a file is
 //! reported with the file name, the line and the field.
 
+mod defaults;
 mod values;
 
 use std::fs;

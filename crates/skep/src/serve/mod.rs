@@ -34,6 +34,8 @@ use screen::{HugePages, Screen};
 use systemd::{Watchdog, notify};
 use watch::Watch;
 
+const MIB: u64 = 1 << 20;
+
 /// Starts the server.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
@@ -65,9 +67,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let password = configuration.password()?;
     let functions = configuration.functions()?;
     let metrics = configuration.metrics();
-    let settings = ServerSettings { password, functions, ..configuration.into_settings(core_count) };
+    let mut settings = ServerSettings { password, functions, ..configuration.clone().into_settings(core_count) };
 
     log_to_standard_error();
+    fit_defaults(&configuration, &mut settings);
     allocator::return_freed_buffers();
     // Before the stores: a supervisor sees that the server starts.
     let watch = metrics.map(start_watch).transpose()?;
@@ -131,6 +134,16 @@ fn start_watch(address: SocketAddr) -> Result<Watch, Failure> {
         let reason = reason(&error);
         Failure::Runtime(format!("cannot listen on {address}: {reason}: choose another address with --metrics"))
     })
+}
+
+/// Makes the default sizes smaller if the memory of the machine, or of its control group, is too small for them.
+fn fit_defaults(configuration: &Configuration, settings: &mut ServerSettings) {
+    if let Some(total) = skep_server::memory_total()
+        && configuration.fit_defaults(settings, total)
+    {
+        let (total, memory) = (MemorySize(total / MIB * MIB), MemorySize(settings.memory));
+        tracing::info!("the default sizes are smaller, because there are {total} in all: --memory is {memory}");
+    }
 }
 
 /// Returns the failure of a start. It is one of usage if the settings cannot work on any machine.

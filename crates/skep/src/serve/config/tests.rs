@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use skep::Password;
+use skep_server::ServerSettings;
 
 use super::{Configuration, DelayMax, LeaseTime, ListenAddress, MemoryOrOff, PortAddress, ShardCount};
 use crate::size::MemorySize;
@@ -15,13 +16,13 @@ fn the_embedded_configuration_is_complete() {
     assert_eq!(settings.udp, None);
     assert_eq!(settings.rdma, None);
     assert_eq!(settings.memory, 1 << 30);
-    assert_eq!(settings.ordered_memory, skep_server::ServerSettings::default().ordered_memory);
-    assert_eq!(settings.lease_time, skep_server::ServerSettings::default().lease_time);
+    assert_eq!(settings.ordered_memory, ServerSettings::default().ordered_memory);
+    assert_eq!(settings.lease_time, ServerSettings::default().lease_time);
     assert_eq!(settings.shards, 3);
     assert_eq!(settings.kv_size, 64);
-    assert_eq!(settings.delay_max, skep_server::ServerSettings::default().delay_max);
-    assert_eq!(settings.connection_memory, skep_server::ServerSettings::default().connection_memory);
-    assert_eq!(settings.connections_max, skep_server::ServerSettings::default().connections_max);
+    assert_eq!(settings.delay_max, ServerSettings::default().delay_max);
+    assert_eq!(settings.connection_memory, ServerSettings::default().connection_memory);
+    assert_eq!(settings.connections_max, ServerSettings::default().connections_max);
     assert!(settings.protected_mode && settings.password.is_none());
     assert_eq!((settings.timeout, settings.tcp_keepalive), (0, 300));
     assert!(!settings.prefault);
@@ -32,6 +33,30 @@ fn the_embedded_configuration_is_complete() {
 fn shards_leave_a_quarter_of_the_cores() {
     let shards = [1, 2, 3, 4, 8, 16, 64, 1000].map(super::default_shards);
     assert_eq!(shards, [1, 1, 2, 3, 6, 12, 48, 256]);
+}
+
+#[test]
+fn default_sizes_fit_the_memory_and_given_ones_stay() {
+    let default = ServerSettings { shards: 2, ..ServerSettings::default() };
+    let fitted = |configuration: &Configuration, mebibytes: u64| {
+        let mut settings = default.clone();
+        let has_changed = configuration.fit_defaults(&mut settings, mebibytes << 20);
+        assert_eq!(has_changed, settings.memory_needed() < default.memory_needed());
+        let [memory, ordered, connections] =
+            [settings.memory, settings.ordered_memory, settings.connection_memory].map(|size| size >> 20);
+        assert!(settings.connection_memory >= ServerSettings::connection_memory_min(settings.connections_max));
+        assert!(memory < 1024 || settings.connections_max == 10_000);
+        [memory, ordered, connections]
+    };
+    let none = Configuration::default();
+    for (mebibytes, expected) in
+        [(9000, [1024, 256, 256]), (2048, [1024, 256, 256]), (1024, [256, 64, 64]), (512, [128, 32, 32])]
+    {
+        assert_eq!(fitted(&none, mebibytes), expected, "{mebibytes} MiB");
+    }
+    assert_eq!(fitted(&none, 10), [16, 8, 16], "the least sizes, although they do not fit");
+    let given = Configuration { memory: Some(MemorySize(1 << 30)), ..Configuration::default() };
+    assert_eq!(fitted(&given, 1024), [1024, 8, 16]);
 }
 
 /// Checks that the settings which are commented out in the embedded file are valid too.
