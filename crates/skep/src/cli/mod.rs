@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skep::limits::VALUE_SIZE_MAX;
 use skep::{
-    CACHE_SPACE, Client, ClientError, Element, Expiry, ExpiryChange, Fold, HASH_SPACE, ORDERED_SPACE, OperationError,
-    Predicate, PutCondition, Refusal, Reply, Responses, UpdateFunction,
+    CACHE_SPACE, Client, ClientError, Element, Expiry, ExpiryChange, Fold, HASH_SPACE, ORDERED_SPACE, Operation,
+    OperationError, Predicate, PutCondition, Refusal, Reply, Request, Responses, UpdateFunction,
 };
 
 use crate::failure::{Failure, reason};
@@ -60,6 +60,8 @@ pub(crate) enum Space {
 /// The commands and their arguments.
 #[derive(clap::Subcommand, Debug)]
 enum Words {
+    /// Print pong if the server takes the password and a shard replies.
+    Ping,
     /// Print the value of a key: its bytes unchanged, or on a terminal with a newline, and escaped if it is not text.
     Get {
         /// The key.
@@ -203,6 +205,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     let words = match arguments.command {
         Words::Scan(words) => return scan::run(&words, &login, arguments.space.unwrap_or(Space::Ordered)),
+        Words::Ping => return ping(&login),
         words => words,
     };
     let command = command(words)?;
@@ -333,6 +336,17 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Asks a shard for a key, which need not exist, and prints `pong`.
+fn ping(login: &Login) -> Result<(), Failure> {
+    let mut client = connect(login).map_err(Failure::Runtime)?;
+    let request = Request { key: b"ping", operation: Operation::Contains };
+    let mut responses = Responses::default();
+    client.execute(&[request], &mut responses).map_err(|error| Failure::Runtime(reason(&error)))?;
+    let refused = |error| Failure::Runtime(format!("the server refused the request: {error}"));
+    responses.get(0).map_err(refused)?;
+    Ok(writeln!(io::stdout(), "pong")?)
+}
+
 /// Builds the command from the words.
 fn command(words: Words) -> Result<Command, Failure> {
     Ok(match words {
@@ -374,7 +388,7 @@ fn command(words: Words) -> Result<Command, Failure> {
             expiry: ExpiryChange::CLEAR,
         },
         Words::GetVector { key, element } => Command::GetVector { key: bytes(key), element },
-        Words::Scan(_) => unreachable!("a scan is not a request on one key"),
+        Words::Scan(_) | Words::Ping => unreachable!("it is not a request on one key"),
     })
 }
 

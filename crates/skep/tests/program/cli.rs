@@ -28,6 +28,7 @@ fn keys_are_put_and_deleted() {
     fail(&server, &["put", "k", "w", "--if-absent"], &["`k`", "exists"]);
     expect(&server, &["put", "k", "w", "--if-present"], "OK\n");
     expect(&server, &["exists", "k"], "yes\n");
+    expect(&server, &["ping"], "pong\n");
     expect(&server, &["delete", "k"], "OK\n");
     fail(&server, &["delete", "k"], &["not found"]);
     fail(&server, &["put", "k", "v", "--if-present"], &["not found"]);
