@@ -13,6 +13,7 @@ mod function;
 mod import;
 mod local_server;
 mod log;
+mod package_files;
 mod paper;
 mod password;
 mod serve;
@@ -64,6 +65,9 @@ enum Command {
     Backup(backup::BackupArguments),
     /// Make a data directory from a backup.
     Restore(backup::RestoreArguments),
+    /// Write man pages, completions of shells and a configuration file into a folder, for a package.
+    #[command(hide = true)]
+    PackageFiles(package_files::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
             Command::Log(arguments) => log::run(&arguments),
             Command::Backup(arguments) => backup::backup(&arguments),
             Command::Restore(arguments) => backup::restore(&arguments),
+            Command::PackageFiles(arguments) => package_files::run(&arguments),
         },
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp

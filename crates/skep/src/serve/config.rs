@@ -5,6 +5,7 @@
 //! reported with the file name, the line and the field.
 
 mod defaults;
+mod service_file;
 mod values;
 
 use std::fs;
@@ -16,6 +17,7 @@ use skep_server::{Durability, ModuleSource, ServerSettings};
 
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
+pub(crate) use service_file::service_configuration;
 use values::{
     ClientCount, DelayMax, DurabilityLevel, InlineThreshold, KvSize, LeaseTime, ListenAddress, MemoryOrOff,
     PortAddress, Ratio, RequiredPassword, SHARD_COUNT_MAX, ShardCount, ValueSize, YesOrNo, switch,

@@ -29,6 +29,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
+pub(crate) use config::service_configuration;
 use config::{Configuration, DEFAULT_CONFIGURATION};
 use screen::{HugePages, Screen};
 use systemd::{Watchdog, notify};

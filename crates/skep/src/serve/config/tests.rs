@@ -59,6 +59,21 @@ fn default_sizes_fit_the_memory_and_given_ones_stay() {
     assert_eq!(fitted(&given, 1024), [1024, 8, 16]);
 }
 
+#[test]
+fn the_configuration_of_a_service_sets_the_data_directory_only() {
+    let text = super::service_configuration("/var/lib/skep".as_ref());
+    let expected = Configuration { data_dir: Some("/var/lib/skep".into()), ..Configuration::default() };
+    assert_eq!(Configuration::parse(&text).unwrap(), expected);
+    // All settings are there, and each comment with a setting is valid.
+    let uncommented = text.replace("\n# data-dir = ", "\n");
+    let names = |text: &str| {
+        let fields =
+            text.lines().filter_map(|line| line.trim_start_matches("# ").split_once(" = ").map(|(name, _)| name));
+        fields.filter(|name| !name.contains(' ')).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&uncommented), names(super::DEFAULT_CONFIGURATION));
+}
+
 /// Checks that the settings which are commented out in the embedded file are valid too.
 #[test]
 fn the_examples_in_the_embedded_configuration_are_valid() {
