@@ -337,8 +337,8 @@ fn error(shared: &Shared, index: usize) -> Option<(&'static str, u64)> {
 
 fn functions(shared: &Shared) -> Vec<(String, CallTotals)> {
     let mut functions = Vec::new();
-    for listed in shared.loader.modules().iter() {
-        let own = listed.module.functions().iter();
+    for module in shared.loader.modules().iter() {
+        let own = module.functions().iter();
         functions.extend(own.map(|function| {
             let totals = function.counts.map(CallCounts::totals).unwrap_or_default();
             (function.name.clone(), totals)

@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let watch = metrics.map(start_watch).transpose()?;
     let server = Server::start(&settings).map_err(|error| failure_of(&error, &settings))?;
     if let Some(watch) = &watch {
-        watch.observe(server.observer());
+        watch.observe(&server);
     }
     let handle = signals.handle();
     server.on_shutdown(move || handle.close());

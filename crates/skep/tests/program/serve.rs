@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::data_directory::DataDirectory;
-use crate::process::{Server, assert_refusal, output, refusal, skep, text};
+use crate::process::{Server, WATCHDOG, assert_refusal, output, refusal, skep, text};
 use crate::wire::Connection;
 
 /// Returns the path of a file for one test.

@@ -5,7 +5,7 @@
 //! | `/` | a page that shows the figures and asks for them each second |
 //! | `/metrics` | all figures, in OpenMetrics's text format |
 //! | `/state` | those of the page, as JSON |
-//! | `/healthz` | 200 while the process serves HTTP |
+//! | `/healthz` | 200 during the start, and while each shard makes turns, else 503 |
 //! | `/readyz` | 200 while clients are served and writes are taken, else 503 and the reason |
 //!
 //! One thread serves all of it. It only reads: without a reader it waits, and the shards do nothing for it. No answer
@@ -17,9 +17,9 @@ mod text;
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -27,7 +27,7 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use skep_server::Observer;
+use skep_server::{Observer, Pulse, Server};
 use tokio::sync::{Semaphore, oneshot};
 
 /// Most connections at once. Others wait until one ends.
@@ -39,13 +39,16 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_secs(300);
 /// Most bytes of the head of a request.
 const HEAD_SIZE_MAX: usize = 8192;
 
+/// The pulse is not taken more often.
+const PULSE_TIME_MIN: Duration = Duration::from_secs(1);
+
 const PAGE: &str = include_str!("page.html");
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Serves the figures until it is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
-    observer: Arc<OnceLock<Observer>>,
+    watched: Arc<OnceLock<Watched>>,
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -58,19 +61,19 @@ impl Watch {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let observer = Arc::new(OnceLock::new());
+        let watched = Arc::new(OnceLock::new());
         let (stop, stopped) = oneshot::channel();
-        let observed = observer.clone();
+        let served = watched.clone();
         let thread = std::thread::Builder::new().name("skep-metrics".to_owned()).spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = serve(listener, observed) => {}
+                    () = serve(listener, served) => {}
                     // Also if the sender was dropped.
                     _ = stopped => {}
                 }
             });
         })?;
-        Ok(Watch { observer, address, stop: Some(stop), thread: Some(thread) })
+        Ok(Watch { watched, address, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns the address, with the port that was bound.
@@ -79,9 +82,37 @@ impl Watch {
     }
 
     /// Begins to answer with the figures of a server.
-    pub(super) fn observe(&self, observer: Observer) {
+    pub(super) fn observe(&self, server: &Server) {
+        let pulse = LastPulse { pulse: server.pulse(), at: Instant::now(), is_there: true };
         // There is one server.
-        _ = self.observer.set(observer);
+        _ = self.watched.set(Watched { observer: server.observer(), pulse: Mutex::new(pulse) });
+    }
+}
+
+/// A server that has started.
+#[derive(Debug)]
+struct Watched {
+    observer: Observer,
+    pulse: Mutex<LastPulse>,
+}
+
+/// The pulse of the shards when it was last taken.
+#[derive(Debug)]
+struct LastPulse {
+    pulse: Pulse,
+    at: Instant,
+    is_there: bool,
+}
+
+impl Watched {
+    /// Returns true if each shard has begun a turn between the last two calls that were a second apart.
+    fn is_alive(&self) -> bool {
+        let mut last = self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.at.elapsed() >= PULSE_TIME_MIN {
+            last.is_there = last.pulse.take();
+            last.at = Instant::now();
+        }
+        last.is_there
     }
 }
 
@@ -95,7 +126,7 @@ impl Drop for Watch {
 }
 
 /// Accepts connections and serves them. Ends with a line in the log if the listener fails.
-async fn serve(listener: TcpListener, observer: Arc<OnceLock<Observer>>) {
+async fn serve(listener: TcpListener, watched: Arc<OnceLock<Watched>>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -108,9 +139,9 @@ async fn serve(listener: TcpListener, observer: Arc<OnceLock<Observer>>) {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let observer = observer.clone();
+                let watched = watched.clone();
                 tokio::spawn(async move {
-                    serve_connection(stream, observer).await;
+                    serve_connection(stream, watched).await;
                     drop(place);
                 });
             }
@@ -120,9 +151,9 @@ async fn serve(listener: TcpListener, observer: Arc<OnceLock<Observer>>) {
     }
 }
 
-async fn serve_connection(stream: tokio::net::TcpStream, observer: Arc<OnceLock<Observer>>) {
+async fn serve_connection(stream: tokio::net::TcpStream, watched: Arc<OnceLock<Watched>>) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = answer(&request, observer.get());
+        let response = answer(&request, watched.get());
         async { Ok::<_, Infallible>(response) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
@@ -135,7 +166,7 @@ async fn serve_connection(stream: tokio::net::TcpStream, observer: Arc<OnceLock<
 }
 
 /// Returns the answer to a request.
-fn answer(request: &Request<Incoming>, observer: Option<&Observer>) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, watched: Option<&Watched>) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD\n".to_owned());
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -143,13 +174,16 @@ fn answer(request: &Request<Incoming>, observer: Option<&Observer>) -> Response<
     }
     let path = request.uri().path();
     if path == "/healthz" {
-        return respond(StatusCode::OK, PLAIN, "ok\n".to_owned());
+        return match watched.is_none_or(Watched::is_alive) {
+            true => respond(StatusCode::OK, PLAIN, "ok\n".to_owned()),
+            false => respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "a shard makes no turns\n".to_owned()),
+        };
     }
     if !matches!(path, "/" | "/metrics" | "/state" | "/readyz") {
         let paths = "there is /, /metrics, /state, /healthz and /readyz\n";
         return respond(StatusCode::NOT_FOUND, PLAIN, paths.to_owned());
     }
-    let Some(observer) = observer else {
+    let Some(Watched { observer, .. }) = watched else {
         return respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "the server starts\n".to_owned());
     };
     match path {
