@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use skep_client::{Reply, Response, WireError};
+use skep_client::{Response, WireError};
 use skep_store::naive::{EXPIRIES_END, NaiveReply, NaiveStore};
 use skep_wire::native::{
     Hello, REPLY_FRAME_SIZE_FULL, REQUEST_FRAME_SIZE_MAX, ReplyFrameWriter, RequestFrame, Welcome,
