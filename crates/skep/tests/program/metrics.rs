@@ -70,8 +70,9 @@ fn metrics(address: &str) -> BTreeMap<String, f64> {
 fn resp(server: &Server, lines: &str) {
     let mut stream = TcpStream::connect(server.resp.as_ref().expect("the RESP port is on")).expect("it listens");
     stream.write_all(lines.as_bytes()).expect("it reads");
-    let replies = BufReader::new(stream).lines().take(lines.lines().count());
-    assert_eq!(replies.map(|line| line.expect("a reply")).count(), lines.lines().count());
+    let count = lines.lines().count();
+    let replies: Vec<String> = BufReader::new(stream).lines().take(count).map(|line| line.expect("a reply")).collect();
+    assert_eq!(replies.len(), count);
 }
 
 #[test]

@@ -63,6 +63,9 @@ impl Collector for Figures {
     }
 }
 
+/// A metric of each part of the server, such as a space: its name, its help, and the value of a part.
+struct Each<T>(&'static str, &'static str, fn(&T) -> u64);
+
 /// Encodes metrics, one after another.
 struct Metrics<'a, 'b> {
     encoder: &'a mut DescriptorEncoder<'b>,
@@ -131,21 +134,21 @@ impl Metrics<'_, '_> {
     }
 
     fn spaces(&mut self, spaces: &[SpaceFigures]) -> fmt::Result {
-        let gauges: [(&str, &str, fn(&SpaceFigures) -> u64); 3] = [
-            ("skep_keys", "Keys in a space", |space| space.keys),
-            ("skep_memory_used_bytes", "Memory of a space that is in use", |space| space.used),
-            ("skep_memory_limit_bytes", "Memory of a space", |space| space.memory),
+        let gauges: [Each<SpaceFigures>; 3] = [
+            Each("skep_keys", "Keys in a space", |space| space.keys),
+            Each("skep_memory_used_bytes", "Memory of a space that is in use", |space| space.used),
+            Each("skep_memory_limit_bytes", "Memory of a space", |space| space.memory),
         ];
         let label = |space: &SpaceFigures| Some(Label { name: "space", value: space.name });
-        for (name, help, of) in gauges {
+        for Each(name, help, of) in gauges {
             self.gauges(name, help, spaces.iter().map(|space| (label(space), of(space) as f64)))?;
         }
-        let counters: [(&str, &str, fn(&SpaceFigures) -> u64); 3] = [
-            ("skep_hits", "Gets that found their key", |space| space.hits),
-            ("skep_misses", "Gets that did not find their key", |space| space.misses),
-            ("skep_expired_keys", "Keys removed because they had expired", |space| space.expired),
+        let counters: [Each<SpaceFigures>; 3] = [
+            Each("skep_hits", "Gets that found their key", |space| space.hits),
+            Each("skep_misses", "Gets that did not find their key", |space| space.misses),
+            Each("skep_expired_keys", "Keys removed because they had expired", |space| space.expired),
         ];
-        for (name, help, of) in counters {
+        for Each(name, help, of) in counters {
             // The ordered space does not count them.
             let counted = spaces.iter().filter(|space| space.name != "ordered");
             self.counters(name, help, counted.map(|space| (label(space), of(space))))?;
@@ -169,14 +172,16 @@ impl Metrics<'_, '_> {
     }
 
     fn commands(&mut self, commands: &[CommandFigures]) -> fmt::Result {
-        let counters: [(&str, &str, fn(&CommandFigures) -> u64); 3] = [
-            ("skep_commands", "Commands of RESP that were executed, also those that failed", |command| command.calls),
-            ("skep_commands_failed", "Commands of RESP whose reply was an error", |command| command.failed),
-            ("skep_commands_rejected", "Commands of RESP refused before they were executed", |command| {
+        let counters: [Each<CommandFigures>; 3] = [
+            Each("skep_commands", "Commands of RESP that were executed, also those that failed", |command| {
+                command.calls
+            }),
+            Each("skep_commands_failed", "Commands of RESP whose reply was an error", |command| command.failed),
+            Each("skep_commands_rejected", "Commands of RESP refused before they were executed", |command| {
                 command.rejected
             }),
         ];
-        for (name, help, of) in counters {
+        for Each(name, help, of) in counters {
             let label = |command: &CommandFigures| Some(Label { name: "command", value: command.name });
             self.counters(name, help, commands.iter().map(|command| (label(command), of(command))))?;
         }
