@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path().join("man")).unwrap().count(), count, "no other pages");
         for file in ["skep.bash", "_skep", "skep.fish"] {
             let text = fs::read_to_string(folder.path().join("completions").join(file)).unwrap();
-            assert!(text.contains("--ordered-memory") && text.contains("restore"), "{file}");
+            assert!(text.contains("ordered-memory") && text.contains("restore"), "{file}");
         }
         let configuration = fs::read_to_string(folder.path().join("skep.toml")).unwrap();
         assert!(configuration.contains("\ndata-dir = \"/var/lib/skep\"\n"));

@@ -171,7 +171,7 @@ fn the_watchdog_of_systemd_is_told_that_the_shards_work() {
     assert_eq!(server.wait().code(), Some(0));
     _ = fs::remove_file(&path);
 
-    // Nobody listens.
+    // Without NOTIFY_SOCKET there is no thread.
     let mut command = skep(&["serve", "--listen", "127.0.0.1:0", "--resp", "off", "--memory", "64MiB"]);
     let server = Server::start_command(command.env("WATCHDOG_USEC", "20000"));
     let threads = threads_of(server.id());

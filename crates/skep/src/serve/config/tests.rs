@@ -45,12 +45,11 @@ fn default_sizes_fit_the_memory_and_given_ones_stay() {
         let [memory, ordered, connections] =
             [settings.memory, settings.ordered_memory, settings.connection_memory].map(|size| size >> 20);
         assert!(settings.connection_memory >= ServerSettings::connection_memory_min(settings.connections_max));
-        assert!(memory < 1024 || settings.connections_max == 10_000);
         [memory, ordered, connections]
     };
     let none = Configuration::default();
     for (mebibytes, expected) in
-        [(9000, [1024, 256, 256]), (2048, [1024, 256, 256]), (1024, [256, 64, 64]), (512, [128, 32, 32])]
+        [(9000, [1024, 256, 256]), (2048, [1024, 256, 256]), (1024, [512, 128, 128]), (512, [128, 32, 32])]
     {
         assert_eq!(fitted(&none, mebibytes), expected, "{mebibytes} MiB");
     }
