@@ -107,6 +107,7 @@ pub struct Dispatcher {
     salt: u64,
     dram: Dram,
     dram_latency: Time,
+    write_confirmed: Time,
     counts: Cell<DispatchCounts>,
 }
 
@@ -206,6 +207,7 @@ impl Dispatcher {
             salt: hash(seed),
             dram: Dram::of_nic(&hardware.nic_dram),
             dram_latency: Time::from_ns(hardware.nic_dram.latency_ns),
+            write_confirmed: Time::from_ns(hardware.pcie.write_confirmed_ns),
             counts: Cell::default(),
         }
     }
@@ -247,7 +249,7 @@ impl Dispatcher {
     }
 
     /// Writes bytes of the host's memory. Ends when they have left the NIC, or are on their way to its DRAM. Returns the
-    /// time at which the write is confirmed: when it is in the NIC's DRAM, or when the DMA engine reports it.
+    /// time at which the write is confirmed: a fixed time after it has left, to PCIe or to the NIC's DRAM.
     pub async fn write(&self, offset: u64, bytes: u32) -> Time {
         let confirmed = Cell::new(Time::ZERO);
         let write = async |part: Part| {
@@ -291,8 +293,10 @@ impl Dispatcher {
                 self.path().write(bytes).await
             }
             Part::Cacheable(line, bytes) => {
-                let confirmed = self.access_cacheable(line, true, bytes < LINE_BYTES).await;
-                confirmed.saturating_sub(self.clock.now())
+                let in_dram = self.access_cacheable(line, true, bytes < LINE_BYTES).await;
+                // A confirmation as fast as the DRAM would contradict Figure 17: there the fastest uniform PUTs take a
+                // microsecond longer than the fastest GETs, although some of their lines may be in the DRAM.
+                in_dram.saturating_sub(self.clock.now()).max(self.write_confirmed)
             }
         }
     }
@@ -450,15 +454,19 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_confirmed_when_it_is_in_the_nic_dram_or_when_the_engine_reports_it() {
+    fn a_write_is_confirmed_a_fixed_time_after_it_has_left_to_pcie_or_to_the_nic_dram() {
         let board = Hardware::kv_direct();
-        for (ratio, after) in [(0.0, board.pcie.write_confirmed_ns), (1.0, board.nic_dram.latency_ns)] {
+        for ratio in [0.0, 1.0] {
             let clock = Rc::new(Clock::default());
             let dispatcher = Dispatcher::new(&clock, &board, EXTENT, Policy::Dispatch(ratio), 3);
             // One line, and 600 bytes in three packets or ten lines.
             let write = async |bytes: u32| {
                 let confirmed = dispatcher.write(0, bytes).await;
-                assert_eq!(confirmed, clock.now() + Time::from_ns(after), "{bytes} B, ratio {ratio}");
+                assert_eq!(
+                    confirmed,
+                    clock.now() + Time::from_ns(board.pcie.write_confirmed_ns),
+                    "{bytes} B, ratio {ratio}"
+                );
             };
             run(&clock, 1, [64, 600].map(write));
         }

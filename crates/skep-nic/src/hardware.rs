@@ -88,7 +88,8 @@ pub struct Pcie {
     pub read_cached_ns: f64,
     /// The same from memory, as points of the distribution: percentile and latency, from 0 to 100 %.
     pub read_uncached_ns: Vec<(f64, f64)>,
-    /// Time after the last TLP of a write has left until the DMA engine reports the write.
+    /// Time after the last TLP of a write has left until the DMA engine reports the write. A write to the NIC's DRAM is
+    /// reported as late.
     pub write_confirmed_ns: f64,
     /// The DMA engine between the pipeline and the link.
     pub dma_engine: DmaEngine,
