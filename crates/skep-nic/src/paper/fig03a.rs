@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+use super::{Axis, Context, Curve, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
 use crate::clock::{Clock, run};
 use crate::dram::Dram;
 use crate::hardware::Hardware;
@@ -19,6 +19,14 @@ pub(super) const ITEM: Item = Item {
     x: Axis::logarithmic("payload (B)"),
     y: Axis::linear("requests (million/s)"),
     tolerance: Tolerance::Relative(0.15),
+    no_evidence: &[
+        NoEvidence::input("The DMA engine's cycles for a written TLP are those of this curve.", |series, _| {
+            series == "write"
+        }),
+        NoEvidence::input("The number of queues in which replies are ordered was fitted to them.", |series, bytes| {
+            series == "read" && bytes <= 64.0
+        }),
+    ],
     run: measure,
 };
 
@@ -57,14 +65,14 @@ fn measure(context: &mut Context<'_>) -> Findings {
             "{REQUESTS} requests of each size, {WIDTH} waiting or in flight at a time, on the board {}. Tags, \
              credits, latencies and packet sizes are the paper's. Two parameters were fitted to this figure: the DMA \
              engine's cycles for a TLP, and the number of queues ({}) in which it restores the order of replies. The \
-             dashed curves have one queue, and one queue for each tag. The bound of writes is the engine. The bound \
-             of reads up to 64 B is the tags, near to the engine's {:.1} million requests. The bound of larger reads \
-             is the link.",
-            hardware.name,
-            hardware.pcie.dma_engine.ordered_queues,
-            hardware.pcie.dma_engine.clock_mhz / f64::from(hardware.pcie.dma_engine.read_request_cycles),
+             dashed curves have one queue, and one queue for each tag.",
+            hardware.name, hardware.pcie.dma_engine.ordered_queues,
         ),
-        explanation: String::new(),
+        sentences: vec![Sentence::fact(format!(
+            "The engine alone would carry {:.1} million requests of reads, and {tags} tags with a latency of 974 ns \
+             65.7 million.",
+            hardware.pcie.dma_engine.clock_mhz / f64::from(hardware.pcie.dma_engine.read_request_cycles),
+        ))],
     }
 }
 

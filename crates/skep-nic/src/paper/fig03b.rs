@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::{Axis, Context, Findings, Item, Point, Tolerance};
+use super::{Axis, Context, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
 use crate::clock::{Clock, run};
 use crate::dram::Dram;
 use crate::hardware::Hardware;
@@ -19,6 +19,7 @@ pub(super) const ITEM: Item = Item {
     x: Axis::linear("percentile (%)"),
     y: Axis::linear("latency (ns)"),
     tolerance: Tolerance::Relative(0.15),
+    no_evidence: &[NoEvidence::input("The distribution is an input of the model.", |_, _| true)],
     run: measure,
 };
 
@@ -34,22 +35,23 @@ fn measure(context: &mut Context<'_>) -> Findings {
     // The file has latencies on the x axis and percentiles on the y axis. The latencies at each percentile are
     // compared.
     let at = |percentile: f64| latencies[((percentile / 100.0 * READS as f64) as usize).min(READS) - 1].as_ns();
-    let of = |reference: &super::Reference| Point {
-        series: reference.series.clone(),
-        x: reference.y,
-        paper: reference.x(),
-        ours: at(reference.y),
+    let of = |reference: &super::Reference| {
+        Point::further(reference.series.clone(), reference.y, reference.x(), at(reference.y))
     };
     Findings {
         points: ITEM.references().iter().map(of).collect(),
         curves: Vec::new(),
         setting: format!(
             "{READS} reads of 64 B, one after the other. The distribution is an input of the model, as 14 of these \
-             100 points. The run only checks that link, DMA engine and host together reproduce it. The mean is \
-             {mean:.0} ns, and {cached:.0} ns from the processor's cache. The text's 800 + 250 ns is not the mean of \
-             this figure (974 ns). It is near the latency of 64 B under full load."
+             100 points. The run only checks that link, DMA engine and host together reproduce it."
         ),
-        explanation: String::new(),
+        sentences: vec![
+            Figures::new("Mean latency, ns")
+                .beside("from memory", mean, 974.0)
+                .beside("from the processor's cache", cached, 800.0)
+                .sentence(),
+            Sentence::fact("The text's 800 + 250 ns is not the mean of this figure, which is 974 ns."),
+        ],
     }
 }
 

@@ -8,7 +8,8 @@ use skep_store::hash::Settings;
 use skep_store::hash::poisson::{chained_buckets, mean_position};
 
 use super::counted_store::Corpus;
-use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+use super::sentence::farthest;
+use super::{Axis, Context, Curve, Figures, Findings, Item, Point, Sentence, Tolerance, Variant};
 
 pub(super) const ITEM: Item = Item {
     name: "fig10",
@@ -17,6 +18,7 @@ pub(super) const ITEM: Item = Item {
     x: Axis::linear("hash index ratio (%)"),
     y: Axis::linear("utilization, or memory accesses of a GET"),
     tolerance: Tolerance::Relative(0.05),
+    no_evidence: &[],
     run: measure,
 };
 
@@ -57,8 +59,20 @@ fn measure(context: &mut Context<'_>) -> Findings {
     let [from, to] = SPARSE.map(|percent| accesses_at(percent).ours);
     let between = |percent: f64| from + (to - from) * (percent - SPARSE[0]) / (SPARSE[1] - SPARSE[0]);
     let straight = [5.0, 6.0, 7.0, 8.0, 9.0, 10.0].map(|percent| (percent, between(percent)));
-    let farthest = straight.iter().map(|(percent, ours)| (ours / accesses_at(*percent).paper - 1.0).abs());
-    let farthest = 100.0 * farthest.fold(0.0, f64::max);
+    let from_form = farthest(position.iter().map(|(percent, form)| (accesses_at(*percent).ours, *form)));
+    let sentences = vec![
+        Figures::new("Largest distance of our accesses from the closed form, in %")
+            .with("", 100.0 * from_form)
+            .sentence(),
+        Sentence::Variant(Variant::of(
+            "if the plot has no points of its own between ratios of 5 and 10 %, but a straight line",
+            &ITEM,
+            &points,
+            "memory accesses per GET",
+            &straight,
+        )),
+        Sentence::fact("At a ratio of 95 % a store keeps a sixteenth of the memory for slabs, and the paper does not."),
+    ];
     Findings {
         curves: vec![
             Curve::beside("memory accesses per GET", "straight between ours at 5 and 10 %", straight.to_vec()),
@@ -72,12 +86,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
              so the largest ratio is 93.75 % here, and not 95 %.",
             MEMORY >> 20
         ),
-        explanation: format!(
-            "Between ratios of 5 and 10 %, the published accesses are up to 8 % above ours. Ours equal the closed \
-             form, and the published accesses equal it again from 10 % on. A straight line between our accesses at 5 \
-             and at 10 % is within {farthest:.0} % of all published values between them. So the plot probably has no \
-             point of its own there. At 95 % our utilization is higher, because a store keeps a sixteenth for slabs."
-        ),
+        sentences,
         points,
     }
 }

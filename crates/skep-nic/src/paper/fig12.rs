@@ -20,7 +20,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::counted_store::add;
-use super::{Axis, Context, Findings, Item, Point, Tolerance};
+use super::{Axis, Context, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
 
 pub(super) const ITEM: Item = Item {
     name: "fig12",
@@ -29,6 +29,9 @@ pub(super) const ITEM: Item = Item {
     x: Axis::logarithmic("cores"),
     y: Axis::logarithmic("time (s)"),
     tolerance: Tolerance::Relative(0.5),
+    no_evidence: &[NoEvidence::calculation("The time of fewer slots on this machine's cores, multiplied.", |_, _| {
+        true
+    })],
     run: measure,
 };
 
@@ -64,18 +67,19 @@ fn measure(context: &mut Context<'_>) -> Findings {
         times[0] / times[times.len() - 1]
     };
     let most = points.iter().map(|point| point.x).fold(0.0, f64::max);
-    let explanation = format!(
-        "These processors differ from the paper's, and other programs run on them. So only the scaling of each method \
-         can be compared. On {most} of this machine's cores the sort is {:.2} times as fast as on one (published: \
-         {:.2}) and the bitmap {:.2} times (published: {:.2}). The bitmap's threads set random bits of the same 512 \
-         MiB, and each is a cache miss and an atomic operation. Each thread of the sort writes to its own memory. The \
-         published bitmap stops gaining at about 16 cores, and the sort does not. {cores} cores show that only up to \
-         their number.",
-        speedup("radix sort", |point| point.ours),
-        speedup("radix sort", |point| point.paper),
-        speedup("bitmap", |point| point.ours),
-        speedup("bitmap", |point| point.paper),
-    );
+    let gain = |series: &'static str, figures: Figures| {
+        let ours = speedup(series, |point| point.ours);
+        figures.beside(series, ours, speedup(series, |point| point.paper))
+    };
+    let gains = Figures::new(format!("Time on one core over that on {most}"));
+    let sentences = vec![
+        gain("radix sort", gain("bitmap", gains)).sentence(),
+        Sentence::fact(
+            "These processors differ from the paper's, and other programs run on them. So only the scaling of each \
+             method can be compared. The bitmap's threads set random bits of the same 512 MiB, and each is a cache \
+             miss and an atomic operation. Each thread of the sort writes to its own memory.",
+        ),
+    ];
     Findings {
         points,
         curves,
@@ -87,7 +91,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
              curve.",
             SLOTS / 1_000_000,
         ),
-        explanation,
+        sentences,
     }
 }
 

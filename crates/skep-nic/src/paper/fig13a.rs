@@ -15,7 +15,7 @@ use skep_store::hash::Settings;
 use skep_store::processor::Replies;
 
 use super::corpus::processor;
-use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+use super::{Axis, Context, Curve, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
 use crate::clock::{Clock, run};
 use crate::dispatcher::Policy;
 use crate::hardware::Hardware;
@@ -31,6 +31,10 @@ pub(super) const ITEM: Item = Item {
     x: Axis::linear("keys"),
     y: Axis::logarithmic("operations (million/s)"),
     tolerance: Tolerance::Relative(0.10),
+    no_evidence: &[NoEvidence::input(
+        "The one or two rates of each RDMA machine were fitted to the ends of its curve.",
+        |series, _| series.ends_with("RDMA"),
+    )],
     run: measure,
 };
 
@@ -65,18 +69,23 @@ fn measure(context: &mut Context<'_>) -> Findings {
         drawn.push((f64::from(keys), atomics(&hardware, Hazard::Stalls, keys, 4_000, context.seed, at_random)));
     }
     let ours = |index: usize| findings.points[index].ours;
-    let (gain, one) = (ours(0) / ours(5), ours(5));
-    findings.setting = format!(
-        "Keys take turns. One key: {:.2} million/s with the station, {one:.3} without, a gain of {gain:.0} (paper: \
-         191). The one or two rates of each RDMA machine are fitted to the ends of its published curve. Only the \
-         shape between the ends is measured. With keys drawn at random the stalling decoder gains less than the \
-         paper's straight line, because a waiting operation blocks all operations after it: {:.2} instead of {:.2} \
-         million/s at 5 keys.",
-        ours(0),
-        drawn[4].1,
-        ours(9)
-    );
-    findings.explanation = String::new();
+    findings.sentences = vec![
+        Figures::new("One key, million/s")
+            .beside("with the station", ours(0), 180.0)
+            .beside("without", ours(5), 0.9415)
+            .beside("gain", ours(0) / ours(5), 191.0)
+            .sentence(),
+        Figures::new("Five keys without the station, million/s")
+            .beside("in turns", ours(9), 4.707)
+            .with("drawn at random", drawn[4].1)
+            .sentence(),
+        Sentence::fact(
+            "With keys drawn at random, a waiting operation blocks all operations after it, also those on free keys.",
+        ),
+    ];
+    findings.setting = "Keys take turns. The one or two rates of each RDMA machine are fitted to the ends of its \
+                        published curve. Only the shape between the ends is measured."
+        .to_owned();
     findings.curves = vec![
         Curve::beside("without OoO", "keys drawn at random", drawn),
         Curve::beside(

@@ -5,7 +5,7 @@
 //! of them are cacheable.
 
 use super::accesses::{Accesses, Outcome};
-use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+use super::{Axis, Context, Curve, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
 use crate::balance::Balance;
 use crate::dispatcher::{Extent, Policy};
 use crate::hardware::Hardware;
@@ -18,6 +18,10 @@ pub(super) const ITEM: Item = Item {
     x: Axis::linear("GET (%)"),
     y: Axis::linear("accesses (million/s)"),
     tolerance: Tolerance::Relative(0.10),
+    no_evidence: &[NoEvidence::input(
+        "The time that the request of a read takes the DMA engine was fitted to this point.",
+        |series, get| series == "baseline" && get == 50.0,
+    )],
     run: measure,
 };
 
@@ -69,16 +73,18 @@ fn measure(context: &mut Context<'_>) -> Findings {
     let formula = Balance { throughput_ratio: 1.0, memory_ratio: hardware.memory_ratio(), keys: 1e9 }.hit_rate(RATIO);
     findings.setting = format!(
         "2^{LINE_BITS} lines of 64 B instead of 2^30, NIC DRAM in the board's proportion, and the mean of \
-         {PLACEMENTS} placements of the popular lines. Under the long tail the direct-mapped cache hits {:.0} % of \
-         the cacheable reads, and serves {:.0} % of all (paper: about 30 %). The paper's formula, h = ln(kn) / \
-         ln(ln), gives {:.0} % and {:.0} %, because it describes a cache that always holds the most popular lines. \
-         The time that the request of a read takes the DMA engine was fitted to the baseline at 50 % GET. The \
-         paper's baseline equals the mean of the two rates of Figure 3a.",
-        100.0 * tail.hit_rate,
-        100.0 * tail.near_share,
-        100.0 * formula,
-        100.0 * RATIO * formula,
+         {PLACEMENTS} placements of the popular lines. The time that the request of a read takes the DMA engine was \
+         fitted to the baseline at 50 % GET. The paper's baseline equals the mean of the two rates of Figure 3a."
     );
+    findings.sentences = vec![
+        Figures::new("Long tail, GETs only, in %")
+            .with("hits among the cacheable reads", 100.0 * tail.hit_rate)
+            .beside("of all reads", 100.0 * tail.near_share, 30.0)
+            .with("hits by the paper's formula, h = ln(kn) / ln(ln)", 100.0 * formula)
+            .with("of all reads by the formula", 100.0 * RATIO * formula)
+            .sentence(),
+        Sentence::fact("The formula describes a cache that always holds the most popular lines."),
+    ];
     findings
 }
 

@@ -6,7 +6,7 @@
 //! assumptions that the paper's points seem to make.
 
 use super::corpus::{Corpus, Outcome, Workload};
-use super::{Axis, Context, Curve, Findings, Item, Point, Reference, Tolerance};
+use super::{Axis, Context, Curve, Figures, Findings, Item, Point, Reference, Sentence, Tolerance, Variant};
 use crate::dispatcher::Policy;
 use crate::hardware::Hardware;
 use crate::pipeline::Hazard;
@@ -18,6 +18,7 @@ pub(super) const UNIFORM: Item = Item {
     x: Axis::logarithmic("key and value (B)"),
     y: Axis::linear("operations (million/s)"),
     tolerance: Tolerance::Relative(0.10),
+    no_evidence: &[],
     run: |context| measure(context, &UNIFORM, false),
 };
 
@@ -28,6 +29,7 @@ pub(super) const LONG_TAIL: Item = Item {
     x: Axis::logarithmic("key and value (B)"),
     y: Axis::linear("operations (million/s)"),
     tolerance: Tolerance::Relative(0.10),
+    no_evidence: &[],
     run: |context| measure(context, &LONG_TAIL, true),
 };
 
@@ -133,7 +135,8 @@ fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
     let references = item.references();
     let mut points: Vec<Option<Point>> = references.iter().map(|_| None).collect();
     let mut done = 0;
-    let (mut accesses, mut faster, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let mut faster = Vec::new();
+    let mut runs = Runs::default();
     let mut readings = Readings::default();
     for kv_bytes in [5, 10, 15, 62, 126, 254] {
         let mut corpus = Corpus::load(&hardware, LINE_BITS, kv_bytes, context.seed);
@@ -147,12 +150,7 @@ fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
             let workload = tuned(&mut corpus, is_long, put_share, context.seed);
             let outcome = corpus.run(&workload);
             points[place] = Some(Point::new(reference, outcome.carried_mops));
-            if let Policy::Dispatch(ratio) = workload.policy {
-                ratios.push(format!("{} {kv_bytes} B {ratio:.1}", reference.series));
-            }
-            if put_share == 0.0 || put_share == 1.0 {
-                accesses.push(describe(kv_bytes, put_share, &outcome));
-            }
+            runs.count(reference, &workload, &outcome);
             if kv_bytes >= NOT_INLINE && put_share == 0.5 {
                 let alone = corpus.run(&Workload { whole_pairs: false, ..workload });
                 readings.keys_alone.push(Point::new(reference, alone.carried_mops));
@@ -171,22 +169,66 @@ fn measure(context: &mut Context<'_>, item: &Item, is_long: bool) -> Findings {
         }
     }
     let points: Vec<Point> = points.into_iter().flatten().collect();
-    let text = accesses.join("; ");
-    let unbatched = faster.first().map(|(_, mops)| {
-        format!(" With 200 Gb/s and one operation a packet, GETs of 5 B reach {mops:.0} million/s (section 6.3.1).")
-    });
-    let unbatched = unbatched.unwrap_or_default();
+    let mut sentences = sentences(item, &points, &readings, is_long);
+    sentences.extend(runs.sentences());
+    if let Some((_, mops)) = faster.first() {
+        let unbatched = Figures::new("GETs of 5 B with 200 Gb/s and one operation a packet, million/s (section 6.3.1)");
+        sentences.push(unbatched.beside("", *mops, 180.0).sentence());
+    }
     Findings {
         curves: curves(&references, &readings, is_long, faster),
-        explanation: explain(&points, &readings, is_long),
+        sentences,
         points,
         setting: format!(
             "2^{LINE_BITS} lines of 64 B instead of 2^30, half full, keys of 4 B, {COUNT} operations a point. Every \
              request is as long as a PUT's, because the figure has one network bound from 62 B on for every mix. Load \
-             dispatch ratios, each the fastest of the tenths: {}. Before the network: {text}.{unbatched}",
-            ratios.join(", ")
+             dispatch ratios are the fastest of the tenths."
         ),
     }
+}
+
+/// The figures of the runs.
+struct Runs {
+    ratios: Figures,
+    lines: Figures,
+    near: Figures,
+    hits: Figures,
+    forwarded: Figures,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Runs {
+            ratios: Figures::new("Load dispatch ratios"),
+            lines: Figures::new("Lines of an operation"),
+            near: Figures::new("Lines that the NIC's DRAM had, in %"),
+            hits: Figures::new("Of those that it may hold, in %"),
+            forwarded: Figures::new("Operations that were forwarded, in %"),
+        }
+    }
+}
+
+impl Runs {
+    fn count(&mut self, reference: &Reference, workload: &Workload, outcome: &Outcome) {
+        let name = format!("{} {} B", reference.series, reference.x);
+        if let Policy::Dispatch(ratio) = workload.policy {
+            append(&mut self.ratios, &name, ratio);
+        }
+        if workload.put_share == 0.0 || workload.put_share == 1.0 {
+            append(&mut self.lines, &name, outcome.lines);
+            append(&mut self.near, &name, 100.0 * outcome.near_share);
+            append(&mut self.hits, &name, 100.0 * outcome.hit_rate);
+            append(&mut self.forwarded, &name, 100.0 * outcome.forwarded_share);
+        }
+    }
+
+    fn sentences(self) -> [Sentence; 5] {
+        [self.ratios, self.lines, self.near, self.hits, self.forwarded].map(Sentence::Figures)
+    }
+}
+
+fn append(figures: &mut Figures, name: &str, ours: f64) {
+    *figures = std::mem::replace(figures, Figures::new("")).with(name, ours);
 }
 
 /// Returns the curves beside the points: closed forms, the runs with other assumptions, and for a long tail those with a
@@ -221,89 +263,66 @@ fn curves(references: &[Reference], readings: &Readings, is_long: bool, faster: 
     curves
 }
 
-/// Describes the effect of each assumption on the points of one series, as the range of deviations.
-fn explain(points: &[Point], readings: &Readings, is_long: bool) -> String {
-    let range = |points: &[Point], series: &str, inline: bool| {
-        let of_series =
-            points.iter().filter(|point| point.series == series && (point.x < f64::from(NOT_INLINE)) == inline);
-        range_of(of_series.map(|point| 100.0 * point.deviation()), signed) + " %"
+/// Returns the effects of the assumptions on the series, and what the paper's text says about them.
+fn sentences(item: &Item, points: &[Point], readings: &Readings, is_long: bool) -> Vec<Sentence> {
+    let variant = |name: &str, series: &str, of: &[Point], inline: bool| {
+        let is_meant = |point: &&Point| point.series == series && (point.x < f64::from(NOT_INLINE)) == inline;
+        let of_variant: Vec<(f64, f64)> = of.iter().filter(is_meant).map(|point| (point.x, point.ours)).collect();
+        Sentence::Variant(Variant::of(name, item, points, series, &of_variant))
     };
     let (mixes, puts) = ("50% PUT", "100% PUT");
-    let assumptions = format!(
-        "Of pairs in the index, 50 % PUT deviates by {}, and 100 % PUT by {}. The paper's mixes are harmonic means of \
-         its GETs and PUTs. Ours are nearly so, because a read's request and a written line take the DMA engine for the \
-         same time. The paper's PUTs have twice the accesses of a GET, 2.21 and 2.49 at 10 and 15 B. In its Figure 11b \
-         and in our store they have one access more than a GET. If a PUT writes back every bucket that it reads, 100 % \
-         PUT deviates by {}.",
-        range(points, mixes, true),
-        range(points, puts, true),
-        range(&readings.twice, puts, true),
-    );
-    let memory = if is_long {
-        long_tail(&readings.gains)
+    let mut sentences = vec![
+        Sentence::fact(
+            "The paper's mixes are harmonic means of its GETs and PUTs. Its PUTs have twice the accesses of a GET, \
+             2.21 and 2.49 at 10 and 15 B. In its Figure 11b and in our store they have one access more than a GET.",
+        ),
+        variant("if a PUT writes back every bucket that it reads (pairs in the index)", puts, &readings.twice, true),
+        variant(
+            "if requests of GETs are as short as their keys (62 B and more), so that a mix uses both directions of \
+             the wire",
+            mixes,
+            &readings.keys_alone,
+            false,
+        ),
+    ];
+    if is_long {
+        let in_full: Vec<Point> = readings.gains.iter().map(|gain| gain.in_full.clone()).collect();
+        let name = "if moreover keys are as popular as among those of 64 GiB (pairs in the index)";
+        sentences.extend([mixes, puts].map(|series| variant(name, series, &in_full, true)));
+        sentences.extend(long_tail(&readings.gains));
     } else {
-        format!(
-            " The paper's Figure 14 gains 6 % from the NIC's DRAM with a uniform load, and its text calls this \
-             negligible. Figure 16a does not have the gain. If every line uses PCIe and a PUT writes back every bucket \
-             that it reads, 50 % PUT deviates by {} and 100 % PUT by {}, and at 62 B by {} and {}.",
-            range(&readings.pcie_only, mixes, true),
-            range(&readings.pcie_only, puts, true),
-            range(&readings.pcie_only, mixes, false),
-            range(&readings.pcie_only, puts, false),
-        )
-    };
-    format!(
-        "{assumptions}{memory} Network: from 62 B on, 50 % PUT deviates by {}. If requests of GETs are as short as \
-         their keys, as in our protocol, it deviates by {}, because a mix then uses both directions of the wire.",
-        range(points, mixes, false),
-        range(&readings.keys_alone, mixes, false),
-    )
+        sentences.push(Sentence::fact(
+            "The paper's Figure 14 gains 6 % from the NIC's DRAM with a uniform load, and its text calls this \
+             negligible. Figure 16a does not have the gain.",
+        ));
+        let name = "if moreover every line uses PCIe";
+        for (series, inline, of) in [(mixes, true, "pairs in the index"), (puts, true, "pairs in the index")]
+            .into_iter()
+            .chain([(mixes, false, "62 B"), (puts, false, "62 B")])
+        {
+            sentences.push(variant(&format!("{name} ({of})"), series, &readings.pcie_only, inline));
+        }
+    }
+    sentences
 }
 
-/// Describes the difference between our gain and the paper's, for a long tail of pairs in the index.
-fn long_tail(gains: &[Gain]) -> String {
-    let range = |of: fn(&Gain) -> f64, show: fn(f64) -> String| range_of(gains.iter().map(of), show);
-    let (times, whole) = (|figure: f64| format!("{figure:.2}"), |figure: f64| format!("{figure:.0}"));
-    format!(
-        " The remaining difference is the gain over uniform keys. The paper's gain is {} at every size and mix, and \
-         the figures of its text give {GAIN_OF_THE_TEXT:.2} (60 % hits of 60 % of the lines, 15 % merged). Ours under \
-         the same assumptions is {}. One cause is the NIC's DRAM: it has {} % of the lines instead of 36, because a \
-         PUT has just read the lines that it writes back. The other is forwarding: {} % of operations are forwarded, \
-         because in a scaled corpus the first keys are more popular. With keys as popular as among those of 64 GiB, \
-         {} % are forwarded, and the points deviate by {} %. Then the cache, scaled with the corpus, holds less of \
-         the tail than a cache of full size.",
-        range(|gain| gain.paper, times),
-        range(|gain| gain.ours, times),
-        range(|gain| 100.0 * gain.near, whole),
-        range(|gain| 100.0 * gain.forwarded, whole),
-        range(|gain| 100.0 * gain.forwarded_in_full, whole),
-        range(|gain| 100.0 * gain.in_full.deviation(), signed),
-    )
-}
-
-fn signed(figure: f64) -> String {
-    format!("{figure:+.0}")
-}
-
-/// Returns the smallest and the largest figure: `+1 to +17`.
-fn range_of(figures: impl Iterator<Item = f64>, show: fn(f64) -> String) -> String {
-    let figures: Vec<f64> = figures.collect();
-    let least = show(figures.iter().copied().fold(f64::INFINITY, f64::min));
-    let most = show(figures.iter().copied().fold(f64::NEG_INFINITY, f64::max));
-    if least == most { least } else { format!("{least} to {most}") }
-}
-
-fn describe(kv_bytes: u32, put_share: f64, outcome: &Outcome) -> String {
-    format!(
-        "{} of {kv_bytes} B {:.0} million/s, {:.2} lines each, and the NIC's DRAM had {:.0} % of them ({:.0} % of those it may \
-         hold), {:.0} % of operations forwarded",
-        if put_share == 0.0 { "GETs" } else { "PUTs" },
-        outcome.mops,
-        outcome.lines,
-        100.0 * outcome.near_share,
-        100.0 * outcome.hit_rate,
-        100.0 * outcome.forwarded_share,
-    )
+/// Returns our gains of a long tail over uniform keys, for pairs in the index, beside the paper's, with the shares that
+/// cause them.
+fn long_tail(gains: &[Gain]) -> [Sentence; 3] {
+    let mut gained = Figures::new("Gain of a long tail over uniform keys if a PUT writes back every bucket");
+    let mut shares = Figures::new("Causes of these gains, in % of the lines or of the operations");
+    for gain in gains {
+        let name = gain.in_full.name();
+        gained = gained.beside(format!("{name} B"), gain.ours, gain.paper);
+        shares = shares.with(format!("{name} B in the NIC's DRAM"), 100.0 * gain.near);
+        shares = shares.with("forwarded", 100.0 * gain.forwarded);
+        shares = shares.with("forwarded with keys as among those of 64 GiB", 100.0 * gain.forwarded_in_full);
+    }
+    let text = format!(
+        "The figures of the text give a gain of {GAIN_OF_THE_TEXT:.2}: 60 % hits of 60 % of the lines, 15 % merged. A \
+         PUT has just read the lines that it writes back, so the NIC's DRAM has all of them that it may hold."
+    );
+    [gained.sentence(), shares.sentence(), Sentence::fact(text)]
 }
 
 /// Returns the share of PUTs in a series' name: `5% PUT`, `100% GET`.

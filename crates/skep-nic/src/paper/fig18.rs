@@ -10,7 +10,7 @@ use std::rc::Rc;
 use super::corpus::{Corpus, Workload};
 use super::fig03a::requests_per_us;
 use super::fig16::workload;
-use super::{Axis, Context, Findings, Item, Point, Tolerance};
+use super::{Axis, Context, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
 use crate::clock::{Clock, run};
 use crate::dispatcher::{Dispatcher, Extent, Policy};
 use crate::hardware::Hardware;
@@ -24,6 +24,13 @@ pub(super) const READ: Item = Item {
     x: Axis::logarithmic("payload (B)"),
     y: Axis::linear("operations (million/s)"),
     tolerance: Tolerance::Relative(0.15),
+    no_evidence: &[
+        NoEvidence::input("The time to copy a line was fitted to this curve.", |series, _| series == "1 core"),
+        NoEvidence::input("Figure 3a, to which the number of ordered queues was fitted.", |series, bytes| {
+            series == DIRECT && bytes <= 64.0
+        }),
+        NoEvidence::calculation("The runs of Figure 3a.", |series, _| series == DIRECT),
+    ],
     run: |context| measure(&READ, false, context),
 };
 
@@ -31,10 +38,15 @@ pub(super) const WRITE: Item = Item {
     name: "fig18b",
     title: "Writes: direct DMA and cores that scatter",
     paper: include_str!("../../papers/fig18b-scatter-gather-write.csv"),
+    no_evidence: &[NoEvidence::input("Figure 3a, whose writes gave the DMA engine's cycles.", |series, _| {
+        series == DIRECT
+    })],
     run: |context| measure(&WRITE, true, context),
     ..READ
 };
 
+/// The series without cores.
+const DIRECT: &str = "cpu-bypass";
 /// Full batches of a run.
 const BATCHES: u32 = 100;
 /// Lines of the store's memory, as a power of two.
@@ -66,11 +78,12 @@ fn measure(item: &Item, writes: bool, context: &mut Context<'_>) -> Findings {
         };
         points.push(Point::new(reference, mops));
     }
-    let gains = points.iter().filter(|point| point.series != "cpu-bypass").map(|point| {
-        let direct = points.iter().find(|direct| direct.series == "cpu-bypass" && direct.x == point.x);
+    let gains = points.iter().filter(|point| point.series != DIRECT).map(|point| {
+        let direct = points.iter().find(|direct| direct.series == DIRECT && direct.x == point.x);
         point.ours / direct.map_or(f64::NAN, |direct| direct.ours)
     });
-    let gain = gains.fold(0.0, f64::max);
+    let gain = 100.0 * (gains.fold(0.0, f64::max) - 1.0);
+    let gained = Figures::new("Largest gain over direct DMA, in %");
     let (_, latency, batch) = batches(&board(1), 2, 64, writes, context.seed);
     let cpu = &hardware.host_cpu;
     let put_share = if writes { 1.0 } else { 0.0 };
@@ -80,24 +93,27 @@ fn measure(item: &Item, writes: bool, context: &mut Context<'_>) -> Findings {
         curves: Vec::new(),
         setting: format!(
             "{BATCHES} batches of {} operations. A core takes {} ns for a random line and {} ns for each line after \
-             it, as the paper measured on one core. It takes {} ns to copy a line, fitted to 1 core here. The largest \
-             gain over direct DMA is {:.0} % (paper, reads: 79 %). With one core and 64 B, a batch occupies the core \
-             for {:.1} µs (paper: 10). An operation takes {:.1} µs in all if another batch is before it (paper: about \
-             20). The whole store on this board was run with uniform {} of {KV_BYTES} B and l = 0. It reaches \
-             {direct:.0} million/s over the link itself, {few:.0} through {CORES} cores with the {} operations in \
-             flight of the pipeline, and {many:.0} with {MANY}. So cores are only useful for the store's reads, and \
-             only if more operations are in flight than this pipeline holds. A PUT waits for two batches.",
+             it, as the paper measured on one core. It takes {} ns to copy a line, fitted to 1 core of the reads. The \
+             whole store on this board was run too, with uniform {} of {KV_BYTES} B and l = 0.",
             cpu.doorbell_operations,
             cpu.first_line_ns,
             cpu.next_line_ns,
             cpu.copy_line_ns,
-            100.0 * (gain - 1.0),
-            batch.as_us(),
-            latency.as_us(),
             if writes { "PUTs" } else { "GETs" },
-            hardware.processor.operations_in_flight,
         ),
-        explanation: String::new(),
+        sentences: vec![
+            if writes { gained.with("", gain) } else { gained.beside("", gain, 79.0) }.sentence(),
+            Figures::new("One core, 64 B, µs")
+                .beside("for which a batch occupies the core", batch.as_us(), 10.0)
+                .beside("of an operation if another batch is before its own", latency.as_us(), 20.0)
+                .sentence(),
+            Figures::new("The whole store, million/s")
+                .with("over the link itself", direct)
+                .with(format!("through {CORES} cores with the pipeline's operations in flight"), few)
+                .with(format!("through {CORES} cores with {MANY}"), many)
+                .sentence(),
+            Sentence::fact("A PUT of the store waits for two batches, and a GET for one."),
+        ],
     }
 }
 

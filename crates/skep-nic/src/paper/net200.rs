@@ -6,7 +6,7 @@
 use super::corpus::{Corpus, Workload};
 use super::fig16::{LINE_BITS, workload};
 use super::fig17::latency;
-use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+use super::{Axis, Context, Curve, Figures, Findings, Item, Point, Sentence, Tolerance};
 use crate::hardware::Hardware;
 
 pub(super) const ITEM: Item = Item {
@@ -16,6 +16,7 @@ pub(super) const ITEM: Item = Item {
     x: Axis::logarithmic("network (Gb/s)"),
     y: Axis::linear("operations (million/s)"),
     tolerance: Tolerance::Relative(0.05),
+    no_evidence: &[],
     run: measure,
 };
 
@@ -67,7 +68,7 @@ fn bottleneck(corpus: &mut Corpus, workload: &Workload, before: f64) -> (&'stati
 }
 
 fn measure(context: &mut Context<'_>) -> Findings {
-    let mut found = Vec::new();
+    let mut found = Figures::new("At 200 Gb/s, million/s, and the gain in % by doubling the part that helps most");
     let mut curves = Vec::new();
     let mut in_time = [0.0; 2];
     let mut ours = f64::NAN;
@@ -83,7 +84,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
             }
             let at_200 = points[2].1;
             let (part, gain) = bottleneck(&mut corpus, &workload, at_200);
-            found.push(format!("{name} {kv_bytes} B {at_200:.0}, {part} ({:+.0} %)", 100.0 * gain));
+            found = found.with(format!("{name} {kv_bytes} B"), at_200).with(part, 100.0 * gain);
             if (name, kv_bytes) == ("GET", SIZES[0]) {
                 ours = at_200;
                 corpus.hardware = board(200.0);
@@ -100,18 +101,18 @@ fn measure(context: &mut Context<'_>) -> Findings {
         points: ITEM.references().iter().map(|reference| Point::new(reference, ours)).collect(),
         curves,
         setting: format!(
-            "Long tail as Figure 16b with l = {RATIO}, one operation in each packet of {} B and more. At 200 Gb/s, in \
-             million/s, with the part of the board whose doubling helps most: {}. Verdict: GETs reach 180 million/s \
-             if their pairs are in their buckets. The bottleneck of the smallest is then the clock, as with batches. \
-             The network would be the bottleneck of packets with more than {held:.0} B of key and value (25 GB/s / \
-             180 million/s, less the header). Larger pairs do not reach this rate, because PCIe bounds their second \
-             access first, and PUTs do not reach it either. A GET of 5 B takes {:.1} µs instead of {:.1} in full \
-             packets at 40 Gb/s.",
+            "Long tail as Figure 16b with l = {RATIO}, one operation in each packet of {} B and more.",
             spec.header_bytes + spec.operation_header_bytes,
-            found.join("; "),
-            in_time[0],
-            in_time[1],
         ),
-        explanation: String::new(),
+        sentences: vec![
+            found.sentence(),
+            Figures::new("A GET of 5 B, µs")
+                .with("in single packets at 200 Gb/s", in_time[0])
+                .with("in full packets at 40 Gb/s", in_time[1])
+                .sentence(),
+            Sentence::fact(format!(
+                "At 180 million packets a second, 25 GB/s carry {held:.0} B of key and value, after the header."
+            )),
+        ],
     }
 }

@@ -19,7 +19,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::corpus::processor;
-use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+use super::{Axis, Context, Curve, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
 use crate::dispatcher::{LINE_BYTES, Policy};
 use crate::hardware::Hardware;
 use crate::memory::Pace;
@@ -35,6 +35,14 @@ pub(super) const ITEM: Item = Item {
     x: Axis::logarithmic("vector (B)"),
     y: Axis::logarithmic("vectors (GB/s)"),
     tolerance: Tolerance::Relative(0.10),
+    no_evidence: &[
+        NoEvidence::input("A line in each cycle of the clock, which the model was given.", |series, _| {
+            series == UPDATE
+        }),
+        NoEvidence::input("The sizes of an element and of its key were chosen for this row.", |series, _| {
+            series == "one key per element"
+        }),
+    ],
     run: measure,
 };
 
@@ -121,7 +129,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
         "closed form: 5 GB/s × 1408/1496 × size / (size + 4.9 B)",
         sizes.map(|bytes| (bytes as f64, paper_network(bytes as f64))).to_vec(),
     ));
-    Findings { setting: setting(&findings, &hardware), explanation: explanation(&findings, &hardware), ..findings }
+    Findings { setting: setting(), sentences: sentences(&findings, &hardware), ..findings }
 }
 
 /// Returns the rate of a point of a curve.
@@ -130,45 +138,42 @@ fn rate_at(findings: &Findings, curve: usize, point: usize) -> f64 {
 }
 
 /// Returns the conditions of the runs.
-fn setting(findings: &Findings, hardware: &Hardware) -> String {
-    let at = |curve: usize, point: usize| rate_at(findings, curve, point);
+fn setting() -> String {
     format!(
         "One vector, which the NIC's DRAM holds, elements of {ELEMENT_BYTES} B with keys of {ELEMENT_KEY_BYTES} B, \
          {COUNT} operations a point. Vectors of 512 and 1024 B are divided into pieces of {PIECE_BYTES_MAX} B with \
-         one operation each, because no slab holds them with a key. Further runs: one vector of 64 B in the host's \
-         memory reaches {:.1} GB/s, because the {} operations in flight wait for its bucket and its slab. {VECTORS} \
-         vectors at random over PCIe reach {:.1} GB/s with 64 B and {:.1} with 256 B, and {:.2} with one key per \
-         element. So the table describes vectors that are popular enough to be forwarded.",
-        at(3, 0),
-        hardware.processor.operations_in_flight,
-        at(0, 0),
-        at(0, 2),
-        at(1, 0),
+         one operation each, because no slab holds them with a key."
     )
 }
 
 /// Explains the rows of the table.
-fn explanation(findings: &Findings, hardware: &Hardware) -> String {
+fn sentences(findings: &Findings, hardware: &Hardware) -> Vec<Sentence> {
     let at = |curve: usize, point: usize| rate_at(findings, curve, point);
     let latency = |point: &Point| point.x / point.ours / 1e3;
     let fetches: Vec<&Point> = findings.points.iter().filter(|point| point.series == "fetch to client").collect();
-    format!(
-        "The labels of the first two rows are swapped in print: 11.52 GB/s is a line in each cycle of 180 MHz, and \
-         vectors at that rate could not return through a network of 5 GB/s. Ours without return has that rate, and \
-         ours with return has the network's rate. One key per element is bound by the network, as the text says. Its \
-         rate follows from the size of an element and its key, which the paper does not give. Fetching: the printed \
-         row is the size over 2.1 µs. That is one fetch in each round trip of 2 µs, and leaves no time for the NIC. \
-         One of our fetches takes {:.2} to {:.2} µs if the NIC's DRAM has the vector, with {:.2} µs each for its \
-         bucket and its slab and {:.2} µs for the pipeline, and {:.1} µs from the host's memory. 0.03 GB/s is rounded by up to 17 %. This row is \
-         low because there is one client. With many requests in flight, fetching reaches {:.1} GB/s, as an update \
-         with return does, and uses the wire back as well.",
-        latency(fetches[0]),
-        latency(fetches[fetches.len() - 1]),
-        hardware.nic_dram.latency_ns / 1e3,
-        hardware.processor.latency_ns / 1e3,
-        64.0 / at(4, 0) / 1e3,
-        at(2, 0),
-    )
+    vec![
+        Sentence::fact(
+            "The labels of the first two rows are swapped in print: 11.52 GB/s is a line in each cycle of 180 MHz, and \
+             vectors at that rate could not return through a network of 5 GB/s. The rate of one key per element \
+             follows from the size of an element and its key, which the paper does not give. The printed row of \
+             fetches is the size over 2.1 µs: one fetch in each round trip of 2 µs, which leaves no time for the NIC. \
+             Its 0.03 GB/s are rounded by up to 17 %.",
+        ),
+        Figures::new("A fetch by one client, µs")
+            .with("64 B from the NIC's DRAM", latency(fetches[0]))
+            .with("1024 B", latency(fetches[fetches.len() - 1]))
+            .with("of which the pipeline", hardware.processor.latency_ns / 1e3)
+            .with("and the NIC's DRAM, each for bucket and slab", hardware.nic_dram.latency_ns / 1e3)
+            .with("64 B from the host's memory", 64.0 / at(4, 0) / 1e3)
+            .sentence(),
+        Figures::new("Further runs, GB/s")
+            .with("fetches of 64 B, many in flight", at(2, 0))
+            .with("one vector of 64 B in the host's memory", at(3, 0))
+            .with(format!("{VECTORS} vectors at random over PCIe, 64 B"), at(0, 0))
+            .with("256 B", at(0, 2))
+            .with("with one key per element", at(1, 0))
+            .sentence(),
+    ]
 }
 
 const UPDATE: &str = "vector update, reply short (printed: with return)";

@@ -24,7 +24,7 @@ use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_store::hash::Settings;
 use skep_store::processor::{Processor, Replies};
 
-use super::{Axis, Context, Curve, Findings, Item, Point, Tolerance};
+use super::{Axis, Context, Curve, Figures, Findings, Item, Point, Sentence, Tolerance};
 use crate::clock::{Clock, all, both, run};
 use crate::dispatcher::LINE_BYTES;
 use crate::dram::Dram;
@@ -38,6 +38,7 @@ pub(super) const ITEM: Item = Item {
     paper: include_str!("../../papers/table4-cpu-impact.csv"),
     x: Axis::linear("0: latency, 1: bandwidth"),
     y: Axis::linear("busy over idle"),
+    no_evidence: &[],
     tolerance: Tolerance::Relative(0.05),
     run: measure,
 };
@@ -123,22 +124,26 @@ fn measure(context: &mut Context<'_>) -> Findings {
             shard(1),
             shard(2),
         ),
-        explanation: format!(
-            "The paper's store reaches the host's memory by PCIe, and a program beside it loses 1.6 % of latency and \
-             7.5 % of bandwidth. Ours works on a core, which shares the last cache and the path to memory with the \
-             program. Latency beside the shard × {}, beside arithmetic on that core × {}; bandwidth beside the shard \
-             × {}, beside arithmetic × {}. The difference between shard and arithmetic is lost to the shard's \
-             accesses. The rest is lost to a busy core or to other programs. In the least disturbed rounds of each \
-             kind, latency is × {:.3} beside the shard and × {:.3} beside arithmetic, bandwidth × {:.3} and × {:.3}.",
-            latency(2),
-            latency(1),
-            bandwidth(2),
-            bandwidth(1),
-            best_latency(2) / best_latency(0),
-            best_latency(1) / best_latency(0),
-            best_bandwidth(2) / best_bandwidth(0),
-            best_bandwidth(1) / best_bandwidth(0),
-        ),
+        sentences: vec![
+            Sentence::fact(
+                "The paper's store reaches the host's memory by PCIe, and a program beside it loses 1.6 % of latency \
+                 and 7.5 % of bandwidth. Ours works on a core, which shares the last cache and the path to memory with \
+                 the program. The difference between shard and arithmetic is lost to the shard's accesses. The rest \
+                 is lost to a busy core or to other programs.",
+            ),
+            Figures::new("Medians, over those of the program alone")
+                .beside("latency beside the shard", latency(2).median, 1.016)
+                .with("beside arithmetic on that core", latency(1).median)
+                .beside("bandwidth beside the shard", bandwidth(2).median, 0.925)
+                .with("beside arithmetic", bandwidth(1).median)
+                .sentence(),
+            Figures::new("The same in the least disturbed rounds of each kind")
+                .with("latency beside the shard", best_latency(2) / best_latency(0))
+                .with("beside arithmetic", best_latency(1) / best_latency(0))
+                .with("bandwidth beside the shard", best_bandwidth(2) / best_bandwidth(0))
+                .with("beside arithmetic", best_bandwidth(1) / best_bandwidth(0))
+                .sentence(),
+        ],
     }
 }
 

@@ -18,7 +18,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use skep_measure::Figure;
-use skep_nic::paper::{Findings, ITEMS, Item, Tolerance, source};
+use skep_nic::paper::{Findings, ITEMS, Item, Kind, Point, Sentence, Tolerance, source};
 
 use crate::failure::{Failure, reason};
 use plot::{Picture, Series, SeriesPoint};
@@ -68,10 +68,12 @@ struct Chosen {
     herd: Vec<&'static herd::Item>,
 }
 
-/// The points of all items of KV-Direct, and the findings of those of HERD.
+/// The points of all items of KV-Direct with their variants, and the findings of those of HERD.
 #[derive(serde::Serialize)]
 struct Report<'a> {
     points: Vec<ReportPoint>,
+    variants: Vec<ReportVariant<'a>>,
+    evidence: Evidence,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     herd: Vec<herd::HerdReport<'a>>,
 }
@@ -80,11 +82,72 @@ struct Report<'a> {
 struct ReportPoint {
     item: &'static str,
     point: String,
+    kind: Kind,
     paper: f64,
     ours: f64,
     /// The quotient of our figure and the paper's, minus one.
     deviation: f64,
     within: bool,
+}
+
+/// Another assumption, and the largest deviation of a series without and with it.
+#[derive(serde::Serialize)]
+struct ReportVariant<'a> {
+    item: &'static str,
+    variant: &'a str,
+    series: &'a str,
+    before: f64,
+    after: f64,
+    effect: &'static str,
+}
+
+/// The number of points that are evidence, and of those that are not.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+struct Evidence {
+    evidence: usize,
+    /// Evidence within its tolerance.
+    within: usize,
+    /// Evidence within 5 % of the paper.
+    within_5_percent: usize,
+    calculations: usize,
+    inputs: usize,
+}
+
+impl Evidence {
+    fn of<'a>(measured: impl IntoIterator<Item = &'a Measured>) -> Self {
+        let mut counts = Evidence::default();
+        for Measured { item, findings } in measured {
+            findings.points.iter().for_each(|point| counts.count(item, point));
+        }
+        counts
+    }
+
+    fn count(&mut self, item: &Item, point: &Point) {
+        match item.kind(point) {
+            Kind::Calculation => self.calculations += 1,
+            Kind::Input => self.inputs += 1,
+            Kind::Evidence => {
+                self.evidence += 1;
+                self.within += usize::from(item.is_within(point));
+                // A bound has no distance.
+                let is_near = match item.tolerance_of(point) {
+                    Tolerance::AtMost => item.is_within(point),
+                    _ => point.deviation().abs() <= 0.05,
+                };
+                self.within_5_percent += usize::from(is_near);
+            }
+        }
+    }
+
+    /// Returns the counts as a sentence.
+    fn sentence(self) -> String {
+        let Evidence { evidence, within, within_5_percent, calculations, inputs } = self;
+        let points = evidence + calculations + inputs;
+        format!(
+            "Of {points} points {evidence} are evidence, {calculations} calculations and {inputs} inputs. Of the \
+             evidence, {within} are within their tolerance and {within_5_percent} within 5 %."
+        )
+    }
 }
 
 /// Measures the items, writes the files and prints the tables. A deviation is not a failure: the page explains it.
@@ -167,14 +230,33 @@ fn json(measured: &[Measured], herd: &[HerdMeasured]) -> String {
         findings.points.iter().map(|point| ReportPoint {
             item: item.name,
             point: point.name(),
+            kind: item.kind(point),
             paper: point.paper,
             ours: point.ours,
             deviation: point.deviation(),
-            within: point.is_within(item.tolerance),
+            within: item.is_within(point),
+        })
+    });
+    let variants = measured.iter().flat_map(|Measured { item, findings }| {
+        findings.sentences.iter().filter_map(|sentence| match sentence {
+            Sentence::Variant(variant) => Some(ReportVariant {
+                item: item.name,
+                variant: &variant.name,
+                series: &variant.series,
+                before: variant.before,
+                after: variant.after,
+                effect: variant.effect.words(),
+            }),
+            Sentence::Fact(_) | Sentence::Figures(_) => None,
         })
     });
     let herd = herd.iter().map(|(item, found)| herd::HerdReport::new(item, found));
-    let report = Report { points: points.collect(), herd: herd.collect() };
+    let report = Report {
+        points: points.collect(),
+        variants: variants.collect(),
+        evidence: Evidence::of(measured),
+        herd: herd.collect(),
+    };
     serde_json::to_string(&report).expect("numbers and text are always valid JSON")
 }
 
@@ -183,22 +265,27 @@ fn tables(measured: &[Measured], herd: &[HerdMeasured]) -> String {
     for Measured { item, findings } in measured {
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);
-        table.set_header([item.name, "paper", "ours", "deviation", "within"]);
+        table.set_header([item.name, "paper", "ours", "deviation", "within", "kind"]);
         for point in &findings.points {
-            let within = if point.is_within(item.tolerance) { "yes" } else { "no" };
-            let figures = [number(point.paper), number(point.ours), percent(point.deviation()), within.to_owned()];
+            let within = if item.is_within(point) { "yes" } else { "no" }.to_owned();
+            let kind = item.kind(point).word().to_owned();
+            let figures = [number(point.paper), number(point.ours), percent(point.deviation()), within, kind];
             table.add_row([vec![point.name()], figures.to_vec()].concat());
         }
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         text += &format!("{}: {}, {}\n{table}\n", item.name, item.title, item.y.label);
-        for sentence in [&findings.setting, &findings.explanation] {
-            if !sentence.is_empty() {
-                text += &format!("{sentence}\n");
-            }
+        if !findings.setting.is_empty() {
+            text += &format!("{}\n", findings.setting);
+        }
+        for sentence in &findings.sentences {
+            text += &format!("{sentence}\n");
         }
         text.push('\n');
+    }
+    if !measured.is_empty() {
+        text += &format!("{}\n\n", Evidence::of(measured).sentence());
     }
     text.extend(herd.iter().map(|(item, found)| herd::text(item, found)));
     text.trim_end().to_owned()
@@ -246,15 +333,16 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
 /// Returns the CSV: the paper's points with ours, then the other curves, whose figures are in the column `ours`.
 fn csv(measured: &Measured) -> String {
     let Measured { item, findings } = measured;
-    let mut text = format!("# {}\n# paper: {}\nseries,x,paper,ours,deviation,within\n", item.title, source(item.paper));
+    let mut text =
+        format!("# {}\n# paper: {}\nseries,x,paper,ours,deviation,within,kind\n", item.title, source(item.paper));
     for point in &findings.points {
         let (x, paper, ours, deviation) = (point.x, point.paper, point.ours, point.deviation());
-        let within = point.is_within(item.tolerance);
-        text += &format!("{},{x},{paper},{ours},{deviation},{within}\n", quoted(&point.series));
+        let (within, kind) = (item.is_within(point), item.kind(point).word());
+        text += &format!("{},{x},{paper},{ours},{deviation},{within},{kind}\n", quoted(&point.series));
     }
     for curve in &findings.curves {
         for (x, y) in &curve.points {
-            text += &format!("{},{x},,{y},,\n", quoted(&curve.name));
+            text += &format!("{},{x},,{y},,,\n", quoted(&curve.name));
         }
     }
     text
@@ -279,6 +367,7 @@ fn tolerance(tolerance: Tolerance) -> String {
     match tolerance {
         Tolerance::Relative(share) => format!("{} %", 100.0 * share),
         Tolerance::Absolute(distance) => distance.to_string(),
+        Tolerance::AtMost => "a bound".to_owned(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! One page with all items of both papers: plot, figures, deviations and sources. It needs no other file.
 
-use skep_nic::paper::{NO_ITEMS, Point, source};
+use skep_nic::paper::{Kind, NO_ITEMS, Point, source};
 
-use super::{Measured, number, percent, tolerance};
+use super::{Evidence, Measured, number, percent, tolerance};
 
 const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}\
 table{border-collapse:collapse;margin:1rem 0}td,th{padding:.15rem .8rem;text-align:right;border-bottom:1px solid #ddd}\
@@ -24,22 +24,24 @@ pub(super) fn kv_direct(measured: &[Measured], plots: &[String], seed: u64) -> S
     let mut body = format!(
         "<h1>KV-Direct's evaluation, reproduced</h1>\n<p>The paper's figures and tables (SOSP 2017), measured by skep {} on \
          its model of the programmable NIC, seed {seed}. Rings are the paper's points, discs are ours; dashed curves are \
-         closed forms and other runs.</p>\n",
-        env!("CARGO_PKG_VERSION")
+         closed forms and other runs.</p>\n<p>Only <i>evidence</i> counts: figures that were simulated or counted, and \
+         could have failed. <i>Calculations</i> are closed forms, or another item's figures. <i>Inputs</i> are given \
+         back: the model got them, or a constant was fitted to their series. {}</p>\n",
+        env!("CARGO_PKG_VERSION"),
+        Evidence::of(measured).sentence(),
     );
-    body +=
-        "<table>\n<tr><th>item</th><th>points</th><th>within</th><th>tolerance</th><th>largest deviation</th></tr>\n";
-    for Measured { item, findings } in measured {
-        let within = findings.points.iter().filter(|point| point.is_within(item.tolerance)).count();
-        let deviations = findings.points.iter().map(Point::deviation);
-        let largest = deviations.max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap_or_default();
-        let count = findings.points.len();
+    body += "<table>\n<tr><th>item</th><th>evidence</th><th>within</th><th>tolerance</th><th>largest deviation</th><th>calculations</th><th>inputs</th></tr>\n";
+    for one in measured {
+        let Measured { item, findings } = one;
+        let Evidence { evidence, within, calculations, inputs, .. } = Evidence::of([one]);
+        let of_evidence = findings.points.iter().filter(|point| item.kind(point) == Kind::Evidence);
+        let largest = of_evidence.map(Point::deviation).max_by(|a, b| a.abs().total_cmp(&b.abs()));
         body += &format!(
-            "<tr{}><td><a href=\"#{name}\">{name}</a>: {}</td><td>{count}</td><td>{within}</td><td>{}</td><td>{}</td></tr>\n",
-            if within == count { "" } else { " class=\"beyond\"" },
+            "<tr{}><td><a href=\"#{name}\">{name}</a>: {}</td><td>{evidence}</td><td>{within}</td><td>{}</td><td>{}</td><td>{calculations}</td><td>{inputs}</td></tr>\n",
+            if within == evidence { "" } else { " class=\"beyond\"" },
             escaped(item.title),
             tolerance(item.tolerance),
-            percent(largest),
+            largest.map_or("–".to_owned(), percent),
             name = item.name,
         );
     }
@@ -57,24 +59,35 @@ pub(super) fn kv_direct(measured: &[Measured], plots: &[String], seed: u64) -> S
 fn section(measured: &Measured, plot: &str) -> String {
     let Measured { item, findings } = measured;
     let mut text = format!("<h2 id=\"{0}\">{0}: {1}</h2>\n{plot}\n", item.name, escaped(item.title));
-    for (name, words) in
-        [("Paper", source(item.paper)), ("Run", &findings.setting), ("Deviation", &findings.explanation)]
-    {
+    for (name, words) in [("Paper", source(item.paper)), ("Run", &findings.setting)] {
         if !words.is_empty() {
             text += &format!("<p><b>{name}.</b> {}</p>\n", escaped(words));
         }
     }
+    for group in item.no_evidence {
+        let kind = group.kind.word();
+        let (first, rest) = kind.split_at(1);
+        text += &format!("<p><b>{}{rest}.</b> {}</p>\n", first.to_uppercase(), escaped(group.reason));
+    }
+    if !findings.sentences.is_empty() {
+        text += "<ul>\n";
+        for sentence in &findings.sentences {
+            text += &format!("<li>{}</li>\n", escaped(&sentence.to_string()));
+        }
+        text += "</ul>\n";
+    }
     let link = format!("{0}.csv", item.name);
     text += &format!("<p>All figures: <a href=\"{link}\">{link}</a></p>\n");
-    text += "<table>\n<tr><th>point</th><th>paper</th><th>ours</th><th>deviation</th></tr>\n";
+    text += "<table>\n<tr><th>point</th><th>paper</th><th>ours</th><th>deviation</th><th>kind</th></tr>\n";
     for point in &findings.points {
         text += &format!(
-            "<tr{}><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-            if point.is_within(item.tolerance) { "" } else { " class=\"beyond\"" },
+            "<tr{}><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+            if item.is_within(point) { "" } else { " class=\"beyond\"" },
             escaped(&point.name()),
             number(point.paper),
             number(point.ours),
             percent(point.deviation()),
+            item.kind(point).word(),
         );
     }
     text + "</table>\n"
@@ -87,22 +100,31 @@ pub(super) fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Measured, html, kv_direct};
-    use skep_nic::paper::{Findings, Item, Point};
+    use skep_nic::paper::{Findings, Item, Point, Sentence};
 
     #[test]
     fn a_point_beyond_the_tolerance_is_marked_and_explained() {
-        let point = |x, ours| Point { series: "a<b".to_owned(), x, paper: 10.0, ours };
+        let point = |series, x, ours| Point::further(series, x, 10.0, ours);
         let findings = Findings {
-            points: vec![point(1.0, 10.0), point(2.0, 20.0)],
-            explanation: "Because.".to_owned(),
+            points: vec![point("a<b", 1.0, 10.0), point("a<b", 2.0, 20.0), point("write", 2.0, 11.0)],
+            sentences: vec![Sentence::Fact("Because.".to_owned())],
             ..Findings::default()
         };
         let part = kv_direct(&[Measured { item: Item::named("fig03a").unwrap(), findings }], &["<svg/>".to_owned()], 5);
         let page = html(&[part]);
         assert_eq!(page.matches("class=\"beyond\"").count(), 2, "the point and its item: {page}");
-        for part in
-            ["thesis, congestion avoidance: its", "a&lt;b 2", "+100.0 %", "Because.", "<svg/>", "seed 5", "fig03a.csv"]
-        {
+        for part in [
+            "thesis, congestion avoidance: its",
+            "a&lt;b 2",
+            "+100.0 %",
+            "Because.",
+            "<svg/>",
+            "seed 5",
+            "fig03a.csv",
+            "Of 3 points 2 are evidence, 0 calculations and 1 inputs. Of the evidence, 1 are within their tolerance",
+            "<td>+10.0 %</td><td>input</td>",
+            "<b>Input.</b> The DMA engine's cycles",
+        ] {
             assert!(page.contains(part), "{part}: {page}");
         }
     }

@@ -76,7 +76,8 @@ impl<'a> Picture<'a> {
     /// Returns the content of an item.
     pub(super) fn of(item: &'a Item, findings: &'a Findings) -> Self {
         let mut series: Vec<Series<'a>> = Vec::new();
-        for point in &findings.points {
+        // Further figures of the paper, such as percentiles, would hide the curves.
+        for point in findings.points.iter().take(item.references().len()) {
             let known = series.iter().position(|series| series.name == point.series);
             let index = known.unwrap_or_else(|| {
                 series.push(Series { name: &point.series, points: Vec::new() });
@@ -266,7 +267,7 @@ mod tests {
 
     #[test]
     fn every_point_and_curve_is_drawn_and_named() {
-        let point = |series: &str, x, paper, ours| Point { series: series.to_owned(), x, paper, ours };
+        let point = |series: &str, x, paper, ours| Point::further(series, x, paper, ours);
         let findings = Findings {
             points: vec![point("a & b", 1.0, 10.0, 11.0), point("a & b", 2.0, 20.0, 20.0), point("c", 2.0, 5.0, 6.0)],
             curves: vec![

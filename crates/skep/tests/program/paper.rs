@@ -58,7 +58,11 @@ fn points_are_printed_for_programs() {
         for figure in ["paper", "ours", "deviation"] {
             assert!(point[figure].is_number(), "{figure}: {point}");
         }
+        let is_evidence = point["point"].as_str().is_some_and(|name| name.starts_with("read ") && name.len() > 7);
+        assert_eq!(point["kind"], if is_evidence { "evidence" } else { "input" }, "{point}");
     }
+    assert_eq!((&report["evidence"]["evidence"], &report["evidence"]["inputs"]), (&5.into(), &9.into()), "{report}");
+    assert!(report["variants"].is_array(), "{report}");
 }
 
 #[test]

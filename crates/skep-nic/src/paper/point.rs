@@ -1,0 +1,141 @@
+//! A point of the paper with our value, its worth as evidence, and its judgement.
+//!
+//! Only *evidence* counts for the model. A point that the model was given, or that is calculated, agrees with the paper
+//! for other reasons than the model.
+
+use serde::Serialize;
+
+use super::Reference;
+
+/// A point of the paper, with our value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// The curve of the point.
+    pub series: String,
+    /// Position on the x axis. Several series of one table may use 0, 1, 2 for its columns.
+    pub x: f64,
+    /// The published figure.
+    pub paper: f64,
+    /// Our figure.
+    pub ours: f64,
+    /// Its tolerance, if it is not that of its item.
+    pub tolerance: Option<Tolerance>,
+}
+
+/// The worth of a point as evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Simulated or counted. It could have failed.
+    Evidence,
+    /// A closed form, a solver, or another item's figure, perhaps with a constant.
+    Calculation,
+    /// Given back: the model got this figure, or a constant was fitted to its series.
+    Input,
+}
+
+/// A distance from the paper's number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tolerance {
+    /// As a share of it.
+    Relative(f64),
+    /// In its own unit.
+    Absolute(f64),
+    /// Below it by any distance, because the paper states an upper bound.
+    AtMost,
+}
+
+/// Points of an item that are no evidence.
+#[derive(Clone, Copy, Debug)]
+pub struct NoEvidence {
+    /// The kind of these points.
+    pub kind: Kind,
+    /// The reason, as a sentence.
+    pub reason: &'static str,
+    /// Returns true for the points of a series, at an x, that are meant.
+    pub includes: fn(&str, f64) -> bool,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 3] = [Kind::Evidence, Kind::Calculation, Kind::Input];
+
+    /// Returns the word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Evidence => "evidence",
+            Kind::Calculation => "calculation",
+            Kind::Input => "input",
+        }
+    }
+}
+
+impl NoEvidence {
+    /// Marks points as inputs.
+    pub(super) const fn input(reason: &'static str, includes: fn(&str, f64) -> bool) -> Self {
+        NoEvidence { kind: Kind::Input, reason, includes }
+    }
+
+    /// Marks points as calculations.
+    pub(super) const fn calculation(reason: &'static str, includes: fn(&str, f64) -> bool) -> Self {
+        NoEvidence { kind: Kind::Calculation, reason, includes }
+    }
+}
+
+impl Tolerance {
+    /// Returns true if a figure is this near to the paper's.
+    pub fn allows(self, ours: f64, paper: f64) -> bool {
+        match self {
+            Tolerance::Relative(share) => (ours / paper - 1.0).abs() <= share,
+            Tolerance::Absolute(distance) => (ours - paper).abs() <= distance,
+            Tolerance::AtMost => ours <= paper,
+        }
+    }
+}
+
+impl Point {
+    /// Returns a published point with our value.
+    pub fn new(paper: &Reference, ours: f64) -> Self {
+        Point { series: paper.series.clone(), x: paper.x(), paper: paper.y, ours, tolerance: None }
+    }
+
+    /// Returns a further figure of the paper with our value. It is not a row of the item's file.
+    pub fn further(series: impl Into<String>, x: f64, paper: f64, ours: f64) -> Self {
+        Point { series: series.into(), x, paper, ours, tolerance: None }
+    }
+
+    /// Returns the point with a tolerance of its own.
+    #[must_use]
+    pub fn within(self, tolerance: Tolerance) -> Self {
+        Point { tolerance: Some(tolerance), ..self }
+    }
+
+    /// Returns its name within the item: `read 64`.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.series, self.x)
+    }
+
+    /// Returns the quotient of our value and the paper's, minus one.
+    pub fn deviation(&self) -> f64 {
+        self.ours / self.paper - 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tolerances_are_shares_distances_and_bounds() {
+        for (tolerance, ours, is_within) in [
+            (Tolerance::Relative(0.1), 10.9, true),
+            (Tolerance::Relative(0.1), 8.9, false),
+            (Tolerance::Absolute(0.5), 10.4, true),
+            (Tolerance::Absolute(0.5), 9.4, false),
+            (Tolerance::AtMost, 0.1, true),
+            (Tolerance::AtMost, 10.1, false),
+        ] {
+            assert_eq!(tolerance.allows(ours, 10.0), is_within, "{tolerance:?}, {ours}");
+        }
+    }
+}
