@@ -1,18 +1,16 @@
 //! Table 3, the rows of KV-Direct: the rate and the delay of one NIC with the long tail, and the rate of ten NICs.
 //!
 //! Run: GETs and PUTs of 5 B, the size of the printed PUT rate, as in Figures 16b and 17a. They are batched,
-//! because otherwise the network does not carry the printed rates (Figure 15a). The operations of the ten NICs are
-//! uniform, because the printed totals are ten times the rates of Figure 16a. The rows of other systems are
-//! measurements of others. Power is not measured, because a model consumes none.
+//! because otherwise the network does not carry the printed rates (Figure 15a). Ten NICs are those of Figure 20. The
+//! rows of other systems are measurements of others. Power is not measured, because a model consumes none.
 
 use super::corpus::Corpus;
 use super::fig15::added_by_batching_us;
 use super::fig16::{LINE_BITS, tuned};
 use super::fig17::latency;
-use super::server_corpus::{ServerCorpus, ServerWorkload};
-use super::{Axis, Context, Figures, Findings, Item, Point, Sentence, Tolerance};
-use crate::hardware::{Hardware, Server};
-use crate::time::Time;
+use super::fig20::ten_nics;
+use super::{Axis, Context, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
+use crate::hardware::Hardware;
 
 pub(super) const ITEM: Item = Item {
     name: "table3",
@@ -21,7 +19,7 @@ pub(super) const ITEM: Item = Item {
     x: Axis::linear("0: million/s, 1: µs"),
     y: Axis::logarithmic("million/s, µs"),
     tolerance: RATES,
-    no_evidence: &[],
+    no_evidence: &[NoEvidence::calculation("Ten NICs of Figure 20.", |series, _| series.ends_with("ten NICs"))],
     run: measure,
 };
 
@@ -57,13 +55,11 @@ fn measure(context: &mut Context<'_>) -> Findings {
     Findings {
         points: ITEM.references().iter().map(point).collect(),
         curves: Vec::new(),
-        setting: format!(
-            "Long tail, pairs of 5 B, as Figures 16b and 17a with batching. The table's caption says 10 B, but its 114 \
-             million PUTs are Figure 16b's at 5 B. Ten NICs: uniform pairs of 5 B, as Figure 16a, each NIC with both \
-             links and l = {TEN_RATIO}. The printed 1220 and 610 are ten times that figure's 122.7 and 61.3, although \
-             the caption says long-tail and section 6.2 one link each. Figure 20 is measured as in section 6.2. Power \
+        setting: "Long tail, pairs of 5 B, as Figures 16b and 17a with batching. The table's caption says 10 B, but its 114 \
+             million PUTs are Figure 16b's at 5 B. Ten NICs: Figure 20, long-tail and one link each, as the caption and \
+             section 6.2 say. The printed 1220 and 610 are also ten times the 122.7 and 61.3 of Figure 16a. Power \
              cannot be measured on a model."
-        ),
+            .to_owned(),
         sentences: vec![
             Sentence::fact(
                 "The table's delays, 4.3 and 5.4 µs, are between the bars of its own Figure 17 for the long tail: 3.8 \
@@ -80,20 +76,4 @@ fn measure(context: &mut Context<'_>) -> Findings {
             Figures::new("Rates of 10 B, million/s").with("GET", sides[2].mops).with("PUT", sides[3].mops).sentence(),
         ],
     }
-}
-
-/// Load dispatch ratio of the ten NICs. A uniform load gains only from lines in the NIC's DRAM, so the ratio is little
-/// above the DRAM's share of the memory.
-const TEN_RATIO: f64 = 0.1;
-
-/// Returns GETs and PUTs of ten of the boards of Figure 16a, in millions a second.
-fn ten_nics(seed: u64) -> [f64; 2] {
-    let mut hardware = Hardware::kv_direct();
-    hardware.server = Server { nics: 10, memory_nodes: 2 };
-    let mut corpus = ServerCorpus::load(&hardware, 15, 5, seed);
-    [0.0, 1.0].map(|put_share| {
-        let interval = Time::ZERO;
-        let workload = ServerWorkload { ratio: TEN_RATIO, is_long: false, put_share, interval, count: 12_000, seed };
-        corpus.run(&hardware, &workload).mops
-    })
 }
