@@ -15,6 +15,8 @@
 //! 2. Write `paper/NAME.rs` with a `pub(super) const ITEM: Item`.
 //! 3. Add it to [`ITEMS`].
 
+use std::cmp::Ordering;
+
 mod accesses;
 pub(crate) mod corpus;
 mod counted_store;
@@ -40,6 +42,7 @@ mod life;
 mod net200;
 mod point;
 mod reference;
+mod seeds;
 mod sentence;
 pub(crate) mod server_corpus;
 mod table2;
@@ -49,8 +52,9 @@ mod table5;
 mod table6;
 
 pub use life::{LIFE_KV_BYTES, Life, LifeSettings};
-pub use point::{Kind, NoEvidence, Point, Tolerance};
+pub use point::{Judgement, Kind, NoEvidence, Point, Tolerance};
 pub use reference::{Reference, references, source};
+pub use seeds::merged;
 pub use sentence::{Compared, Effect, Figures, Sentence, Variant};
 
 /// All implemented items, in the order of the paper.
@@ -212,6 +216,11 @@ impl Item {
         of_point.map_or(Kind::Evidence, |group| group.kind)
     }
 
+    /// Returns true if it measures time on this machine's cores. Then the seed decides nothing, and other work disturbs.
+    pub fn is_real_time(&self) -> bool {
+        ["fig12", "table4"].contains(&self.name)
+    }
+
     /// Returns the tolerance of a point.
     pub fn tolerance_of(&self, point: &Point) -> Tolerance {
         point.tolerance.unwrap_or(self.tolerance)
@@ -220,6 +229,16 @@ impl Item {
     /// Returns true if the deviation of a point is within its tolerance.
     pub fn is_within(&self, point: &Point) -> bool {
         self.tolerance_of(point).allows(point.ours, point.paper)
+    }
+
+    /// Judges a point by the range of its figures.
+    pub fn judge(&self, point: &Point) -> Judgement {
+        let side = |ours: f64| self.tolerance_of(point).side(ours, point.paper);
+        match [side(point.low), side(point.high)] {
+            [Ordering::Equal, Ordering::Equal] => Judgement::Within,
+            [low, high] if low == high => Judgement::Beyond,
+            _ => Judgement::Undecided,
+        }
     }
 
     /// Returns the published points.
@@ -234,9 +253,8 @@ mod tests {
 
     #[test]
     fn every_item_has_its_points_explains_what_is_beyond_its_tolerance_and_repeats_itself() {
-        // These measure time on several cores. The tests in their files check the code whose time they measure.
-        let real_time = ["fig12", "table4"];
-        for item in ITEMS.iter().filter(|item| !real_time.contains(&item.name)) {
+        // Those of real time measure several cores. The tests in their files check the code whose time they measure.
+        for item in ITEMS.iter().filter(|item| !item.is_real_time()) {
             assert!(source(item.paper).starts_with("KV-Direct"), "{}", item.name);
             let mut heard = 0.0;
             let (findings, again) = std::thread::scope(|scope| {

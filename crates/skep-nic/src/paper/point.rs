@@ -3,6 +3,8 @@
 //! Only *evidence* counts for the model. A point that the model was given, or that is calculated, agrees with the paper
 //! for other reasons than the model.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 
 use super::Reference;
@@ -16,8 +18,12 @@ pub struct Point {
     pub x: f64,
     /// The published figure.
     pub paper: f64,
-    /// Our figure.
+    /// Our figure: the median over the seeds.
     pub ours: f64,
+    /// The lowest of our figures.
+    pub low: f64,
+    /// The highest of them.
+    pub high: f64,
     /// Its tolerance, if it is not that of its item.
     pub tolerance: Option<Tolerance>,
 }
@@ -45,6 +51,18 @@ pub enum Tolerance {
     AtMost,
 }
 
+/// The judgement of a point by the figures of all seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judgement {
+    /// All of them are within the tolerance.
+    Within,
+    /// All of them are above it, or all below it.
+    Beyond,
+    /// An end of the tolerance is between them.
+    Undecided,
+}
+
 /// Points of an item that are no evidence.
 #[derive(Clone, Copy, Debug)]
 pub struct NoEvidence {
@@ -70,6 +88,17 @@ impl Kind {
     }
 }
 
+impl Judgement {
+    /// Returns the word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Judgement::Within => "yes",
+            Judgement::Beyond => "no",
+            Judgement::Undecided => "undecided",
+        }
+    }
+}
+
 impl NoEvidence {
     /// Marks points as inputs.
     pub(super) const fn input(reason: &'static str, includes: fn(&str, f64) -> bool) -> Self {
@@ -85,23 +114,29 @@ impl NoEvidence {
 impl Tolerance {
     /// Returns true if a figure is this near to the paper's.
     pub fn allows(self, ours: f64, paper: f64) -> bool {
-        match self {
-            Tolerance::Relative(share) => (ours / paper - 1.0).abs() <= share,
-            Tolerance::Absolute(distance) => (ours - paper).abs() <= distance,
-            Tolerance::AtMost => ours <= paper,
-        }
+        self.side(ours, paper) == Ordering::Equal
+    }
+
+    /// Returns *equal* if a figure is this near to the paper's, and otherwise the side on which it is.
+    pub fn side(self, ours: f64, paper: f64) -> Ordering {
+        let (distance, most) = match self {
+            Tolerance::Relative(share) => (ours / paper - 1.0, share),
+            Tolerance::Absolute(distance) => (ours - paper, distance),
+            Tolerance::AtMost => ((ours - paper).max(0.0), 0.0),
+        };
+        if distance.abs() <= most { Ordering::Equal } else { distance.total_cmp(&0.0) }
     }
 }
 
 impl Point {
     /// Returns a published point with our value.
     pub fn new(paper: &Reference, ours: f64) -> Self {
-        Point { series: paper.series.clone(), x: paper.x(), paper: paper.y, ours, tolerance: None }
+        Point::further(paper.series.clone(), paper.x(), paper.y, ours)
     }
 
     /// Returns a further figure of the paper with our value. It is not a row of the item's file.
     pub fn further(series: impl Into<String>, x: f64, paper: f64, ours: f64) -> Self {
-        Point { series: series.into(), x, paper, ours, tolerance: None }
+        Point { series: series.into(), x, paper, ours, low: ours, high: ours, tolerance: None }
     }
 
     /// Returns the point with a tolerance of its own.

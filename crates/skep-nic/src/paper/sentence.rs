@@ -49,6 +49,8 @@ pub enum Effect {
     ExplainsPart,
     /// The variant is about as far from the paper, or farther.
     DoesNotExplain,
+    /// The seeds disagree.
+    Undecided,
 }
 
 /// Our figures under one heading, beside the paper's.
@@ -75,6 +77,22 @@ impl Sentence {
     /// Returns a fact.
     pub(super) fn fact(text: impl Into<String>) -> Self {
         Sentence::Fact(text.into())
+    }
+
+    /// Returns the variant, if it is one.
+    pub fn as_variant(&self) -> Option<&Variant> {
+        match self {
+            Sentence::Variant(variant) => Some(variant),
+            Sentence::Fact(_) | Sentence::Figures(_) => None,
+        }
+    }
+
+    /// Returns the figures, if it has some.
+    pub fn as_figures(&self) -> Option<&Figures> {
+        match self {
+            Sentence::Figures(figures) => Some(figures),
+            Sentence::Fact(_) | Sentence::Variant(_) => None,
+        }
     }
 
     /// Returns the variant of a series that a curve of the item shows.
@@ -104,6 +122,7 @@ impl Effect {
             Effect::Explains => "explains the deviation",
             Effect::ExplainsPart => "explains a part of the deviation",
             Effect::DoesNotExplain => "does not explain the deviation",
+            Effect::Undecided => "has an effect that depends on the seed",
         }
     }
 }

@@ -13,12 +13,14 @@ mod trace;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use skep_measure::Figure;
-use skep_nic::paper::{Findings, ITEMS, Item, Kind, Point, Sentence, Tolerance, source};
+use skep_nic::paper::{Findings, ITEMS, Item, Judgement, Kind, Point, Sentence, Tolerance, merged, source};
 
 use crate::failure::{Failure, reason};
 use plot::{Picture, Series, SeriesPoint};
@@ -39,9 +41,15 @@ pub(crate) struct Arguments {
     /// Write data, plots and a page into this directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Seed of everything that is random on the model.
+    /// Seed of everything that is random on the model. Further seeds follow it.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Number of seeds. Figures are the medians over them.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Number of measurements at a time [default: the number of cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
     /// Print one line of JSON instead of tables.
     #[arg(long)]
     json: bool,
@@ -61,6 +69,20 @@ struct Measured {
 
 /// An item of HERD and its findings.
 type HerdMeasured = (&'static herd::Item, herd::Found);
+
+/// The seeds of the items, and the number of measurements at a time.
+#[derive(Clone, Copy, Debug)]
+struct Effort {
+    seed: u64,
+    seeds: u64,
+    jobs: usize,
+}
+
+/// The measurement of an item with one seed.
+struct Task {
+    item: &'static Item,
+    seed: u64,
+}
 
 /// The chosen items.
 struct Chosen {
@@ -85,6 +107,10 @@ struct ReportPoint {
     kind: Kind,
     paper: f64,
     ours: f64,
+    /// The lowest and the highest of our figures over the seeds, and the judgement that follows from both.
+    low: f64,
+    high: f64,
+    judgement: Judgement,
     /// The quotient of our figure and the paper's, minus one.
     deviation: f64,
     within: bool,
@@ -109,6 +135,8 @@ struct Evidence {
     within: usize,
     /// Evidence within 5 % of the paper.
     within_5_percent: usize,
+    /// Evidence that is within its tolerance with some seeds, and beyond it with others.
+    undecided: usize,
     calculations: usize,
     inputs: usize,
 }
@@ -129,6 +157,7 @@ impl Evidence {
             Kind::Evidence => {
                 self.evidence += 1;
                 self.within += usize::from(item.is_within(point));
+                self.undecided += usize::from(item.judge(point) == Judgement::Undecided);
                 // A bound has no distance.
                 let is_near = match item.tolerance_of(point) {
                     Tolerance::AtMost => item.is_within(point),
@@ -141,11 +170,12 @@ impl Evidence {
 
     /// Returns the counts as a sentence.
     fn sentence(self) -> String {
-        let Evidence { evidence, within, within_5_percent, calculations, inputs } = self;
+        let Evidence { evidence, within, within_5_percent, undecided, calculations, inputs } = self;
         let points = evidence + calculations + inputs;
         format!(
             "Of {points} points {evidence} are evidence, {calculations} calculations and {inputs} inputs. Of the \
-             evidence, {within} are within their tolerance and {within_5_percent} within 5 %."
+             evidence, {within} are within their tolerance and {within_5_percent} within 5 %. The \
+             seeds disagree about {undecided}."
         )
     }
 }
@@ -162,9 +192,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(directory) = &arguments.out {
         fs::create_dir_all(directory).map_err(|error| cannot_write(directory, &error))?;
     }
-    let (measured, herd) = measure(&items, arguments.seed, &herd::Plan::FULL)?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = arguments.jobs.map_or(cores, usize::from);
+    let effort = Effort { seed: arguments.seed, seeds: arguments.seeds, jobs };
+    let (measured, herd) = measure(&items, effort, &herd::Plan::FULL)?;
     if let Some(directory) = &arguments.out {
-        write_all(directory, &measured, &herd, arguments.seed)?;
+        write_all(directory, &measured, &herd, effort)?;
     }
     let text = if arguments.json { json(&measured, &herd) } else { tables(&measured, &herd) };
     writeln!(io::stdout(), "{text}")?;
@@ -202,27 +235,67 @@ fn chosen(names: &[String]) -> Result<Chosen, Failure> {
     })
 }
 
-fn measure(items: &Chosen, seed: u64, plan: &herd::Plan) -> Result<(Vec<Measured>, Vec<HerdMeasured>), Failure> {
-    const STEPS: u64 = 1000;
+/// Measures the items. Those of KV-Direct's model run at the same time, the others alone.
+fn measure(items: &Chosen, effort: Effort, plan: &herd::Plan) -> Result<(Vec<Measured>, Vec<HerdMeasured>), Failure> {
+    let tasks = |is_real_time: bool| {
+        let seeds = if is_real_time { 1 } else { effort.seeds };
+        let of_kind = items.kv_direct.iter().filter(move |item| item.is_real_time() == is_real_time);
+        let of_item = move |item: &&'static Item| {
+            let item = *item;
+            (0..seeds).map(move |number| Task { item, seed: effort.seed.wrapping_add(number) })
+        };
+        of_kind.flat_map(of_item).collect::<Vec<Task>>()
+    };
+    let [on_the_model, in_real_time] = [false, true].map(tasks);
     let style = ProgressStyle::with_template("{msg:11} {wide_bar} {percent}% {eta}").expect("the template is valid");
-    let bar = ProgressBar::new(STEPS * (items.kv_direct.len() + items.herd.len()) as u64).with_style(style);
-    let mut number = 0;
-    let mut begin = |name: &'static str| {
-        bar.set_message(name);
-        bar.set_position(number * STEPS);
-        let (bar, before) = (&bar, number * STEPS);
-        number += 1;
-        move |share: f64| bar.set_position(before + (share * STEPS as f64) as u64)
+    let task_count = on_the_model.len() + in_real_time.len() + items.herd.len();
+    let bar = ProgressBar::new(STEPS * task_count as u64).with_style(style);
+    let mut found = measure_all(&on_the_model, effort.jobs, &bar);
+    found.extend(measure_all(&in_real_time, 1, &bar));
+    let of_herd = |item: &&'static herd::Item| {
+        Ok((*item, with_progress(&bar, item.name, |progress| item.measure(plan, progress))?))
     };
-    let of_kv_direct = |item: &&'static Item| {
-        let findings = item.measure(seed, &mut begin(item.name));
-        Measured { item, findings }
-    };
-    let kv_direct = items.kv_direct.iter().map(of_kv_direct).collect();
-    let of_herd = |item: &&'static herd::Item| Ok((*item, item.measure(plan, &mut begin(item.name))?));
     let herd: Result<_, Failure> = items.herd.iter().map(of_herd).collect();
     bar.finish_and_clear();
-    Ok((kv_direct, herd?))
+    let of_kv_direct = |item: &&'static Item| {
+        let all: Vec<Findings> =
+            found.extract_if(.., |(measured, _)| measured.name == item.name).map(|(_, one)| one).collect();
+        Measured { item, findings: merged(&all) }
+    };
+    Ok((items.kv_direct.iter().map(of_kv_direct).collect(), herd?))
+}
+
+/// Steps of the progress bar for a task.
+const STEPS: u64 = 1000;
+
+/// Carries out the tasks, some of them at the same time. Returns their findings in the order of the tasks.
+fn measure_all(tasks: &[Task], jobs: usize, bar: &ProgressBar) -> Vec<(&'static Item, Findings)> {
+    let next = AtomicUsize::new(0);
+    let found: Vec<OnceLock<Findings>> = tasks.iter().map(|_| OnceLock::new()).collect();
+    let work = || {
+        while let Some(index) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < tasks.len()) {
+            let Task { item, seed } = &tasks[index];
+            let findings = with_progress(bar, item.name, |progress| item.measure(*seed, progress));
+            found[index].set(findings).expect("a task is carried out once");
+        }
+    };
+    std::thread::scope(|scope| (0..jobs.min(tasks.len())).for_each(|_| _ = scope.spawn(work)));
+    let findings = found.into_iter().map(|one| one.into_inner().expect("every task is carried out"));
+    tasks.iter().map(|task| task.item).zip(findings).collect()
+}
+
+/// Carries out a task that reports its progress as a share. Shows it, together with that of all others.
+fn with_progress<R>(bar: &ProgressBar, name: &'static str, task: impl FnOnce(&mut (dyn FnMut(f64) + Send)) -> R) -> R {
+    bar.set_message(name);
+    let mut shown = 0;
+    let mut show = |share: f64| {
+        let now = ((share * STEPS as f64) as u64).clamp(shown, STEPS);
+        bar.inc(now - shown);
+        shown = now;
+    };
+    let result = task(&mut show);
+    show(1.0);
+    result
 }
 
 fn json(measured: &[Measured], herd: &[HerdMeasured]) -> String {
@@ -233,6 +306,9 @@ fn json(measured: &[Measured], herd: &[HerdMeasured]) -> String {
             kind: item.kind(point),
             paper: point.paper,
             ours: point.ours,
+            low: point.low,
+            high: point.high,
+            judgement: item.judge(point),
             deviation: point.deviation(),
             within: item.is_within(point),
         })
@@ -265,12 +341,11 @@ fn tables(measured: &[Measured], herd: &[HerdMeasured]) -> String {
     for Measured { item, findings } in measured {
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);
-        table.set_header([item.name, "paper", "ours", "deviation", "within", "kind"]);
+        table.set_header([item.name, "paper", "ours", "lowest", "highest", "deviation", "within", "kind"]);
         for point in &findings.points {
-            let within = if item.is_within(point) { "yes" } else { "no" }.to_owned();
-            let kind = item.kind(point).word().to_owned();
-            let figures = [number(point.paper), number(point.ours), percent(point.deviation()), within, kind];
-            table.add_row([vec![point.name()], figures.to_vec()].concat());
+            let [paper, ours, low, high] = [point.paper, point.ours, point.low, point.high].map(number);
+            let [within, kind] = [item.judge(point).word(), item.kind(point).word()].map(str::to_owned);
+            table.add_row([point.name(), paper, ours, low, high, percent(point.deviation()), within, kind]);
         }
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -291,7 +366,7 @@ fn tables(measured: &[Measured], herd: &[HerdMeasured]) -> String {
     text.trim_end().to_owned()
 }
 
-fn write_all(directory: &Path, measured: &[Measured], herd: &[HerdMeasured], seed: u64) -> Result<(), Failure> {
+fn write_all(directory: &Path, measured: &[Measured], herd: &[HerdMeasured], effort: Effort) -> Result<(), Failure> {
     let write = |name: &str, text: &str| {
         let path = directory.join(name);
         fs::write(&path, text).map_err(|error| cannot_write(&path, &error))
@@ -306,7 +381,7 @@ fn write_all(directory: &Path, measured: &[Measured], herd: &[HerdMeasured], see
     if !measured.is_empty() {
         let written =
             measured.iter().map(|one| write_item(one.item.name, csv(one), &Picture::of(one.item, &one.findings)));
-        parts.push(page::kv_direct(measured, &written.collect::<Result<Vec<_>, _>>()?, seed));
+        parts.push(page::kv_direct(measured, &written.collect::<Result<Vec<_>, _>>()?, effort));
     }
     if !herd.is_empty() {
         let written =
@@ -333,16 +408,20 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
 /// Returns the CSV: the paper's points with ours, then the other curves, whose figures are in the column `ours`.
 fn csv(measured: &Measured) -> String {
     let Measured { item, findings } = measured;
-    let mut text =
-        format!("# {}\n# paper: {}\nseries,x,paper,ours,deviation,within,kind\n", item.title, source(item.paper));
+    let mut text = format!(
+        "# {}\n# paper: {}\nseries,x,paper,ours,low,high,deviation,within,kind\n",
+        item.title,
+        source(item.paper)
+    );
     for point in &findings.points {
         let (x, paper, ours, deviation) = (point.x, point.paper, point.ours, point.deviation());
-        let (within, kind) = (item.is_within(point), item.kind(point).word());
-        text += &format!("{},{x},{paper},{ours},{deviation},{within},{kind}\n", quoted(&point.series));
+        let (within, kind) = (item.judge(point).word(), item.kind(point).word());
+        let (series, low, high) = (quoted(&point.series), point.low, point.high);
+        text += &format!("{series},{x},{paper},{ours},{low},{high},{deviation},{within},{kind}\n");
     }
     for curve in &findings.curves {
         for (x, y) in &curve.points {
-            text += &format!("{},{x},,{y},,,\n", quoted(&curve.name));
+            text += &format!("{},{x},,{y},,,,,\n", quoted(&curve.name));
         }
     }
     text
@@ -375,17 +454,18 @@ fn tolerance(tolerance: Tolerance) -> String {
 mod tests {
     use std::fs;
 
-    use super::{chosen, herd, json, measure, number, percent, quoted, tables, write_all};
+    use super::{Effort, chosen, herd, json, measure, number, percent, quoted, tables, write_all};
 
     /// Measures HERD's items with tiny settings, and writes all files. Checks their structure, not their times.
     #[test]
     fn the_items_of_herd_are_written_and_printed() {
         let names = ["herd-fig05", "herd-fig07", "herd-claims"];
         let items = chosen(&names.map(str::to_owned)).unwrap();
-        let (measured, herd) = measure(&items, 1, &herd::Plan::TINY).unwrap();
+        let effort = Effort { seed: 1, seeds: 1, jobs: 1 };
+        let (measured, herd) = measure(&items, effort, &herd::Plan::TINY).unwrap();
         let directory = std::env::temp_dir().join(format!("skep-herd-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        write_all(&directory, &measured, &herd, 1).unwrap();
+        write_all(&directory, &measured, &herd, effort).unwrap();
         let file = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
         let pages = [file("index.html"), file("herd.md"), tables(&measured, &herd)];
         for name in names {

@@ -2,7 +2,7 @@
 
 use skep_nic::paper::{Kind, NO_ITEMS, Point, source};
 
-use super::{Evidence, Measured, number, percent, tolerance};
+use super::{Effort, Evidence, Measured, number, percent, tolerance};
 
 const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}\
 table{border-collapse:collapse;margin:1rem 0}td,th{padding:.15rem .8rem;text-align:right;border-bottom:1px solid #ddd}\
@@ -20,14 +20,16 @@ pub(super) fn html(parts: &[String]) -> String {
 }
 
 /// Returns the part of the page about KV-Direct.
-pub(super) fn kv_direct(measured: &[Measured], plots: &[String], seed: u64) -> String {
+pub(super) fn kv_direct(measured: &[Measured], plots: &[String], effort: Effort) -> String {
     let mut body = format!(
         "<h1>KV-Direct's evaluation, reproduced</h1>\n<p>The paper's figures and tables (SOSP 2017), measured by skep {} on \
-         its model of the programmable NIC, seed {seed}. Rings are the paper's points, discs are ours; dashed curves are \
+         its model of the programmable NIC: medians over seeds {} to {}. Rings are the paper's points, discs are ours; dashed curves are \
          closed forms and other runs.</p>\n<p>Only <i>evidence</i> counts: figures that were simulated or counted, and \
          could have failed. <i>Calculations</i> are closed forms, or another item's figures. <i>Inputs</i> are given \
          back: the model got them, or a constant was fitted to their series. {}</p>\n",
         env!("CARGO_PKG_VERSION"),
+        effort.seed,
+        effort.seed.wrapping_add(effort.seeds - 1),
         Evidence::of(measured).sentence(),
     );
     body += "<table>\n<tr><th>item</th><th>evidence</th><th>within</th><th>tolerance</th><th>largest deviation</th><th>calculations</th><th>inputs</th></tr>\n";
@@ -78,15 +80,18 @@ fn section(measured: &Measured, plot: &str) -> String {
     }
     let link = format!("{0}.csv", item.name);
     text += &format!("<p>All figures: <a href=\"{link}\">{link}</a></p>\n");
-    text += "<table>\n<tr><th>point</th><th>paper</th><th>ours</th><th>deviation</th><th>kind</th></tr>\n";
+    text += "<table>\n<tr><th>point</th><th>paper</th><th>ours</th><th>lowest</th><th>highest</th><th>deviation</th><th>within</th><th>kind</th></tr>\n";
     for point in &findings.points {
         text += &format!(
-            "<tr{}><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+            "<tr{}><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
             if item.is_within(point) { "" } else { " class=\"beyond\"" },
             escaped(&point.name()),
             number(point.paper),
             number(point.ours),
+            number(point.low),
+            number(point.high),
             percent(point.deviation()),
+            item.judge(point).word(),
             item.kind(point).word(),
         );
     }
@@ -99,8 +104,10 @@ pub(super) fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Measured, html, kv_direct};
+    use super::{Effort, Measured, html, kv_direct};
     use skep_nic::paper::{Findings, Item, Point, Sentence};
+
+    const EFFORT: Effort = Effort { seed: 5, seeds: 3, jobs: 1 };
 
     #[test]
     fn a_point_beyond_the_tolerance_is_marked_and_explained() {
@@ -110,7 +117,8 @@ mod tests {
             sentences: vec![Sentence::Fact("Because.".to_owned())],
             ..Findings::default()
         };
-        let part = kv_direct(&[Measured { item: Item::named("fig03a").unwrap(), findings }], &["<svg/>".to_owned()], 5);
+        let part =
+            kv_direct(&[Measured { item: Item::named("fig03a").unwrap(), findings }], &["<svg/>".to_owned()], EFFORT);
         let page = html(&[part]);
         assert_eq!(page.matches("class=\"beyond\"").count(), 2, "the point and its item: {page}");
         for part in [
@@ -119,10 +127,10 @@ mod tests {
             "+100.0 %",
             "Because.",
             "<svg/>",
-            "seed 5",
+            "seeds 5 to 7",
             "fig03a.csv",
             "Of 3 points 2 are evidence, 0 calculations and 1 inputs. Of the evidence, 1 are within their tolerance",
-            "<td>+10.0 %</td><td>input</td>",
+            "<td>+10.0 %</td><td>yes</td><td>input</td>",
             "<b>Input.</b> The DMA engine's cycles",
         ] {
             assert!(page.contains(part), "{part}: {page}");

@@ -34,7 +34,7 @@ fn an_item_writes_data_a_plot_and_a_page_and_a_second_run_writes_the_same() {
     let (first, second) = (Directory::new("first"), Directory::new("second"));
     for directory in [&first, &second] {
         let path = directory.0.to_str().expect("the path is UTF-8");
-        let output = output(&["paper", "fig03a", "--out", path, "--seed", "5"]);
+        let output = output(&["paper", "fig03a", "--out", path, "--seed", "5", "--seeds", "2", "--jobs", "2"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         assert!(text(&output.stdout).contains("index.html"));
     }
@@ -55,7 +55,7 @@ fn points_are_printed_for_programs() {
     for point in points {
         assert_eq!(point["item"], "fig03a");
         assert!(point["point"].is_string() && point["within"].is_boolean(), "{point}");
-        for figure in ["paper", "ours", "deviation"] {
+        for figure in ["paper", "ours", "low", "high", "deviation"] {
             assert!(point[figure].is_number(), "{figure}: {point}");
         }
         let is_evidence = point["point"].as_str().is_some_and(|name| name.starts_with("read ") && name.len() > 7);
@@ -73,6 +73,7 @@ fn items_are_listed_and_unknown_ones_are_refused_with_the_list() {
     }
     assert_refusal(&output(&["paper", "fig99"]), 2, &["fig99", "all", "fig03a", "herd-fig07"]);
     assert_refusal(&output(&["paper"]), 2, &["ITEM"]);
+    assert_refusal(&output(&["paper", "fig03a", "--seeds", "0"]), 2, &["--seeds", "1..=1000"]);
     assert_refusal(&output(&["paper", "fig03a", "--out", "/proc/none"]), 1, &["/proc/none"]);
 }
 
