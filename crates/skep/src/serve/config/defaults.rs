@@ -17,10 +17,11 @@ impl Configuration {
     /// memory takes at most 85 % of `total` bytes: those of the machine, or the limit of its control group. Returns true if a
     /// size has changed.
     ///
-    /// Sizes that the user gave stay as they are: the server refuses them if they are too large. Used memory does not
-    /// matter here, so that a restart on the same machine has the same sizes: its data directory fits.
-    pub(crate) fn fit_defaults(&self, settings: &mut ServerSettings, total: u64) -> bool {
-        let before = settings.memory_needed();
+    /// Sizes that the user gave stay as they are. If the memory is too small with the least sizes too, all stay, and the
+    /// server refuses them. Used memory does not matter here, so that a restart on the same machine has the same sizes: its
+    /// data directory fits.
+    pub(crate) fn fit_defaults(&self, given: &mut ServerSettings, total: u64) -> bool {
+        let mut settings = given.clone();
         while settings.memory_needed() > total / 20 * 17 {
             let needed = settings.memory_needed();
             if self.memory.is_none() {
@@ -38,10 +39,12 @@ impl Configuration {
                 settings.connection_memory = half(settings.connection_memory, least.max(CONNECTION_MEMORY_MIN));
             }
             if settings.memory_needed() >= needed {
-                break;
+                return false;
             }
         }
-        settings.memory_needed() < before
+        let has_changed = settings.memory_needed() < given.memory_needed();
+        *given = settings;
+        has_changed
     }
 }
 

@@ -53,9 +53,11 @@ fn default_sizes_fit_the_memory_and_given_ones_stay() {
     {
         assert_eq!(fitted(&none, mebibytes), expected, "{mebibytes} MiB");
     }
-    assert_eq!(fitted(&none, 10), [16, 8, 16], "the least sizes, although they do not fit");
     let given = Configuration { memory: Some(MemorySize(1 << 30)), ..Configuration::default() };
-    assert_eq!(fitted(&given, 1024), [1024, 8, 16]);
+    assert_eq!(fitted(&given, 1400), [1024, 32, 32]);
+    // The server refuses what cannot fit.
+    assert_eq!(fitted(&none, 10), [1024, 256, 256]);
+    assert_eq!(fitted(&given, 1024), [1024, 256, 256]);
 }
 
 #[test]

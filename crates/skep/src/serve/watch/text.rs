@@ -109,7 +109,7 @@ impl Metrics<'_, '_> {
             }
             buckets.push((bound.as_secs_f64(), count));
         }
-        buckets.push((f64::MAX, counted.map(|(_, count)| count).sum()));
+        buckets.push((f64::INFINITY, counted.map(|(_, count)| count).sum()));
         let help = "Time from the read of an operation to its reply; the sum may be a quarter too large";
         let name = "skep_operation_delay_seconds";
         let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
