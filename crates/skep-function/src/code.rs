@@ -374,7 +374,8 @@ impl Callable {
         let shared_size = self.operands_size - element_size;
         assert!(bytes.len() >= shared_size, "{TOO_SHORT}");
         let element_count = if element_size == 0 { 0 } else { quotient(bytes.len() - shared_size, element_size) };
-        assert!(element_size == 0 || first + count <= element_count, "{TOO_SHORT}");
+        let has_all = first.checked_add(count).is_some_and(|end| end <= element_count);
+        assert!(element_size == 0 || has_all, "{TOO_SHORT}");
         for (index, size) in sizes {
             let (own, skipped, stride) = if is_vector(index) { (element_count, first, *size) } else { (1, 0, 0) };
             addresses[index] =

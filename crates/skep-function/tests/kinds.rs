@@ -252,6 +252,15 @@ fn code_never_reads_after_the_operands_of_the_last_element() {
 }
 
 #[test]
+#[should_panic(expected = "an operand is too short")]
+fn code_never_reads_before_an_operand() {
+    let add = only("mod m { #[update] fn add(v: u32, d: u32) -> u32 { v + d } }");
+    let UserCode::Update(code) = &add.code else { panic!("no update") };
+    let operands = Operands { signature: &add.signature, bytes: &[0; 40], vectors: 1, first: usize::MAX - 3 };
+    let _ = code(&mut [0; 40], &operands, &mut []);
+}
+
+#[test]
 #[should_panic(expected = "the memory for results is too short")]
 fn code_never_writes_outside_the_results() {
     let swap = only("mod m { #[update] fn swap(v: &mut u32, d: u32) -> u32 { let before = *v; *v = d; before } }");

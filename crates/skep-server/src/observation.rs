@@ -158,10 +158,6 @@ pub struct LogFigures {
 pub struct ShardFigures {
     /// Operations that its store has executed.
     pub executed: u64,
-    /// Turns that had something to do.
-    pub turns: u64,
-    /// Operations that may be in flight.
-    pub window: u64,
     /// Operations in flight.
     pub in_flight: u64,
 }
@@ -307,12 +303,7 @@ fn log(log: &Log) -> LogFigures {
 }
 
 fn shard(metrics: &Metrics) -> ShardFigures {
-    ShardFigures {
-        executed: metrics.operations.executed.get(),
-        turns: metrics.turns.count.get(),
-        window: metrics.window.limit.get(),
-        in_flight: metrics.window.in_flight.get(),
-    }
+    ShardFigures { executed: metrics.operations.executed.get(), in_flight: metrics.window.in_flight.get() }
 }
 
 /// Returns the figures of a command, if a client has sent it.
