@@ -6,8 +6,9 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
-use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
-use skep_wire::native::Welcome;
+use skep_core::function::FunctionHandle;
+use skep_core::operation::{Call, Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
+use skep_wire::native::{FUNCTIONS_SPACE, Welcome};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, sleep, timeout};
@@ -16,6 +17,7 @@ use crate::address::{ResolvedAddress, ServerAddress};
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::expiries::{self, KeyExpiry, expiries};
+use crate::functions::{self, ListedFunction, functions};
 use crate::handshake::Handshake;
 use crate::operations::single_operations;
 use crate::range::{self, KeyRange, Pair, ScanProgress};
@@ -203,6 +205,7 @@ impl AsyncClient {
 
 single_operations!(AsyncClient, [async], [.await]);
 expiries!(AsyncClient, [async], [.await]);
+functions!(AsyncClient, [async], [.await]);
 scans!(AsyncClient, AsyncPages, [async], [.await]);
 
 /// Connects to all shards of a server.

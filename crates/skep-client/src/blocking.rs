@@ -4,13 +4,15 @@ use std::io;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use skep_core::operation::{Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
-use skep_wire::native::Welcome;
+use skep_core::function::FunctionHandle;
+use skep_core::operation::{Call, Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
+use skep_wire::native::{FUNCTIONS_SPACE, Welcome};
 
 use crate::address::{ResolvedAddress, ServerAddress};
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::expiries::{self, KeyExpiry, expiries};
+use crate::functions::{self, ListedFunction, functions};
 use crate::handshake::Handshake;
 use crate::operations::single_operations;
 use crate::range::{self, KeyRange, Pair, ScanProgress};
@@ -194,6 +196,7 @@ impl Client {
 
 single_operations!(Client, [], []);
 expiries!(Client, [], []);
+functions!(Client, [], []);
 scans!(Client, Pages, [], []);
 
 impl Iterator for Pages<'_, '_> {

@@ -87,6 +87,12 @@ pub enum ClientError {
     /// The store could not carry out the operation. Nothing changed.
     #[error("{0}")]
     Operation(#[from] OperationError),
+    /// The server does not load or remove a module of functions. Nothing changed.
+    #[error("the server refuses the module: {reason}")]
+    Module {
+        /// The reason, for a source with its line and column.
+        reason: String,
+    },
     /// The operation does not have the reply that the server sent.
     #[error("the server's reply does not fit the operation; do client and server have the same version?")]
     UnexpectedReply,

@@ -20,6 +20,11 @@ pub(crate) struct Exchange {
     partition: Partition,
     /// The shard whose connection owns the leases of this client.
     lease_shard: u16,
+    /// The space of the batches.
+    space: u16,
+    /// That of the next batch, if it is another one.
+    next_space: Option<u16>,
+    /// Those of the current batch.
     limits: FrameLimits,
     lanes: Vec<Lane>,
     responses: Responses,
@@ -37,6 +42,8 @@ impl Exchange {
             partition: Partition::new(welcome.partition_seed, welcome.shard_count),
             // The server has chosen this shard, because it distributes its clients over its shards.
             lease_shard: welcome.shard,
+            space,
+            next_space: None,
             limits: FrameLimits { space, size_max: REQUEST_FRAME_SIZE_MAX.min(welcome.frame_size_max as usize) },
             lanes: (0..welcome.shard_count).map(|_| Lane::default()).collect(),
             responses: Responses::new(),
@@ -52,13 +59,19 @@ impl Exchange {
 
     /// Chooses the space of the next batches.
     pub(crate) fn select(&mut self, space: u16) {
-        self.limits.space = space;
+        self.space = space;
+    }
+
+    /// Chooses the space of the next batch only.
+    pub(crate) fn select_once(&mut self, space: u16) {
+        self.next_space = Some(space);
     }
 
     /// Begins a batch of this size. Returns false if the last batch has not ended: then its connections must be closed,
     /// because a reply to it could be taken for a reply to this one.
     pub(crate) fn begin(&mut self, count: usize) -> bool {
         let has_ended = !self.in_progress;
+        self.limits.space = self.next_space.take().unwrap_or(self.space);
         if !has_ended {
             self.lanes.iter_mut().for_each(|lane| *lane = Lane::default());
         }
@@ -71,8 +84,8 @@ impl Exchange {
     /// connections have ended, so the scans that need them fail.
     pub(crate) fn reconnected(&mut self, welcome: &Welcome, batch: &[Request<'_>]) {
         let responses = std::mem::take(&mut self.responses);
-        let (in_progress, moved_bytes) = (self.in_progress, self.moved_bytes);
-        *self = Exchange { responses, in_progress, moved_bytes, ..Exchange::new(welcome, self.limits.space) };
+        let (space, in_progress, moved_bytes) = (self.space, self.in_progress, self.moved_bytes);
+        *self = Exchange { space, responses, in_progress, moved_bytes, ..Exchange::new(welcome, self.limits.space) };
         for (index, request) in batch.iter().enumerate() {
             if let Operation::Scan(Scan { lease: ScanLease::Continue(_), .. }) = request.operation
                 && self.responses.is_missing(index)

@@ -70,6 +70,7 @@ mod blocking;
 mod error;
 mod exchange;
 mod expiries;
+mod functions;
 mod handshake;
 mod lane;
 mod operations;
@@ -86,6 +87,7 @@ pub use asynchronous::{AsyncClient, AsyncPages};
 pub use blocking::{Client, Pages};
 pub use error::{ClientError, NotWelcome};
 pub use expiries::KeyExpiry;
+pub use functions::ListedFunction;
 pub use range::{KeyRange, Pair};
 pub use responses::Responses;
 pub use settings::ClientSettings;
@@ -96,5 +98,6 @@ pub use skep_core::operation::{
     StringRead, StringWrite, Update,
 };
 pub use skep_wire::native::{
-    CACHE_SPACE, HASH_SPACE, ORDERED_SPACE, PASSWORD_SIZE_MAX, Password, ProtocolError, Refusal, Response, WireError,
+    CACHE_SPACE, FUNCTIONS_SPACE, HASH_SPACE, ORDERED_SPACE, PASSWORD_SIZE_MAX, Password, ProtocolError, Refusal,
+    Response, WireError,
 };

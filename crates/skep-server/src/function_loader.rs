@@ -26,7 +26,10 @@ use std::thread::{self, JoinHandle};
 use skep_core::function::{CallCounts, FunctionHandle, Layout, UserFunction};
 use skep_log::{FUNCTION_NAMES_MAX, Files, FunctionsFile, StoredFunctions, StoredModule};
 
-use crate::limits::{FUNCTION_LOADS_MAX, FUNCTION_REVISIONS_MAX, FUNCTION_SOURCES_MAX, FUNCTIONS_MAX};
+use crate::limits::{
+    COMPILER_NICENESS, FUNCTION_DESCRIPTION_MAX, FUNCTION_LOADS_MAX, FUNCTION_REVISIONS_MAX, FUNCTION_SOURCES_MAX,
+    FUNCTIONS_MAX,
+};
 use crate::vocabulary::{FunctionTable, Functions, Revision};
 
 /// The reason why a change is not made.
@@ -230,6 +233,8 @@ impl FunctionLoader {
         }
         let outcome = Arc::clone(&begun);
         let work = move || {
+            // The shards come first. If the system refuses, the change is made all the same.
+            let _ = rustix::process::setpriority_process(None, COMPILER_NICENESS);
             // A fault of the compiler must not let the client wait for ever.
             let made = panic::catch_unwind(AssertUnwindSafe(|| loader.make(&change)));
             // First: who has the reply may begin the next one.
@@ -379,6 +384,21 @@ impl Module {
     /// Returns the records. A current module has them, unless it does not compile.
     pub(crate) fn records(&self) -> &[Record] {
         self.compiled().map_or(&[], |compiled| &compiled.records)
+    }
+
+    /// Returns what each of its functions takes and returns.
+    pub(crate) fn descriptions(&self) -> impl Iterator<Item = String> + '_ {
+        self.functions().iter().map(|function| shorten(function.signature.describe(function.kind(), &function.name)))
+    }
+
+    /// Returns what each of its records has.
+    pub(crate) fn record_descriptions(&self) -> impl ExactSizeIterator<Item = String> + '_ {
+        self.records().iter().map(|Record { name, layout }| shorten(format!("{name} {layout}")))
+    }
+
+    /// Returns the reason why the source does not compile, as far as a reply may have it.
+    pub(crate) fn error_excerpt(&self) -> Option<String> {
+        self.error().map(|error| shorten(error.to_string()))
     }
 
     /// Returns the reason why the source does not compile, if that is known.
@@ -551,6 +571,14 @@ impl FunctionCounts {
         let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || &*Box::leak(Box::new(CallCounts::new(self.shard_count)));
         by_name.entry(name.to_owned()).or_insert_with(new)
+    }
+}
+
+/// Returns as much of a description as a reply may have.
+fn shorten(text: String) -> String {
+    match text.char_indices().nth(FUNCTION_DESCRIPTION_MAX / 4) {
+        Some((end, _)) if text.len() > FUNCTION_DESCRIPTION_MAX => format!("{}…", &text[..end]),
+        _ => text,
     }
 }
 

@@ -127,6 +127,10 @@ pub(crate) const STUCK_MAX: usize = WINDOW_MIN;
 pub(crate) const EVENTS_MAX: usize = 256;
 /// The time for which a shard looks for work before it sleeps: about twice what a wake-up takes.
 pub(crate) const SPIN_TIME: Duration = Duration::from_micros(50);
+/// If a thread to which a shard gives its core keeps it for longer than the first, the shard keeps it for the second, except
+/// that it sleeps when it has no work.
+pub(crate) const YIELD_MAX: Duration = Duration::from_micros(500);
+pub(crate) const CORE_SHARED_TIME: Duration = Duration::from_millis(100);
 /// The longest time that a shard sleeps while keys have an expiry: the clock may be set meanwhile.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// A busy shard makes a step of looking for expired keys in each turn, and another one for this number of operations.
@@ -321,6 +325,10 @@ pub(crate) const FUNCTION_REVISIONS_MAX: usize = 4096;
 pub(crate) const FUNCTION_SOURCES_MAX: usize = 32 << 20;
 /// Loads of modules that are in progress. Each has a thread.
 pub(crate) const FUNCTION_LOADS_MAX: usize = 16;
+/// The time between two looks if one is made.
+pub(crate) const FUNCTION_LOOK_TIME: Duration = Duration::from_millis(1);
+/// The niceness of these threads: on a busy core, they get about a tenth of the time.
+pub(crate) const COMPILER_NICENESS: i32 = 10;
 /// The longest `CLIENT PAUSE` and `DEBUG SLEEP`: about a hundred years.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Arguments of a command in the slow log, and the bytes of each, as in Redis.

@@ -6,12 +6,18 @@
 
 use std::cell::Cell;
 
-use skep_wire::native::{Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame};
+use skep_wire::native::{
+    FUNCTIONS_SPACE, Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame,
+};
 
 use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::reply_queue::ReplyQueue;
+use crate::resp_command::Context;
 use crate::spaces::SpaceReplies;
 use crate::vocabulary::{Functions, Need, Space, Spaces, make_room};
+use functions::FunctionsFrame;
+
+mod functions;
 
 /// The decoded frames.
 #[derive(Debug)]
@@ -26,6 +32,8 @@ pub(crate) struct NativeBatch {
     operation: usize,
     /// The positions where the last submission began and ended.
     submitted: Cell<[FramePosition; 2]>,
+    /// The progress of the frame if it is on functions: then it is the only one.
+    functions: Option<Box<FunctionsFrame>>,
 }
 
 /// A position in one of the frames.
@@ -43,10 +51,28 @@ struct FrameEntry {
     count: u16,
 }
 
+impl FrameEntry {
+    /// Returns the frame; `input` has the bytes from which it was decoded before.
+    fn decode<'a>(&self, input: &'a [u8]) -> RequestFrame<'a> {
+        let Ok(Some((frame, _))) = RequestFrame::decode(&input[self.start..]) else {
+            unreachable!("the frame was decoded from these bytes before")
+        };
+        frame
+    }
+}
+
 impl NativeBatch {
     /// Returns a batch without frames; they may name these spaces.
     pub(crate) fn new(spaces: Spaces) -> NativeBatch {
-        NativeBatch { spaces, frames: Vec::new(), size: 0, frame: 0, operation: 0, submitted: Cell::default() }
+        NativeBatch {
+            spaces,
+            frames: Vec::new(),
+            size: 0,
+            frame: 0,
+            operation: 0,
+            submitted: Cell::default(),
+            functions: None,
+        }
     }
 
     /// Takes whole frames from the input, as many as a batch may have. Returns the number of operations, and true if no
@@ -55,6 +81,8 @@ impl NativeBatch {
         let mut operation_count = 0;
         while operation_count < PARSED_OPERATIONS_MAX && self.size < PARSED_SIZE_MAX {
             match RequestFrame::decode(&input[self.size..]) {
+                // The frames before one on functions are executed first, and those after it last.
+                Ok(Some((frame, _))) if frame.space == FUNCTIONS_SPACE && !self.frames.is_empty() => break,
                 Ok(Some((frame, size))) => {
                     if !make_room(&mut self.frames, 0, memory_max) {
                         break;
@@ -62,6 +90,10 @@ impl NativeBatch {
                     let (sequence, count) = (frame.sequence, frame.count);
                     self.frames.push(FrameEntry { start: self.size, sequence, count });
                     self.size += size;
+                    if frame.space == FUNCTIONS_SPACE && count > 0 {
+                        self.functions = Some(Box::default());
+                        break;
+                    }
                     operation_count += usize::from(count);
                 }
                 Ok(None) => return Ok((operation_count, true)),
@@ -104,6 +136,7 @@ impl NativeBatch {
         self.frames.shrink_to(PARSED_OPERATIONS_MAX);
         (self.frame, self.operation) = (0, 0);
         self.submitted.take();
+        self.functions = None;
         std::mem::take(&mut self.size)
     }
 
@@ -122,9 +155,32 @@ impl NativeBatch {
         operations
     }
 
-    /// Writes the replies that have arrived, in order, until they are more than `room` bytes.
-    pub(crate) fn encode(&mut self, queue: &mut ReplyQueue, replies: &SpaceReplies, output: &mut Vec<u8>, room: usize) {
+    /// Returns the number of operations on functions without a reply.
+    pub(crate) fn functions_left(&self) -> usize {
+        match (&self.functions, self.frames.get(self.frame)) {
+            (Some(functions), Some(entry)) => usize::from(entry.count) - functions.done(),
+            _ => 0,
+        }
+    }
+
+    /// Executes operations on functions, and writes the replies that have arrived, in order, until they are more than `room`
+    /// bytes.
+    pub(crate) fn encode(
+        &mut self,
+        queue: &mut ReplyQueue,
+        replies: &SpaceReplies,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        room: usize,
+        context: &mut Context<'_>,
+    ) {
         let begin = output.len();
+        if let (Some(functions), Some(entry)) = (&mut self.functions, self.frames.get(self.frame)) {
+            if functions.run(&entry.decode(input), output, begin + room, context) {
+                self.frame += 1;
+            }
+            return;
+        }
         while let Some(entry) = self.frames.get(self.frame) {
             if output.len() - begin > room {
                 return;
@@ -162,9 +218,7 @@ impl<'a> NativeOperations<'a> {
     /// Opens the frame that it is in, if there is one, at a position.
     fn open(&mut self, position: Position) {
         self.frame = self.parsed.frames.get(self.index).map(|entry| {
-            let Ok(Some((frame, _))) = RequestFrame::decode(&self.input[entry.start..]) else {
-                unreachable!("the frame was decoded from these bytes before")
-            };
+            let frame = entry.decode(self.input);
             (frame, self.parsed.spaces.find(frame.space), frame.operations_from(position))
         });
     }

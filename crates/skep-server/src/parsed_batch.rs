@@ -165,7 +165,7 @@ impl ParsedBatch {
     pub(crate) fn operations_left(&self, queue: &ReplyQueue) -> usize {
         match self {
             ParsedBatch::Handshake | ParsedBatch::Away => 0,
-            ParsedBatch::Native(_) => queue.remaining(),
+            ParsedBatch::Native(parsed) => queue.remaining() + parsed.functions_left(),
             ParsedBatch::Resp(parsed) => parsed.operations_left(),
             ParsedBatch::Memcached(parsed) => parsed.operations_left(),
         }
@@ -205,7 +205,7 @@ impl ParsedBatch {
     ) {
         match self {
             ParsedBatch::Handshake | ParsedBatch::Away => {}
-            ParsedBatch::Native(parsed) => parsed.encode(queue, replies, output, room),
+            ParsedBatch::Native(parsed) => parsed.encode(queue, replies, input, output, room, context),
             ParsedBatch::Resp(parsed) => {
                 parsed.encode(queue, replies, input, output, room, context);
                 if queue.is_finished() && !parsed.is_finished() && !parsed.is_decoding() {

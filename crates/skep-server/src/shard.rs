@@ -38,6 +38,7 @@ mod ready;
 mod replies_held;
 mod returned;
 mod served;
+mod spin;
 mod stop;
 mod submission;
 #[cfg(test)]
@@ -61,7 +62,7 @@ use crate::account::Account;
 use crate::connections::Connections;
 use crate::endpoint::Endpoint;
 use crate::exchange::Peer;
-use crate::limits::{MESSAGES_OF_SHARD_MAX, NAP, OPERATIONS_PER_RECLAIM, SLEEP_MAX, SPIN_TIME, TICK, TURN_WORK};
+use crate::limits::{MESSAGES_OF_SHARD_MAX, NAP, OPERATIONS_PER_RECLAIM, SLEEP_MAX, TICK, TURN_WORK};
 use crate::listen::Listeners;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
@@ -85,6 +86,7 @@ use hold::Holds;
 use monitoring::Monitoring;
 use polled::Polled;
 use replies_held::LogView;
+use spin::Spin;
 use stop::Stop;
 use ticks::Ticks;
 use turn::Turn;
@@ -247,7 +249,7 @@ impl Shard {
         let shared = self.parts.shared.clone();
         let mut stores = Stores::new(processor, cache, self.parts.index, Some(&shared));
         let mut now = Instant::now();
-        let mut spin_until = now;
+        let mut spin = Spin::new(now);
         while !self.is_over() {
             self.poll(now);
             self.tick(now);
@@ -263,14 +265,17 @@ impl Shard {
             }
             self.lend_after_turn(&mut stores);
             if worked && !self.is_stuck() {
-                spin_until = now + SPIN_TIME;
-            } else if now < spin_until {
+                spin.begin(now);
+            } else if spin.is_on(now) {
                 if !self.watch_words() {
                     // Another thread that wants this core, perhaps the client's, gets it.
+                    let before = Instant::now();
                     std::thread::yield_now();
+                    now = Instant::now();
+                    spin.gave_core(now - before, now);
+                } else {
+                    now = Instant::now();
                 }
-                // The other thread may have run for milliseconds.
-                now = Instant::now();
             } else if !stores.before_sleep() {
                 self.seal(&mut stores);
                 stores.publish(&shared);
@@ -278,7 +283,10 @@ impl Shard {
                 now = Instant::now();
                 // A stuck shard takes one turn before it sleeps again. It spins only if it is no longer stuck after
                 // that turn.
-                spin_until = if self.is_stuck() { now } else { now + SPIN_TIME };
+                match self.is_stuck() {
+                    true => spin.end(now),
+                    false => spin.begin(now),
+                }
             }
         }
     }

@@ -169,7 +169,8 @@ pub use skep_store::hash::Settings as StoreSettings;
 pub use skep_store::memory::RegionError;
 pub use skep_store::processor::{Replies, Statistics};
 pub use skep_wire::native::{
-    CACHE_SPACE, HASH_SPACE, ORDERED_SPACE, PASSWORD_SIZE_MAX, Password, ProtocolError, Refusal, Response, WireError,
+    CACHE_SPACE, FUNCTIONS_SPACE, HASH_SPACE, ORDERED_SPACE, PASSWORD_SIZE_MAX, Password, ProtocolError, Refusal,
+    Response, WireError,
 };
 pub use store::{OpenError, Store};
 

@@ -3,9 +3,9 @@
 use skep_core::function::{CallCounts, UserFunction};
 use skep_wire::resp::ReplyWriter;
 
-use super::{Arguments, Context, LOOK_TIME, Session, excerpt};
-use crate::function_loader::{Change, Module, Record};
-use crate::limits::{FUNCTION_DESCRIPTION_MAX, TEXT_WORK};
+use super::{Arguments, Context, Session, excerpt};
+use crate::function_loader::{Change, Module};
+use crate::limits::{FUNCTION_LOOK_TIME, TEXT_WORK};
 
 const HELP: [&str; 14] = [
     "SKEP.FUNCTION <subcommand> [<arg> ...]. Subcommands are:",
@@ -69,12 +69,12 @@ fn change(
     let Some(change) = &session.function_change else {
         let begun = context.shared.loader.begin(decode(arguments, is_load)?).ok_or(BUSY)?;
         session.function_change = Some(begun);
-        context.outcome.held_until = Some(context.now + LOOK_TIME);
+        context.outcome.held_until = Some(context.now + FUNCTION_LOOK_TIME);
         return Ok(());
     };
     let outcome = match change.get() {
         None if !context.is_stopping() => {
-            context.outcome.held_until = Some(context.now + LOOK_TIME);
+            context.outcome.held_until = Some(context.now + FUNCTION_LOOK_TIME);
             return Ok(());
         }
         None => return Err("ERR the server stops".to_owned()),
@@ -116,21 +116,17 @@ fn write_module(module: &Module, writer: &mut ReplyWriter<'_>) {
     writer.integer(module.revision.into());
     writer.bulk(b"functions");
     writer.array(module.functions().len());
-    for function in module.functions() {
-        let text = function.signature.describe(function.kind(), &function.name);
-        writer.bulk(shorten(text).as_bytes());
-    }
+    module.descriptions().for_each(|text| writer.bulk(text.as_bytes()));
     writer.bulk(b"numbers");
     writer.array(module.numbers().len());
     module.numbers().iter().for_each(|number| writer.integer((*number).into()));
     writer.bulk(b"records");
-    writer.array(module.records().len());
-    for Record { name, layout } in module.records() {
-        writer.bulk(shorten(format!("{name} {layout}")).as_bytes());
-    }
-    if let Some(error) = module.error() {
+    let records = module.record_descriptions();
+    writer.array(records.len());
+    records.for_each(|text| writer.bulk(text.as_bytes()));
+    if let Some(error) = module.error_excerpt() {
         writer.bulk(b"error");
-        writer.bulk(shorten(error.to_string()).as_bytes());
+        writer.bulk(error.as_bytes());
     }
 }
 
@@ -147,12 +143,5 @@ fn write_statistics(modules: &[Module], writer: &mut ReplyWriter<'_>) {
             writer.bulk(name.as_bytes());
             writer.integer(count.min(i64::MAX as u64) as i64);
         }
-    }
-}
-
-fn shorten(text: String) -> String {
-    match text.char_indices().nth(FUNCTION_DESCRIPTION_MAX / 4) {
-        Some((end, _)) if text.len() > FUNCTION_DESCRIPTION_MAX => format!("{}…", &text[..end]),
-        _ => text,
     }
 }

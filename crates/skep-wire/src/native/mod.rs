@@ -26,6 +26,7 @@ mod code;
 #[cfg(test)]
 mod documented;
 mod encoder_registers;
+pub mod functions;
 mod hello;
 mod opcode;
 mod operation;
@@ -66,6 +67,8 @@ pub const HASH_SPACE: u16 = 0;
 pub const ORDERED_SPACE: u16 = 1;
 /// The space of the cache, if the server has one.
 pub const CACHE_SPACE: u16 = 2;
+/// The functions of users, as a space: [`functions`] has its keys and values.
+pub const FUNCTIONS_SPACE: u16 = 3;
 
 /// The reply of a server to one operation.
 pub type Response<'a> = Result<Reply<'a>, WireError>;
@@ -98,6 +101,9 @@ pub enum WireError {
     /// A call names earlier code of its function. Only the log does.
     #[error("a call names the newest code of a function: set its revision to 0")]
     EarlierCode = 8,
+    /// The functions of users have no such operation.
+    #[error("functions have only put, put if absent, get, contains and delete")]
+    NotOfFunctions = 9,
 }
 
 /// The reason why a connection is closed: the bytes that arrived are not the native protocol.
@@ -122,7 +128,7 @@ pub enum ProtocolError {
 
 impl WireError {
     /// All errors, in the order of their codes.
-    pub const ALL: [WireError; 8] = [
+    pub const ALL: [WireError; 9] = [
         WireError::UnknownOperation,
         WireError::UnknownFunction,
         WireError::UnknownElement,
@@ -131,6 +137,7 @@ impl WireError {
         WireError::Busy,
         WireError::NotDurable,
         WireError::EarlierCode,
+        WireError::NotOfFunctions,
     ];
 
     /// Returns the error with this code on the wire.

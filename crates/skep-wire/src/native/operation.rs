@@ -92,22 +92,31 @@ pub(super) struct DecoderRegisters<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SavedRegisters {
     sizes: Sizes,
-    /// Start and size.
-    operand: Option<(usize, usize)>,
+    operand: Option<SavedOperand>,
+}
+
+/// An operand of a frame: a frame has at most [`REQUEST_FRAME_SIZE_MAX`](super::REQUEST_FRAME_SIZE_MAX) bytes.
+#[derive(Clone, Copy, Debug)]
+struct SavedOperand {
+    start: u32,
+    size: u32,
 }
 
 impl<'a> DecoderRegisters<'a> {
     /// Saves the state, for a frame that contains the bytes `operations`.
     pub(super) fn save(&self, operations: &'a [u8]) -> SavedRegisters {
-        let start = |operand: &[u8]| operand.as_ptr() as usize - operations.as_ptr() as usize;
-        SavedRegisters { sizes: self.sizes, operand: self.operand.map(|operand| (start(operand), operand.len())) }
+        let saved = |operand: &[u8]| SavedOperand {
+            start: (operand.as_ptr() as usize - operations.as_ptr() as usize) as u32,
+            size: operand.len() as u32,
+        };
+        SavedRegisters { sizes: self.sizes, operand: self.operand.map(saved) }
     }
 }
 
 impl SavedRegisters {
     /// Restores the saved state.
     pub(super) fn restore<'a>(&self, operations: &'a [u8]) -> DecoderRegisters<'a> {
-        let operand = self.operand.map(|(start, size)| &operations[start..start + size]);
+        let operand = self.operand.map(|saved| &operations[saved.start as usize..][..saved.size as usize]);
         DecoderRegisters { sizes: self.sizes, operand }
     }
 }
