@@ -22,8 +22,11 @@ const MARGIN: i32 = 24;
 const TITLE: i32 = 34;
 const BAR: i32 = 18;
 const GROUP_GAP: i32 = 36;
-/// Left end of the bars; names are to the left of it.
+/// Left end of the bars, at least; names are to the left of it.
 const BAR_START: i32 = 220;
+/// Left end of the names, and the width of one of their characters, about.
+const NAME_START: i32 = MARGIN + 12;
+const CHARACTER: i32 = 8;
 /// Width of the number to the right of the longest bar.
 const NUMBER: i32 = 100;
 const OURS: RGBColor = RGBColor(0xc2, 0x6a, 0x00);
@@ -68,6 +71,12 @@ impl Plot {
         self.draw(path).map_err(|error| format!("cannot draw {}: {error}", path.display()))
     }
 
+    /// Returns the left end of the bars.
+    fn bar_start(&self) -> i32 {
+        let names = self.groups.iter().flat_map(|group| &group.bars).map(|(name, _)| name.chars().count());
+        BAR_START.max(NAME_START + CHARACTER * names.max().unwrap_or(0) as i32)
+    }
+
     fn draw(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let bars: usize = self.groups.iter().map(|group| group.bars.len()).sum();
         let height = 2 * MARGIN + 2 * TITLE + bars as i32 * BAR + self.groups.len() as i32 * GROUP_GAP;
@@ -75,6 +84,7 @@ impl Plot {
         area.fill(&RGBColor(0xff, 0xff, 0xff))?;
         let style = |size| -> TextStyle<'_> { ("sans-serif", size).into_font().color(&INK) };
         area.draw(&Text::new(self.title.clone(), (MARGIN, MARGIN), style(21)))?;
+        let bar_start = self.bar_start();
         let mut y = MARGIN + TITLE;
         for group in &self.groups {
             area.draw(&Text::new(group.name.clone(), (MARGIN, y + 8), style(17)))?;
@@ -83,17 +93,17 @@ impl Plot {
             let largest = lengths.fold(f64::MIN_POSITIVE, f64::max);
             for (index, (name, figure)) in group.bars.iter().enumerate() {
                 let length =
-                    figure.noisy_median().unwrap_or(0.0) / largest * f64::from(WIDTH - BAR_START - NUMBER - MARGIN);
+                    figure.noisy_median().unwrap_or(0.0) / largest * f64::from(WIDTH - bar_start - NUMBER - MARGIN);
                 let length = length as i32;
                 let colour = if name.starts_with("skep") { OURS } else { OTHERS };
-                area.draw(&Text::new(name.clone(), (MARGIN + 12, y + 3), style(15)))?;
-                let corners = [(BAR_START, y + 2), (BAR_START + length.max(1), y + BAR - 2)];
+                area.draw(&Text::new(name.clone(), (NAME_START, y + 3), style(15)))?;
+                let corners = [(bar_start, y + 2), (bar_start + length.max(1), y + BAR - 2)];
                 area.draw(&Rectangle::new(corners, colour.filled()))?;
                 let text = figure.text(|number| {
-                    let digits = if number < 10.0 { 2 } else { 1 };
+                    let digits = if number < 0.1 { 3 } else { 1 + usize::from(number < 10.0) };
                     format!("{number:.digits$}")
                 });
-                area.draw(&Text::new(text, (BAR_START + length + 6, y + 3), style(15)))?;
+                area.draw(&Text::new(text, (bar_start + length + 6, y + 3), style(15)))?;
                 y += BAR;
                 if index + 1 == group.bars.len() {
                     y += 8;
