@@ -12,15 +12,18 @@ use proc_macro2::{Delimiter, LexError, Span, TokenStream, TokenTree, token_strea
 use crate::limits::{LITERAL_SIZE_MAX, NESTING_MAX, RUN_MAX, SOURCE_SIZE_MAX};
 use crate::source_error::SourceError;
 
+/// Returns the error of a source of more than [`SOURCE_SIZE_MAX`] bytes, which needs no look at it.
+pub fn check_size(size: usize) -> Result<(), SourceError> {
+    if size <= SOURCE_SIZE_MAX {
+        return Ok(());
+    }
+    let message = format!("the source has {size} bytes, more than {SOURCE_SIZE_MAX}: divide it into several modules");
+    Err(SourceError::of_whole(message))
+}
+
 /// Divides a source into tokens, unless it is too long or too deep.
 pub(crate) fn scan(source: &str) -> Result<TokenStream, SourceError> {
-    if source.len() > SOURCE_SIZE_MAX {
-        let message = format!(
-            "the source has {} bytes, more than {SOURCE_SIZE_MAX}: divide it into several modules",
-            source.len()
-        );
-        return Err(SourceError::of_whole(message));
-    }
+    check_size(source.len())?;
     let tokens = TokenStream::from_str(source).map_err(|error: LexError| {
         SourceError::at(
             error.span(),

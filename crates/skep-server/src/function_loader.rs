@@ -19,21 +19,17 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use skep_core::function::{CallCounts, FunctionHandle, Layout, UserFunction};
 use skep_log::{FUNCTION_NAMES_MAX, Files, FunctionsFile, StoredFunctions, StoredModule};
 
-use crate::limits::{
-    COMPILER_NICENESS, FUNCTION_DESCRIPTION_MAX, FUNCTION_LOADS_MAX, FUNCTION_REVISIONS_MAX, FUNCTION_SOURCES_MAX,
-    FUNCTIONS_MAX,
-};
+use crate::limits::{FUNCTION_DESCRIPTION_MAX, FUNCTION_REVISIONS_MAX, FUNCTION_SOURCES_MAX, FUNCTIONS_MAX};
 use crate::vocabulary::{FunctionTable, Functions, Revision};
+pub(crate) use changes::{Change, ChangeInProgress};
+use changes::{Changes, STOPPING};
 
-/// The reason why a change is not made.
-const STOPPING: &str = "the server stops";
+mod changes;
 
 /// The modules of a server.
 #[derive(Debug)]
@@ -59,29 +55,6 @@ pub(crate) struct FunctionUsage {
     pub(crate) source_bytes: usize,
     /// Names of functions, also old ones, at most [`FUNCTION_NAMES_MAX`].
     pub(crate) names: usize,
-}
-
-/// A change of the modules.
-#[derive(Debug)]
-pub(crate) enum Change {
-    /// Loads a module.
-    Load {
-        source: String,
-        /// Also if there is a module of its name.
-        replaces: bool,
-    },
-    /// Removes a module.
-    Delete { name: String },
-}
-
-/// The changes that are in progress. Each has a thread.
-#[derive(Debug, Default)]
-struct Changes {
-    /// Changes without an outcome.
-    count: usize,
-    threads: Vec<JoinHandle<()>>,
-    /// The server stops. No change begins any more.
-    is_stopping: bool,
 }
 
 /// All that was loaded.
@@ -154,10 +127,6 @@ pub(crate) enum Unresolved {
     Refused { module: String, error: Arc<str> },
 }
 
-/// A change that is in progress, or its outcome: the name of the module, none if there is no such module to remove, or why
-/// it was refused.
-pub(crate) type ChangeInProgress = Arc<OnceLock<Result<Option<String>, String>>>;
-
 impl std::fmt::Debug for Loaded {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} modules", self.modules.len())
@@ -217,48 +186,6 @@ impl FunctionLoader {
         // Of the table, nothing else changes: an old source is not the current one of its module.
         self.functions.change(|table| table.revisions.extend(module.revisions()));
         resolved().ok_or(Unresolved::Unknown)
-    }
-
-    /// Begins a change in a thread of its own. Returns `None` if too many changes are in progress.
-    pub(crate) fn begin(self: &Arc<Self>, change: Change) -> Option<ChangeInProgress> {
-        let mut changes = self.changes();
-        changes.threads.extract_if(.., |thread| thread.is_finished()).for_each(join);
-        if changes.count >= FUNCTION_LOADS_MAX {
-            return None;
-        }
-        let (begun, loader) = (ChangeInProgress::default(), Arc::clone(self));
-        if changes.is_stopping {
-            let _ = begun.set(Err(STOPPING.to_owned()));
-            return Some(begun);
-        }
-        let outcome = Arc::clone(&begun);
-        let work = move || {
-            // The shards come first. If the system refuses, the change is made all the same.
-            let _ = rustix::process::setpriority_process(None, COMPILER_NICENESS);
-            // A fault of the compiler must not let the client wait for ever.
-            let made = panic::catch_unwind(AssertUnwindSafe(|| loader.make(&change)));
-            // First: who has the reply may begin the next one.
-            loader.changes().count -= 1;
-            let _ = outcome.set(made.unwrap_or_else(|_| Err("the server has failed: see its log".to_owned())));
-        };
-        match thread::Builder::new().name("skep-functions".to_owned()).spawn(work) {
-            Ok(thread) => {
-                changes.count += 1;
-                changes.threads.push(thread);
-            }
-            Err(_) => _ = begun.set(Err("the server has no thread for it".to_owned())),
-        }
-        Some(begun)
-    }
-
-    /// Begins no more changes, refuses those that wait for others, and waits until their threads have ended: about as long
-    /// as one source is compiled and written.
-    pub(crate) fn stop(&self) {
-        let mut changes = self.changes();
-        changes.is_stopping = true;
-        let threads = mem::take(&mut changes.threads);
-        drop(changes);
-        threads.into_iter().for_each(join);
     }
 
     fn make(&self, change: &Change) -> Result<Option<String>, String> {
@@ -363,10 +290,6 @@ impl FunctionLoader {
     fn loaded_for_change(&self) -> Result<MutexGuard<'_, Loaded>, String> {
         let loaded = self.loaded();
         if self.changes().is_stopping { Err(STOPPING.to_owned()) } else { Ok(loaded) }
-    }
-
-    fn changes(&self) -> MutexGuard<'_, Changes> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -580,11 +503,6 @@ fn shorten(text: String) -> String {
         Some((end, _)) if text.len() > FUNCTION_DESCRIPTION_MAX => format!("{}…", &text[..end]),
         _ => text,
     }
-}
-
-fn join(thread: JoinHandle<()>) {
-    // Its outcome has what happened.
-    let _ = thread.join();
 }
 
 fn compile(source: &str) -> Result<skep_function::Module, String> {

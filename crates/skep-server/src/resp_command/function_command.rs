@@ -66,21 +66,19 @@ fn change(
     context: &mut Context<'_>,
 ) -> Result<(), String> {
     let is_load = arguments.is(1, "load");
-    let Some(change) = &session.function_change else {
-        let begun = context.shared.loader.begin(decode(arguments, is_load)?).ok_or(BUSY)?;
-        session.function_change = Some(begun);
-        context.outcome.held_until = Some(context.now + FUNCTION_LOOK_TIME);
-        return Ok(());
+    let begun = match session.function_change.take() {
+        None => context.shared.loader.begin(decode(arguments, is_load)?).ok_or(BUSY)?,
+        Some(begun) => begun,
     };
-    let outcome = match change.get() {
+    let outcome = match begun.get() {
         None if !context.is_stopping() => {
+            session.function_change = Some(begun);
             context.outcome.held_until = Some(context.now + FUNCTION_LOOK_TIME);
             return Ok(());
         }
         None => return Err("ERR the server stops".to_owned()),
         Some(outcome) => outcome.clone(),
     };
-    session.function_change = None;
     match outcome.map_err(|error| format!("ERR {error}"))? {
         Some(name) if is_load => writer.bulk(name.as_bytes()),
         Some(_) => writer.ok(),
