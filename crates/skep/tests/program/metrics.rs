@@ -1,7 +1,7 @@
 //! `skep serve --metrics`: the figures over HTTP agree with what clients did, and the port survives clients that are slow,
 //! rude or many.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -120,6 +120,38 @@ fn figures_agree_with_what_clients_did() {
     let (_, state) = get(&address, "/state");
     assert!(state.contains("\"operations\":1002") && state.contains("[\"set\",1001]"), "{state}");
     assert!(!state.contains("key0"), "no answer contains a key: {state}");
+}
+
+/// Returns the words of a text that are names of metrics, without the suffix of a part.
+fn metric_names(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_' && !c.is_ascii_digit());
+    let family = |word: &str| {
+        let parts = ["_total", "_bucket", "_count", "_sum"];
+        parts.iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word).to_owned()
+    };
+    words.filter(|word| word.starts_with("skep_")).map(family).collect()
+}
+
+#[test]
+fn rules_and_dashboard_name_metrics_that_there_are() {
+    let documented = metric_names(include_str!("../../../../docs/watching.md"));
+    let unknown = |text: &str| {
+        let named = metric_names(text);
+        assert!(named.len() >= 5, "{named:?}");
+        named.difference(&documented).cloned().collect::<Vec<_>>()
+    };
+    let rules = include_str!("../../../../packaging/prometheus/skep.rules.yml");
+    let dashboard = include_str!("../../../../packaging/prometheus/skep.dashboard.json");
+    assert_eq!((unknown(rules), unknown(dashboard)), (Vec::new(), Vec::new()));
+    // The control: another name is found.
+    assert_eq!(unknown(&format!("{rules} skep_absent_total")), ["skep_absent"]);
+    let parsed: serde_json::Value = serde_json::from_str(dashboard).expect("the dashboard is JSON");
+    for panel in parsed["panels"].as_array().expect("it has panels") {
+        let expressions = panel["targets"].as_array().expect("a panel has targets");
+        let names_metric =
+            |target: &serde_json::Value| target["expr"].as_str().is_some_and(|text| text.contains("skep_"));
+        assert!(!expressions.is_empty() && expressions.iter().all(names_metric), "{}", panel["title"]);
+    }
 }
 
 #[test]
