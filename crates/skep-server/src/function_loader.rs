@@ -216,7 +216,9 @@ impl FunctionLoader {
             return Ok(name);
         }
         if !replaces && loaded.current(&name).is_some() {
-            return Err(format!("module '{name}' exists: use LOAD REPLACE, or --replace, to replace its functions"));
+            return Err(format!(
+                "module '{name}' exists: to replace its functions, use LOAD REPLACE, --replace, or a put over the native protocol"
+            ));
         }
         let mut next = loaded.with_current(&name, known);
         if let Some(new) = &new {

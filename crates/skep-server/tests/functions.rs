@@ -170,7 +170,7 @@ fn modules_are_replaced_shown_and_deleted() {
     resp.expect(load(&[], &module(2)), "$1\r\nm\r\n");
     resp.expect(
         load(&[], &module(3)),
-        "-ERR module 'm' exists: use LOAD REPLACE, or --replace, to replace its functions\r\n",
+        "-ERR module 'm' exists: to replace its functions, use LOAD REPLACE, --replace, or a put over the native protocol\r\n",
     );
     resp.expect("SKEP.SET k u32 5\r\nSKEP.UPDATE k m.f\r\n", "+OK\r\n:5\r\n");
     resp.expect(load(&[b"REPLACE"], &module(3)), "$1\r\nm\r\n");
@@ -389,7 +389,7 @@ fn the_code_of_a_module_that_is_refused_is_freed() {
         let source = LIMITS.replace("0.5", &format!("0.{number}5"));
         resp.expect(
             command(&[b"SKEP.FUNCTION", b"LOAD", source.as_bytes()]),
-            "-ERR module 'limits' exists: use LOAD REPLACE, or --replace, to replace its functions\r\n",
+            "-ERR module 'limits' exists: to replace its functions, use LOAD REPLACE, --replace, or a put over the native protocol\r\n",
         );
     }
     assert_eq!(code_size(), before);

@@ -79,6 +79,9 @@ pub(super) fn update(
             break;
         }
     }
+    if (3..end).any(|index| arguments.is(index, "OLD") || arguments.is(index, "NORETURN")) {
+        return Err("ERR syntax error: OLD or NORETURN comes last, once, and after INIT".to_owned());
+    }
     let initial_word = (3..end).find(|&index| arguments.is(index, "INIT"));
     let given = Given::new(function, arguments, 3..initial_word.unwrap_or(end).max(3))?;
     let element = ElementType::Record(&function.signature.element);
