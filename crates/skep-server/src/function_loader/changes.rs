@@ -51,12 +51,6 @@ impl FunctionLoader {
             let _ = begun.set(Err(STOPPING.to_owned()));
             return Some(begun);
         }
-        if let Change::Load { source, .. } = &change
-            && let Err(error) = skep_function::check_size(source.len())
-        {
-            let _ = begun.set(Err(error.to_string()));
-            return Some(begun);
-        }
         let outcome = Arc::clone(&begun);
         let work = move || {
             // The shards come first. If the system refuses, the change is made all the same.

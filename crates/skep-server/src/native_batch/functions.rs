@@ -4,12 +4,12 @@
 //! executed when their replies are encoded, one after another. A change is made by a thread of its own. Meanwhile only this
 //! connection waits.
 
-use skep_core::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::{KEY_SIZE_MAX, Operation, OperationError, PutCondition, Reply, Request};
 use skep_wire::native::functions::{ALL_FUNCTIONS, ChangeOutcome};
 use skep_wire::native::{Position, ReplyFrameWriter, RequestFrame, WireError};
 
 use crate::function_loader::{Change, ChangeInProgress, FunctionLoader, Module};
-use crate::limits::{FUNCTION_LOOK_TIME, TEXT_WORK};
+use crate::limits::{FUNCTION_LOOK_TIME, OPERATION_WORK, TEXT_WORK};
 use crate::resp_command::Context;
 
 /// The progress of a frame on functions.
@@ -55,7 +55,8 @@ impl FunctionsFrame {
                 Answer::Value(bytes) => writer.push(Ok(Reply::Value(bytes))),
             }
             writer.finish();
-            context.account.spend(TEXT_WORK * (output.len() - before));
+            // A reply may be much shorter than what was looked at for it: see `answer`.
+            context.account.spend(OPERATION_WORK + TEXT_WORK * (output.len() - before));
             self.position = frame.position(&operations);
         }
     }
@@ -66,6 +67,11 @@ impl FunctionsFrame {
             Ok(request) => request,
             Err(error) => return Some(Answer::Plain(Err(error))),
         };
+        match key.len() {
+            0 => return Some(failed(OperationError::KeyEmpty)),
+            size if size > KEY_SIZE_MAX => return Some(failed(OperationError::KeyTooLong)),
+            _ => {}
+        }
         if let Some(pause) = context.pause
             && !pause.writes_only
         {
@@ -76,9 +82,14 @@ impl FunctionsFrame {
         let change = match operation {
             _ if self.change.is_some() => None,
             Operation::Get => return Some(read(loader, key).map_or(NOT_FOUND, Answer::Value)),
-            Operation::Contains => return Some(read(loader, key).map_or(NOT_FOUND, |_| DONE)),
+            Operation::Contains => return Some(if contains(loader, key) { DONE } else { NOT_FOUND }),
             Operation::Put { value, condition } if key == ALL_FUNCTIONS && condition != PutCondition::IfPresent => {
                 let replaces = condition == PutCondition::Always;
+                // First: many puts of a frame may have one value, which took its bytes on the wire once.
+                if let Err(error) = skep_function::check_size(value.len()) {
+                    return Some(refused(&error.to_string()));
+                }
+                context.account.spend(value.len());
                 let Some(source) = text(value) else { return Some(refused("the source is not UTF-8 text")) };
                 Some(Change::Load { source, replaces })
             }
@@ -122,6 +133,10 @@ fn text(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).ok().map(str::to_owned)
 }
 
+fn failed(error: OperationError) -> Answer {
+    Answer::Plain(Ok(Reply::Failed(error)))
+}
+
 fn refused(reason: &str) -> Answer {
     Answer::Value(ChangeOutcome::Refused(reason).encode())
 }
@@ -132,12 +147,22 @@ fn read(loader: &FunctionLoader, key: &[u8]) -> Option<Vec<u8>> {
         return Some(list(&loader.modules()).into_bytes());
     }
     let name = std::str::from_utf8(key).ok()?;
-    if name.contains('.') {
-        let handle = loader.functions().find(name)?;
+    if let Some(handle) = loader.functions().find(name) {
         return Some(handle.id.to_le_bytes().to_vec());
     }
     let modules = loader.modules();
-    modules.iter().find(|module| module.name == name).map(|module| module.source.as_bytes().to_vec())
+    module(&modules, name).map(|module| module.source.as_bytes().to_vec())
+}
+
+/// Returns true if a key has a value, without making that.
+fn contains(loader: &FunctionLoader, key: &[u8]) -> bool {
+    let is_loaded = |name| loader.functions().find(name).is_some() || module(&loader.modules(), name).is_some();
+    key == ALL_FUNCTIONS || std::str::from_utf8(key).is_ok_and(is_loaded)
+}
+
+/// Returns the module of this name; they are sorted.
+fn module<'m>(modules: &'m [Module], name: &str) -> Option<&'m Module> {
+    modules.binary_search_by(|module| module.name.as_str().cmp(name)).ok().map(|index| &modules[index])
 }
 
 /// Returns a line for each function: its number, a space, and what it takes and returns. A module that does not compile has

@@ -95,6 +95,8 @@ fn decode(arguments: Arguments<'_>, is_load: bool) -> Result<Change, String> {
     if arguments.count() == 4 && !replaces || arguments.count() > 4 {
         return Err("ERR syntax error: SKEP.FUNCTION LOAD [REPLACE] source".to_owned());
     }
+    let size = arguments.get(arguments.count() - 1).len();
+    skep_function::check_size(size).map_err(|error| format!("ERR {error}"))?;
     let source = std::str::from_utf8(arguments.get(arguments.count() - 1));
     let source = source.map_err(|_| "ERR the source is not UTF-8 text")?.to_owned();
     Ok(Change::Load { source, replaces })

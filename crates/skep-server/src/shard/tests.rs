@@ -31,6 +31,7 @@ mod efforts;
 mod flushes;
 mod folds;
 mod forwarded_batches;
+mod functions_space;
 mod idle;
 mod isolated_commands;
 mod memcached_datagrams;
