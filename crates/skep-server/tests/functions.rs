@@ -123,7 +123,7 @@ fn wrong_calls_have_named_errors() {
             "SKEP.UPDATE v limits.decay 1 2",
             "operand has the wrong length: limits.decay takes d: f32; operands for all elements, or for each",
         ),
-        ("SKEP.UPDATE v limits.decay x", "'x' is wrong for f32: not a number of this type"),
+        ("SKEP.UPDATE v limits.decay x", "d: 'x' is wrong for f32: not a number of this type"),
         (
             "SKEP.UPDATE w limits.decay 1 INIT",
             "syntax error: INIT takes the elements of a missing key, one number for each",
@@ -137,11 +137,20 @@ fn wrong_calls_have_named_errors() {
             "syntax error: limits.take takes now: u64, cost: f32, rate: f32, burst: f32; operands for all elements, or for \
              each, or one by one with [ ] around those for each",
         ),
-        ("SKEP.UPDATE v limits.reset yes", "'yes' is wrong for bool: a bool is true, false, 1 or 0"),
-        ("SKEP.UPDATE v limits.reset TRUE", "'TRUE' is wrong for bool: a bool is true, false, 1 or 0"),
+        ("SKEP.REDUCE v limits.sum 0 2", "syntax error: limits.sum takes Σ: u64, and no operand"),
+        ("SKEP.REDUCE v limits.sum x", "Σ: 'x' is wrong for u64: not a number of this type"),
+        (
+            "SKEP.UPDATE b limits.take 1 1 1 1",
+            "element width does not divide the value's length: an element is Bucket {tokens: f32, at: u64}, of 12 bytes",
+        ),
+        ("SKEP.UPDATE v limits.reset yes", "really: 'yes' is wrong for bool: a bool is true, false, 1 or 0"),
+        ("SKEP.UPDATE v limits.reset TRUE", "really: 'TRUE' is wrong for bool: a bool is true, false, 1 or 0"),
         ("SKEP.SET w limits.Bucket 1", "syntax error: an element of this record has 2 numbers"),
         ("SKEP.GETV v limits.Nothing", "no record 'limits.Nothing' is loaded: SKEP.FUNCTION LIST shows those that are"),
-        ("SKEP.GETV b limits.Bucket", "element width does not divide the value's length"),
+        (
+            "SKEP.GETV b limits.Bucket",
+            "element width does not divide the value's length: an element is {tokens: f32, at: u64}, of 12 bytes",
+        ),
         ("SKEP.FUNCTION DELETE none", "no module 'none' is loaded"),
         ("SKEP.FUNCTION SHOW none", "no module 'none' is loaded"),
         ("SKEP.UPDATE v", "wrong number of arguments for 'skep.update' command"),
@@ -497,7 +506,7 @@ fn wrong_brackets_have_named_errors() {
             "SKEP.UPDATE v limits.take 1 ] 1 1",
             "syntax error: cost: f32 is a number for all elements, or [ a number for each ]",
         ),
-        ("SKEP.UPDATE v limits.take 1 [ x ] 1 1", "'x' is wrong for f32: not a number of this type"),
+        ("SKEP.UPDATE v limits.take 1 [ x ] 1 1", "cost: 'x' is wrong for f32: not a number of this type"),
         ("SKEP.FILTER v limits.hot [ 1 2 ]", {
             "operand has the wrong length: limits.hot takes limit: f32; operands for all elements, or for each"
         }),

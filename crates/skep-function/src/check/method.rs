@@ -280,7 +280,9 @@ fn unknown_method(number: Number, name: &str) -> String {
         "to_string" => "there are no strings: return the number".to_owned(),
         "from_bits" => format!("write `{type_name}::from_bits(x)`"),
         "unwrap" | "expect" | "unwrap_or" | "unwrap_or_default" => "methods here return numbers: remove it".to_owned(),
-        name if name.ends_with("pow") || name == "powi" => "multiply, or write `powf` of a float".to_owned(),
+        "pow" | "powi" | "wrapping_pow" if !number.is_float() => "multiply: `x * x`".to_owned(),
+        "saturating_pow" => "multiply: `x.saturating_mul(x)`".to_owned(),
+        "pow" | "powi" => "multiply, or write `powf`".to_owned(),
         name if name.starts_with("checked_") || name.starts_with("overflowing_") => {
             let operation = name.split_once('_').map_or("", |(_, operation)| operation);
             let others = ["saturating", "wrapping"].map(|kind| format!("{kind}_{operation}"));

@@ -19,11 +19,11 @@
 use std::ops::Range;
 
 use skep_core::function::{Element, FunctionHandle, FunctionKind, Parameter, Signature, UserFunction};
-use skep_core::operation::{Call, CallReply, Operation};
+use skep_core::operation::{Call, CallReply, Operation, OperationError};
 use skep_wire::resp::ReplyWriter;
 
 use super::element_type::ElementType;
-use super::elements::{write_elements, write_value};
+use super::elements::{element_of, write_elements, write_value};
 use super::{Arguments, Operands};
 use crate::vocabulary::Functions;
 
@@ -92,7 +92,8 @@ pub(super) fn update(
         return Err(format!("ERR syntax error: INIT takes the elements of a missing key, {numbers} for each"));
     }
     let Planned { vectors, values } = given.plan(operands);
-    let plan = |initial: Range<usize>| narrow(operands.plan_records(element, initial.clone(), initial.start, count));
+    let plan =
+        |initial: Range<usize>| narrow(operands.plan_records(element, initial.clone(), initial.start, count, "INIT"));
     Ok(CallCommand { function: handle, vectors, reply, operands: values, initial: initial.map(plan) })
 }
 
@@ -109,7 +110,7 @@ pub(super) fn reduce(
         return Err(syntax_error(function));
     }
     let given = Given::new(function, arguments, end..arguments.count())?;
-    let initial = operands.plan_records(ElementType::Record(sigma), 3..end, 3, sigma.fields().len());
+    let initial = operands.plan_records(ElementType::Record(sigma), 3..end, 3, sigma.fields().len(), "Σ");
     let Planned { vectors, values } = given.plan(operands);
     let initial = Some(narrow(initial));
     Ok(CallCommand { function: handle, vectors, reply: CallReply::Result, operands: values, initial })
@@ -170,9 +171,14 @@ impl CallCommand {
         }
     }
 
-    /// Returns the function's name, and describes the operands that it takes.
-    pub(super) fn usage(&self) -> Option<String> {
-        self.function.function.map(usage)
+    /// Continues the error message for an error of the store: what the function takes, or is called for.
+    pub(super) fn hint(&self, error: OperationError) -> Option<String> {
+        let function = self.function.function?;
+        match error {
+            OperationError::OperandLength => Some(usage(function)),
+            OperationError::ElementWidth => Some(element_of(&function.signature.element)),
+            _ => None,
+        }
     }
 }
 
@@ -297,7 +303,7 @@ impl<'a> Given<'a> {
             let operand = self.operand(parameter, next).expect("it was checked");
             let GivenOperand { arguments, stride, is_vector, .. } = operand;
             let first = arguments.start;
-            operands.plan_records(ElementType::Record(&parameter.layout), arguments, first, stride);
+            operands.plan_records(ElementType::Record(&parameter.layout), arguments, first, stride, &parameter.name);
             vectors |= u8::from(is_vector) << index;
             next = operand.next;
         }
@@ -317,18 +323,16 @@ fn syntax_error(function: &UserFunction) -> String {
 /// Describes what a function takes: `limits.decay takes d: f32; operands for all elements, or for each`.
 fn usage(function: &UserFunction) -> String {
     let Signature { operands, result, .. } = &function.signature;
-    let mut parts = Vec::new();
-    if let (FunctionKind::Reduce, Some(sigma)) = (function.kind(), result) {
-        parts.push(format!("Σ: {sigma}"));
-    }
-    for parameter in operands {
-        parts.push(format!("{}: {}", parameter.name, parameter.layout));
-    }
-    match parts.is_empty() {
-        true => format!("{} takes no operand", function.name),
-        false => {
-            let mixed = if operands.len() > 1 { ", or one by one with [ ] around those for each" } else { "" };
-            format!("{} takes {}; operands for all elements, or for each{mixed}", function.name, parts.join(", "))
+    let names: Vec<String> = operands.iter().map(|Parameter { name, layout }| format!("{name}: {layout}")).collect();
+    let names = names.join(", ");
+    let mixed = if operands.len() > 1 { ", or one by one with [ ] around those for each" } else { "" };
+    let takes = match (function.kind(), result, operands.is_empty()) {
+        (FunctionKind::Reduce, Some(sigma), true) => format!("Σ: {sigma}, and no operand"),
+        (FunctionKind::Reduce, Some(sigma), false) => {
+            format!("Σ: {sigma}, then {names}; operands for all elements, or for each{mixed}")
         }
-    }
+        (_, _, true) => "no operand".to_owned(),
+        _ => format!("{names}; operands for all elements, or for each{mixed}"),
+    };
+    format!("{} takes {takes}", function.name)
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use skep_core::function::{Element, Scalar};
+use skep_core::function::{Element, Layout, Scalar};
 use skep_core::operation::{OperationError, Reply};
 use skep_wire::native::Response;
 use skep_wire::resp::{ReplyWriter, Version};
@@ -49,10 +49,19 @@ impl Action {
     }
 }
 
+/// Describes the elements that a value should have: `an element is {tokens: f32, at: u64}, of 12 bytes`.
+pub(super) fn element_of(layout: &Layout) -> String {
+    format!("an element is {layout}, of {} bytes", layout.size())
+}
+
 /// Writes all elements of a value as an array.
 pub(super) fn write_elements(element: ElementType, value: &[u8], writer: &mut ReplyWriter<'_>) {
     if !value.len().is_multiple_of(element.size()) {
-        return writer.error(&store_error(OperationError::ElementWidth));
+        let message = store_error(OperationError::ElementWidth);
+        return match element {
+            ElementType::Record(layout) => writer.error(&format!("{message}: {}", element_of(layout))),
+            _ => writer.error(&message),
+        };
     }
     write_part(element, value, 0..value.len() / element.size(), writer);
 }

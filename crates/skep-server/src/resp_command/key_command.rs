@@ -261,8 +261,8 @@ impl KeyCommand {
             KeyCommand::Reduce { fold, .. } => (fold.name(), fold.operands()),
             KeyCommand::Filter { predicate, .. } => (predicate.name(), predicate.operands()),
             KeyCommand::String(command) => return command.error_message(error),
-            KeyCommand::Call(call) if error == OperationError::OperandLength => {
-                return call.usage().map_or_else(|| message.clone(), |usage| format!("{message}: {usage}"));
+            KeyCommand::Call(call) => {
+                return call.hint(error).map_or_else(|| message.clone(), |hint| format!("{message}: {hint}"));
             }
             _ => return message,
         };

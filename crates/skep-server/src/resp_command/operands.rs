@@ -37,7 +37,9 @@ struct Numbers {
     /// The first argument of the first element, and the number of arguments from each element to the next.
     first: usize,
     stride: usize,
-    /// Continues the error message if one of them is not a number.
+    /// What a user calls them: begins the error message if one of them is not a number, unless it is empty.
+    name: &'static str,
+    /// Continues that message.
     hint: &'static str,
 }
 
@@ -72,18 +74,27 @@ impl Operands {
     /// for an argument that is no number.
     pub(super) fn plan(&mut self, element: Element, arguments: Range<usize>, hint: &'static str) -> Range<usize> {
         let first = arguments.start;
-        self.plan_numbers(Numbers { element: ElementType::Number(element), arguments, first, stride: 1, hint })
+        self.plan_numbers(Numbers {
+            element: ElementType::Number(element),
+            arguments,
+            first,
+            stride: 1,
+            name: "",
+            hint,
+        })
     }
 
-    /// Plans the elements of every `stride` arguments from `first` on, each of whose numbers are adjacent.
+    /// Plans the elements of every `stride` arguments from `first` on, each of whose numbers are adjacent. The error
+    /// message for an argument that is no number calls them `name`.
     pub(super) fn plan_records(
         &mut self,
         element: ElementType,
         arguments: Range<usize>,
         first: usize,
         stride: usize,
+        name: &'static str,
     ) -> Range<usize> {
-        self.plan_numbers(Numbers { element, arguments, first, stride, hint: "" })
+        self.plan_numbers(Numbers { element, arguments, first, stride, name, hint: "" })
     }
 
     fn plan_numbers(&mut self, numbers: Numbers) -> Range<usize> {
@@ -129,7 +140,7 @@ impl Operands {
         let mut left = count_max;
         let mut work = 0;
         while left > 0
-            && let Some(Numbers { element, arguments: range, first, stride, hint }) = self.numbers.front_mut()
+            && let Some(Numbers { element, arguments: range, first, stride, name, hint }) = self.numbers.front_mut()
         {
             let part = range.start..range.end.min(range.start + left);
             for index in part.clone() {
@@ -143,7 +154,8 @@ impl Operands {
                 if let Err(error) = scalar.parse(&arguments.text(index), &mut self.bytes) {
                     let hint = if error == ParseError::OutOfRange { "" } else { hint };
                     let text = super::excerpt(arguments.get(index), 128);
-                    let message = format!("ERR '{text}' is wrong for {}: {error}{hint}", scalar.name());
+                    let of = if name.is_empty() { "" } else { ": " };
+                    let message = format!("ERR {name}{of}'{text}' is wrong for {}: {error}{hint}", scalar.name());
                     self.numbers.clear();
                     self.planned = self.bytes.len();
                     return Err(message);

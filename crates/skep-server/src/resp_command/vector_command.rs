@@ -37,7 +37,7 @@ pub(super) fn set(
     if !given.len().is_multiple_of(element.number_count()) {
         return Err(format!("ERR syntax error: an element of this record has {} numbers", element.number_count()));
     }
-    Ok(KeyCommand::SetVector { value: operands.plan_records(element, given, 3, element.number_count()) })
+    Ok(KeyCommand::SetVector { value: operands.plan_records(element, given, 3, element.number_count(), "") })
 }
 
 /// Decodes `SKEP.GETV key element`.

@@ -438,20 +438,25 @@ fn element(name: &str) -> Result<Element, String> {
 }
 
 fn function(name: &str) -> Result<UpdateFunction, String> {
-    UpdateFunction::from_name(name).ok_or_else(|| {
-        format!("`{name}` is not a function: write one of {}", names(&UpdateFunction::ALL.map(UpdateFunction::name)))
-    })
+    UpdateFunction::from_name(name)
+        .ok_or_else(|| not_built_in(name, "function", &UpdateFunction::ALL.map(UpdateFunction::name), "UPDATE"))
 }
 
 fn fold(name: &str) -> Result<Fold, String> {
-    Fold::from_name(name)
-        .ok_or_else(|| format!("`{name}` is not a fold: write one of {}", names(&Fold::ALL.map(Fold::name))))
+    Fold::from_name(name).ok_or_else(|| not_built_in(name, "fold", &Fold::ALL.map(Fold::name), "REDUCE"))
 }
 
 fn predicate(name: &str) -> Result<Predicate, String> {
-    Predicate::from_name(name).ok_or_else(|| {
-        format!("`{name}` is not a predicate: write one of {}", names(&Predicate::ALL.map(Predicate::name)))
-    })
+    Predicate::from_name(name)
+        .ok_or_else(|| not_built_in(name, "predicate", &Predicate::ALL.map(Predicate::name), "FILTER"))
+}
+
+/// Says what to write instead of a name that is not built in. Names of user functions have a dot.
+fn not_built_in(name: &str, kind: &str, all: &[&str], command: &str) -> String {
+    if name.contains('.') {
+        return format!("`{name}` is a user function: send SKEP.{command} to the RESP port, as with redis-cli");
+    }
+    format!("`{name}` is not a {kind}: write one of {}", names(all))
 }
 
 fn names(all: &[&str]) -> String {
