@@ -68,10 +68,11 @@ impl Access {
         bytes.strip_prefix(b"default ").is_some_and(|password| self.accepts(password))
     }
 
-    /// Checks a client of the native protocol. A password that the server does not need is accepted.
-    pub(crate) fn check_hello(&self, address: IpAddr, hello: &Hello) -> Result<(), Refusal> {
+    /// Checks a client of the native protocol; one that is known has a certificate. A password that the server does not
+    /// need is accepted.
+    pub(crate) fn check_hello(&self, address: IpAddr, is_known: bool, hello: &Hello) -> Result<(), Refusal> {
         match &hello.password {
-            _ if !self.admits(address) => Err(Refusal::Protected),
+            _ if !is_known && !self.admits(address) => Err(Refusal::Protected),
             Some(password) if !self.accepts(password.bytes()) => Err(Refusal::PasswordWrong),
             None if self.needs_password() => Err(Refusal::PasswordNeeded),
             _ => Ok(()),
@@ -99,7 +100,8 @@ mod tests {
         }
         for address in ["192.0.2.1", "10.0.0.1", "fe80::1", "::ffff:10.0.0.1"] {
             assert!(!access.admits(ip(address)), "{address}");
-            assert_eq!(access.check_hello(ip(address), &Hello::new(None)), Err(Refusal::Protected));
+            assert_eq!(access.check_hello(ip(address), false, &Hello::new(None)), Err(Refusal::Protected));
+            assert_eq!(access.check_hello(ip(address), true, &Hello::new(None)), Ok(()), "it has a certificate");
             access.set_protected(false);
             assert!(access.admits(ip(address)), "{address}");
             access.set_protected(true);
@@ -114,7 +116,7 @@ mod tests {
         let access = Access::new(Password::new(b"ham"), true);
         let check = |password: &[u8]| {
             let hello = Hello { shard: None, password: Password::new(password) };
-            access.check_hello(ip("192.0.2.1"), &hello)
+            access.check_hello(ip("192.0.2.1"), false, &hello)
         };
         assert_eq!(check(b""), Err(Refusal::PasswordNeeded));
         assert_eq!(check(b"egg"), Err(Refusal::PasswordWrong));

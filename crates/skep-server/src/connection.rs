@@ -196,6 +196,11 @@ impl Connection {
         }
     }
 
+    /// Adds work that its transport has done for it.
+    pub(crate) fn add_work(&mut self, work: usize) {
+        self.intake.work += work;
+    }
+
     /// Reads up to `size_max` bytes; the input grows to no more than `end` bytes.
     fn take_bytes(
         &mut self,

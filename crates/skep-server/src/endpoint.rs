@@ -15,7 +15,7 @@ use crate::connection::{Connection, Next};
 use crate::limits::TURN_WORK;
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
-use crate::transport::Transport;
+use crate::transport::{Event, Transport};
 use crate::vocabulary::EncodedReplies;
 
 /// A connection with its transport, and where it is in the lists of its shard.
@@ -97,7 +97,19 @@ impl Endpoint {
 
     /// Reads if the connection wants more: see [`Connection::read`].
     pub(crate) fn read(&mut self, metrics: &Metrics, share: usize, now: Instant, shard_budget: &mut ShardBudget) {
+        if let Transport::Tls(tls) = &self.transport
+            && tls.shake_hands().is_err()
+        {
+            self.connection.end();
+            return;
+        }
         self.connection.read(&self.transport, metrics, share, now, shard_budget);
+        if let Transport::Tls(tls) = &self.transport {
+            self.connection.add_work(tls.take_work());
+            if tls.may_have_more() {
+                self.connection.on_event(Event { is_readable: true, ..Event::default() });
+            }
+        }
     }
 
     /// Reads a last time: see [`Connection::end_input`].
@@ -116,6 +128,11 @@ impl Endpoint {
         now: Instant,
         shard_budget: &mut ShardBudget,
     ) -> Next {
+        if let Transport::Tls(tls) = &self.transport
+            && tls.flush().is_err()
+        {
+            self.connection.end();
+        }
         let next = self.connection.write(replies, &self.transport, may_write_much, metrics, now, shard_budget);
         next.unwrap_or_else(|| {
             let is_over = self.transport.finish().is_err();

@@ -23,6 +23,7 @@ mod adjustable;
 mod batch;
 mod buffer;
 mod cache_flushes;
+mod certificates;
 mod command_metrics;
 mod connection;
 mod connections;
@@ -78,6 +79,7 @@ mod waker;
 mod watches;
 mod window;
 
+pub use crate::certificates::{TlsError, TlsSettings};
 pub use crate::limits::FREED_BUFFERS_KEPT;
 pub use crate::recovery_error::RecoveryError;
 pub use crate::start_error::StartError;
@@ -109,8 +111,9 @@ use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
 
 use crate::waker::Waker;
+use certificates::Certificates;
 use cores::pin_to;
-use durability::loading::Progress;
+use durability::loading::{Progress, Told};
 use durability::{Log, Patience, loading, recovery};
 use exchange::connect_shards;
 use function_loader::FunctionLoader;
@@ -144,6 +147,7 @@ impl Server {
         let mut settings = settings.clone();
         let connections_wanted = settings.connections_max;
         settings.connections_max = threads::connections_granted(connections_wanted);
+        let certificates = settings.tls.as_ref().map(Certificates::read).transpose()?;
         let sockets = Sockets::bind(&mut settings, &mut steps)?;
         let cores = cores_for_shards(&settings, &mut steps)?;
         let loader = Arc::new(FunctionLoader::new(usize::from(settings.shards)));
@@ -156,7 +160,8 @@ impl Server {
         let rings = connect_shards(stores.len(), &mut steps)?;
         let wakers: Vec<Arc<Waker>> = rings.iter().map(|(waker, _)| waker.clone()).collect();
         let (handovers, incoming) = Handover::all(wakers.iter().cloned());
-        let shared = Arc::new(share(settings, ordered, recovered.as_ref(), loader));
+        let shared = share(settings, ordered, recovered.as_ref(), loader).with_certificates(certificates);
+        let shared = Arc::new(shared);
         let mut threads = Threads::default();
         if let Some((recovered, log)) = recovered.zip(shared.log.clone()) {
             log.set_wakers(wakers.clone());
@@ -240,6 +245,13 @@ impl Server {
         Pulse::new(self.shared.clone(), self.wakers.clone())
     }
 
+    /// Reads the certificates again. New connections begin with them; the others stay. If a file is wrong, the certificates
+    /// before stay in force. Returns false if the server does not speak TLS.
+    pub fn read_certificates(&self) -> Result<bool, TlsError> {
+        let Some(certificates) = &self.shared.certificates else { return Ok(false) };
+        certificates.read_again().map(|()| true)
+    }
+
     /// Lets the command `SHUTDOWN` call this function once, from a thread of the server. The function must return soon,
     /// and let the owner of the server stop it. Without one, the command is an error.
     pub fn on_shutdown(&self, stop: impl FnOnce() + Send + 'static) {
@@ -298,7 +310,12 @@ fn fill_stores(
         }
         recover_stores(settings, opened, &mut stores, &tables, ordered.as_mut(), loader, &progress)
     };
-    let recovered = loading::answer_during(listeners, settings.password.is_none(), &progress, steps, load)??;
+    let told = match (&settings.tls, &settings.password) {
+        (Some(_), _) => Told::Nothing,
+        (None, Some(_)) => Told::Loading,
+        (None, None) => Told::Progress,
+    };
+    let recovered = loading::answer_during(listeners, told, &progress, steps, load)??;
     Ok((stores, ordered, Some(recovered)))
 }
 

@@ -421,6 +421,17 @@ pub(crate) const MEMCACHED_DATAGRAM_MEMORY: u64 =
 /// Attempts to find as many free ports in succession as there are shards.
 pub(crate) const SHARD_PORT_ATTEMPTS: usize = 16;
 
+// TLS: see [`crate::transport::tls`].
+
+/// Bytes that a session holds encrypted and not sent, and as many that it has decrypted and that were not read.
+pub(crate) const TLS_BUFFER_SIZE: usize = 16 << 10;
+/// The time after which a client that has not finished its handshake is gone.
+pub(crate) const TLS_HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// Work of a handshake: it takes up to a millisecond, for a signature with RSA.
+pub(crate) const TLS_HANDSHAKE_WORK: usize = TURN_WORK / 4;
+/// Work of a byte that arrives and is not one of a request: each packet has 22 or more, and takes about half a microsecond.
+pub(crate) const TLS_OVERHEAD_WORK: usize = 2 * OPERATION_WORK / 22;
+
 // RDMA: see [`crate::transport::rdma`].
 
 /// Connections over RDMA of a shard, at most. Their slots are memory beside that for connections, which the start counts.

@@ -12,6 +12,7 @@ use skep_store::ordered::{LEASE_TIME, OrderedSettings};
 use skep_transport::shared;
 use skep_wire::native::Password;
 
+use crate::certificates::TlsSettings;
 use crate::echo::EchoSettings;
 use crate::limits::{
     DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, FREED_BUFFERS_KEPT, LEASE_TIME_MAX, LEASE_TIME_MIN,
@@ -44,6 +45,8 @@ pub struct ServerSettings {
     pub memcached_udp: Option<SocketAddr>,
     /// Bytes of the largest value that clients of memcached may store, up to a mebibyte.
     pub memcached_value_max: usize,
+    /// The certificates, if the native, RESP and memcached ports over TCP are to speak TLS only.
+    pub tls: Option<TlsSettings>,
     /// Memory of the hash space, of all shards together, in bytes.
     pub memory: u64,
     /// Memory of the ordered space, which all shards share, in bytes; 0: there is none.
@@ -116,6 +119,7 @@ impl Default for ServerSettings {
             memcached: None,
             memcached_udp: None,
             memcached_value_max: VALUE_SIZE_MAX,
+            tls: None,
             memory: 1 << 30,
             ordered_memory: 256 << 20,
             cache_memory: 0,

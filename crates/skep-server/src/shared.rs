@@ -13,6 +13,7 @@ use crate::account::Account;
 use crate::activity::Activity;
 use crate::adjustable::Adjustable;
 use crate::cache_flushes::CacheFlushes;
+use crate::certificates::Certificates;
 use crate::command_metrics::COMMAND_COUNT;
 use crate::command_metrics::ERROR_PREFIXES;
 use crate::counter::Counter;
@@ -62,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) loader: Arc<FunctionLoader>,
     /// The password, and the protected mode.
     pub(crate) access: Access,
+    /// The certificates, if the TCP ports speak TLS.
+    pub(crate) certificates: Option<Certificates>,
     /// The memory that connections share.
     pub(crate) memory_budget: Arc<MemoryBudget>,
     /// Stops the program, if it can be stopped by a command.
@@ -173,6 +176,7 @@ impl Shared {
             settings,
             loader: Arc::new(FunctionLoader::new(0)),
             access,
+            certificates: None,
             adjustable,
             orders: Orders::new(shard_count),
             ordered,
@@ -200,6 +204,11 @@ impl Shared {
     /// Returns the state with these functions.
     pub(crate) fn with_functions(self, loader: Arc<FunctionLoader>) -> Self {
         Shared { loader, ..self }
+    }
+
+    /// Returns the state with these certificates.
+    pub(crate) fn with_certificates(self, certificates: Option<Certificates>) -> Self {
+        Shared { certificates, ..self }
     }
 
     /// Notes that a shard has no more connections. The last one ends the log.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use skep_core::operation::VALUE_SIZE_MAX;
 use skep_store::memory::RegionError;
 
+use crate::certificates::TlsError;
 use crate::limits::{
     DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX, SHARDS_MAX,
     connection_memory_min,
@@ -54,6 +55,9 @@ pub enum StartError {
         /// What is wrong.
         reason: String,
     },
+    /// Certificates that cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// No connections at all.
     #[error("0 connections: choose at least 1")]
     Connections,

@@ -87,17 +87,28 @@ impl Progress {
     }
 }
 
-/// Calls `load`, and answers clients meanwhile: `INFO` only if it `tells_info`, because the server has no password.
+/// What clients are told while the directory is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Nothing: they see the end of their connection, because they speak TLS.
+    Nothing,
+    /// That the server is not ready.
+    Loading,
+    /// The progress too, to those that ask for `INFO`: the server has no password.
+    Progress,
+}
+
+/// Calls `load`, and answers clients meanwhile.
 pub(crate) fn answer_during<T>(
     listeners: &Listeners,
-    tells_info: bool,
+    told: Told,
     progress: &Progress,
     steps: &mut Steps,
     load: impl FnOnce() -> T,
 ) -> Result<T, StartError> {
     let (end, loading): (PipeReader, PipeWriter) = steps.open("a pipe", pipe)?;
     Ok(std::thread::scope(|scope| {
-        scope.spawn(|| Answering::new(listeners, tells_info, progress).run(&end));
+        scope.spawn(|| Answering::new(listeners, told, progress).run(&end));
         let result = load();
         drop(loading);
         result
@@ -108,7 +119,7 @@ pub(crate) fn answer_during<T>(
 struct Answering<'l> {
     native: &'l TcpListener,
     resp: Option<&'l TcpListener>,
-    tells_info: bool,
+    told: Told,
     progress: &'l Progress,
     connections: Vec<Client>,
     since: Instant,
@@ -121,11 +132,11 @@ struct Client {
 }
 
 impl<'l> Answering<'l> {
-    fn new(listeners: &'l Listeners, tells_info: bool, progress: &'l Progress) -> Self {
+    fn new(listeners: &'l Listeners, told: Told, progress: &'l Progress) -> Self {
         let (native, resp) = listeners.while_loading();
         let since = Instant::now();
         let next_report = since + REPORT_TIME;
-        Answering { native, resp, tells_info, progress, connections: Vec::new(), since, next_report }
+        Answering { native, resp, told, progress, connections: Vec::new(), since, next_report }
     }
 
     fn run(mut self, end: &PipeReader) {
@@ -143,7 +154,7 @@ impl<'l> Answering<'l> {
             let ready: Vec<bool> = events[1..].iter().map(|event| !event.revents().is_empty()).collect();
             drop(events);
             let mut ready = ready.into_iter();
-            let info = self.tells_info.then(|| self.progress.info(self.since));
+            let info = (self.told == Told::Progress).then(|| self.progress.info(self.since));
             self.connections.retain_mut(|client| ready.next() != Some(true) || client.serve(info.as_deref()));
             if has_room {
                 self.accept();
@@ -163,13 +174,16 @@ impl<'l> Answering<'l> {
 
     fn accept(&mut self) {
         while let Ok((mut stream, _)) = self.native.accept() {
+            if self.told == Told::Nothing {
+                continue;
+            }
             // If the client does not take it, it sees the end of the connection.
             let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(&Refusal::Loading.encode()));
         }
         while self.connections.len() < CONNECTIONS_MAX
             && let Some(Ok((stream, _))) = self.resp.map(TcpListener::accept)
         {
-            if stream.set_nonblocking(true).is_ok() {
+            if self.told != Told::Nothing && stream.set_nonblocking(true).is_ok() {
                 self.connections.push(Client { stream, requests: Requests::default() });
             }
         }

@@ -1,4 +1,4 @@
-//! Closes connections whose clients send nothing for `timeout` seconds.
+//! Closes connections whose clients send nothing for `timeout` seconds, or do not finish the handshake of TLS in time.
 //!
 //! Once a second a pass over the connections begins. A tick looks at up to [`IDLE_LOOKS_MAX`] of them, so a pass may
 //! take more than a second if a shard has tens of thousands. A connection is not idle while it waits for the server: while a
@@ -27,7 +27,10 @@ impl IdlePass {
 impl Shard {
     /// Makes a part of a pass, if one is due.
     pub(super) fn close_idle(&mut self, now: Instant) {
-        let Some(timeout) = self.timeout() else { return };
+        if !self.looks_for_idle() {
+            return;
+        }
+        let timeout = self.timeout();
         if self.ticks.idle_pass.next_slot == 0 {
             if now < self.ticks.idle_pass.next_pass {
                 return;
@@ -37,6 +40,7 @@ impl Shard {
         let end = self.connections.slot_count().min(self.ticks.idle_pass.next_slot + IDLE_LOOKS_MAX);
         for slot in self.ticks.idle_pass.next_slot..end {
             if let Some((token, endpoint)) = self.connections.at(slot)
+                && let Some(timeout) = endpoint.transport.timeout(timeout)
                 && endpoint.connection.is_idle(now, timeout)
                 && endpoint.activity.monitors.get() == 0
             {
@@ -49,14 +53,18 @@ impl Shard {
 
     /// Returns the time after which the shard must look for idle connections, also while nothing else happens.
     pub(super) fn idle_wait(&self) -> Option<Duration> {
-        self.timeout()?;
-        if self.connections.is_empty() {
+        if !self.looks_for_idle() || self.connections.is_empty() {
             None
         } else if self.ticks.idle_pass.next_slot > 0 {
             Some(TICK)
         } else {
             Some(IDLE_PASS_TIME)
         }
+    }
+
+    /// Returns true if a connection can be idle.
+    fn looks_for_idle(&self) -> bool {
+        self.parts.shared.certificates.is_some() || self.timeout().is_some()
     }
 
     fn timeout(&self) -> Option<Duration> {

@@ -28,6 +28,7 @@ use crate::transport::memcached_datagram::MemcachedSocket;
 use crate::transport::poller::Source;
 use crate::transport::shared_memory::SharedMemory;
 use crate::transport::tcp::Tcp;
+use crate::transport::tls::Tls;
 use crate::transport::{Event, Transport};
 use crate::vocabulary::Token;
 
@@ -36,6 +37,10 @@ const DENIED: &[u8] =
     b"-DENIED Skep has no password, so it serves only clients on its own machine (protected mode). To \
 serve others, give it a password (--requirepass-file, or CONFIG SET requirepass on its machine), or allow every client \
 everything (--protected-mode no).\r\n";
+
+/// The replies to clients that do not speak TLS at a port that does. Those of the native protocol would not know one.
+const PLAIN: &[u8] = b"-ERR this port speaks TLS: connect with TLS (redis-cli --tls, rediss://)\r\n";
+const MEMCACHED_PLAIN: &[u8] = b"SERVER_ERROR this port speaks TLS\r\n";
 
 /// The same for a client of memcached.
 const MEMCACHED_DENIED: &[u8] =
@@ -59,8 +64,10 @@ impl Shard {
         let shared = &self.parts.shared;
         if shared.connection_count() >= shared.settings.connections_max {
             self.metrics().connections.refused.add(1);
-            // The socket is new: its buffer has room for this, or the peer has closed it.
+            // The socket is new: its buffer has room for this, or the peer has closed it. A handshake is work, so that a
+            // client which asks for one sees the end of the connection.
             let _ = match front_end {
+                _ if shared.certificates.is_some() => return,
                 FrontEnd::Native => tcp.write(&Refusal::Full.encode()),
                 FrontEnd::Resp => tcp.write(b"-ERR max number of clients reached\r\n"),
                 FrontEnd::Memcached => tcp.write(b"ERROR Too many open connections\r\n"),
@@ -70,8 +77,14 @@ impl Shard {
             return;
         }
         let Ok((address, local_address)) = tcp.addresses() else { return };
+        let transport = match self.secure(tcp, front_end) {
+            Some(transport) => transport,
+            None => return,
+        };
+        let shared = &self.parts.shared;
         // A native client is refused after its hello.
-        let is_denied = front_end != FrontEnd::Native && !shared.access.admits(address.ip());
+        let is_denied =
+            front_end != FrontEnd::Native && !transport.proves_client() && !shared.access.admits(address.ip());
         let session = || Session::new(shared.access.needs_password());
         let (protocol, parsed, shard) = match front_end {
             FrontEnd::Native => (0, ParsedBatch::Handshake, self.parts.index),
@@ -88,8 +101,21 @@ impl Shard {
             self.metrics().connections.denied.add(1);
             connection.reject(if front_end == FrontEnd::Resp { DENIED } else { MEMCACHED_DENIED });
         }
-        let endpoint = Endpoint::new(connection, Transport::Tcp(tcp));
+        let endpoint = Endpoint::new(connection, transport);
         self.hand_over(Box::new(endpoint), shard, now);
+    }
+
+    /// Returns the transport of an accepted socket: with TLS, if the server has a certificate.
+    fn secure(&self, tcp: Tcp, front_end: FrontEnd) -> Option<Transport> {
+        let Some(certificates) = &self.parts.shared.certificates else { return Some(Transport::Tcp(tcp)) };
+        let plain_reply = match front_end {
+            FrontEnd::Native => &[],
+            FrontEnd::Resp => PLAIN,
+            FrontEnd::Memcached => MEMCACHED_PLAIN,
+        };
+        let tls = Tls::new(tcp, certificates, plain_reply);
+        let tls = tls.inspect_err(|error| tracing::warn!(%error, "cannot begin a TLS session"));
+        Some(Transport::Tls(Box::new(tls.ok()?)))
     }
 
     /// Begins a connection for each datagram of a memcached client that has arrived, up to a bound.
@@ -215,7 +241,8 @@ impl Shard {
             self.close(token);
             return true;
         };
-        if let Err(refusal) = shared.access.check_hello(address.ip(), hello) {
+        let is_known = endpoint.transport.proves_client();
+        if let Err(refusal) = shared.access.check_hello(address.ip(), is_known, hello) {
             match refusal {
                 Refusal::Protected => self.metrics().connections.denied.add(1),
                 Refusal::Full | Refusal::Loading => self.metrics().connections.refused.add(1),

@@ -10,7 +10,7 @@
 //! A transport is one end of two streams of bytes. No call waits: a read or write that cannot continue returns
 //! [`std::io::ErrorKind::WouldBlock`], and an [`Event`] says later that it can.
 //!
-//! The product has TCP, shared memory, sessions over UDP and RDMA, and datagrams of memcached; the simulation has a transport
+//! The product has TCP, plain and with TLS, shared memory, sessions over UDP and RDMA, and datagrams of memcached; the simulation has a transport
 //! in its own memory. Each is a variant of
 //! [`Transport`] with the same functions in the same order.
 
@@ -24,10 +24,12 @@ pub(crate) mod rdma;
 pub(crate) mod session;
 pub(crate) mod shared_memory;
 pub(crate) mod tcp;
+pub(crate) mod tls;
 
 use std::io::{Read, Result, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crate::limits::TLS_HANDSHAKE_TIME;
 #[cfg(test)]
 use crate::transport::pipe::Pipe;
 use crate::vocabulary::Address;
@@ -39,6 +41,7 @@ use rdma::Rdma;
 use session::SessionEnd;
 use shared_memory::SharedMemory;
 use tcp::Tcp;
+use tls::Tls;
 
 /// The changes at a transport since the last event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +65,7 @@ impl Event {
 #[derive(Debug)]
 pub(crate) enum Transport {
     Tcp(Tcp),
+    Tls(Box<Tls>),
     SharedMemory(SharedMemory),
     Datagram(Box<Datagram>),
     MemcachedDatagram(Box<MemcachedDatagram>),
@@ -76,6 +80,7 @@ impl Transport {
     pub(crate) fn register(&self, poller: &Poller, source: Source) -> rustix::io::Result<()> {
         match self {
             Transport::Tcp(tcp) => tcp.register(poller, source),
+            Transport::Tls(tls) => tls.tcp().register(poller, source),
             Transport::SharedMemory(shared) => shared.register(poller, source),
             // The shard's socket is registered.
             Transport::Datagram(_) | Transport::MemcachedDatagram(_) => Ok(()),
@@ -89,6 +94,21 @@ impl Transport {
     /// Returns the bytes that have arrived and were not read; `usize::MAX` if it cannot tell.
     pub(crate) fn arrived(&self) -> usize {
         if let Transport::Tcp(tcp) = self { tcp.arrived() } else { usize::MAX }
+    }
+
+    /// Returns true if its client has a certificate, as soon as bytes of it are read.
+    pub(crate) fn proves_client(&self) -> bool {
+        if let Transport::Tls(tls) = self { tls.proves_client() } else { false }
+    }
+
+    /// Returns the time after which a silent client is gone, if there is one; `timeout` is that of an open connection.
+    pub(crate) fn timeout(&self, timeout: Option<Duration>) -> Option<Duration> {
+        match self {
+            Transport::Tls(tls) if tls.is_handshaking() => {
+                Some(timeout.unwrap_or(TLS_HANDSHAKE_TIME).min(TLS_HANDSHAKE_TIME))
+            }
+            _ => timeout,
+        }
     }
 
     /// Returns true if it can be served by its shard only.
@@ -141,6 +161,7 @@ impl Transport {
     pub(crate) fn deregister(&self, poller: &Poller) {
         match self {
             Transport::Tcp(tcp) => tcp.deregister(poller),
+            Transport::Tls(tls) => tls.tcp().deregister(poller),
             Transport::SharedMemory(shared) => shared.deregister(poller),
             Transport::Datagram(_) | Transport::MemcachedDatagram(_) => {}
             #[cfg(feature = "rdma")]
@@ -163,6 +184,7 @@ impl Transport {
     pub(crate) fn addresses(&self) -> Result<(Address, Address)> {
         match self {
             Transport::Tcp(tcp) => tcp.addresses().map(|(peer, own)| (peer.into(), own.into())),
+            Transport::Tls(tls) => tls.tcp().addresses().map(|(peer, own)| (peer.into(), own.into())),
             Transport::SharedMemory(shared) => Ok((shared.address(), shared.address())),
             Transport::Datagram(datagram) => {
                 let (peer, own) = datagram.addresses();
@@ -186,6 +208,7 @@ impl Transport {
     pub(crate) fn finish(&self) -> Result<()> {
         match self {
             Transport::Tcp(tcp) => tcp.finish(),
+            Transport::Tls(tls) => tls.finish(),
             Transport::SharedMemory(shared) => shared.end().finish(),
             Transport::Datagram(datagram) => datagram.end().finish(),
             Transport::MemcachedDatagram(datagram) => {
@@ -212,6 +235,7 @@ impl Transport {
         match self {
             // The kernel or the shared files keep them.
             Transport::Tcp(_) | Transport::SharedMemory(_) | Transport::MemcachedDatagram(_) => true,
+            Transport::Tls(tls) => tls.is_delivered(now),
             Transport::Datagram(datagram) => datagram.end().is_delivered(now),
             #[cfg(feature = "rdma")]
             Transport::Rdma(rdma) => rdma.end().is_delivered(now),
@@ -226,6 +250,7 @@ impl Read for &Transport {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         match self {
             Transport::Tcp(tcp) => tcp.read(buffer),
+            Transport::Tls(tls) => tls.read(buffer),
             Transport::SharedMemory(shared) => shared.end().receive(buffer),
             Transport::Datagram(datagram) => datagram.end().read(buffer),
             Transport::MemcachedDatagram(datagram) => Ok(datagram.read(buffer)),
@@ -242,6 +267,7 @@ impl Write for &Transport {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         match self {
             Transport::Tcp(tcp) => tcp.write(bytes),
+            Transport::Tls(tls) => tls.write(bytes),
             Transport::SharedMemory(shared) => shared.end().send(bytes),
             Transport::Datagram(datagram) => datagram.end().write(bytes),
             Transport::MemcachedDatagram(datagram) => datagram.write(bytes),

@@ -1,6 +1,6 @@
 //! TCP: sockets that do not block, and edge-triggered epoll, which reports each change once.
 
-use std::io::{Read, Result, Write};
+use std::io::{IoSlice, Read, Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Once;
 use std::time::Duration;
@@ -106,5 +106,10 @@ impl Tcp {
     #[inline]
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<usize> {
         (&self.0).write(bytes)
+    }
+
+    /// Writes as many bytes of these parts as the socket takes.
+    pub(super) fn write_vectored(&self, parts: &[IoSlice<'_>]) -> Result<usize> {
+        (&self.0).write_vectored(parts)
     }
 }

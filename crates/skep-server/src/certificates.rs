@@ -1,0 +1,130 @@
+//! The certificates of the server: they are read at the start, and again when the program asks for it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ServerConfig, WebPkiClientVerifier};
+use rustls::version::{TLS12, TLS13};
+use rustls::{Error, RootCertStore};
+
+/// The files that let the server speak TLS at its TCP ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The certificate of the server and those that lead from it to a root, in PEM.
+    pub certificate: PathBuf,
+    /// The private key of that certificate, in PEM.
+    pub key: PathBuf,
+    /// The certificates that sign those of clients, in PEM. With them, each client needs a certificate.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The reason why the certificates cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file that cannot be read, or that has something else.
+    #[error("{}: {reason}: choose a PEM file with {wanted}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What it should have.
+        wanted: &'static str,
+        /// Why it does not.
+        reason: String,
+    },
+    /// A certificate and a key that do not belong together, or that are of a kind that is not known.
+    #[error("{} and {}: {reason}: choose the key of this certificate", certificate.display(), key.display())]
+    Pair {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// What is wrong.
+        reason: Error,
+    },
+}
+
+/// The certificates in force.
+#[derive(Debug)]
+pub(crate) struct Certificates {
+    settings: TlsSettings,
+    /// New connections begin with this.
+    config: Mutex<Arc<ServerConfig>>,
+}
+
+impl Certificates {
+    /// Reads the files.
+    pub(crate) fn read(settings: &TlsSettings) -> Result<Certificates, TlsError> {
+        Ok(Certificates { settings: settings.clone(), config: Mutex::new(configure(settings)?) })
+    }
+
+    /// Reads the files again. If one is wrong, the certificates before stay in force.
+    pub(crate) fn read_again(&self) -> Result<(), TlsError> {
+        let config = configure(&self.settings)?;
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    /// Returns what a new connection begins with.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns true if each client needs a certificate.
+    pub(crate) fn are_asked_of_clients(&self) -> bool {
+        self.settings.client_ca.is_some()
+    }
+}
+
+/// Reads the files of the settings.
+fn configure(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
+    const KEY: &str = "a private key";
+    let TlsSettings { certificate, key, client_ca } = settings;
+    let chain = certificates(certificate)?;
+    let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong_file(key, KEY, &error))?;
+    // Its signatures and ciphers are built by the compiler that other crates need too.
+    let provider = Arc::new(default_provider());
+    let versions = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&TLS12, &TLS13]);
+    let builder =
+        versions.map_err(|reason| TlsError::Pair { certificate: certificate.clone(), key: key.clone(), reason })?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(certificates(path)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|error| TlsError::File {
+                path: path.clone(),
+                wanted: CERTIFICATES,
+                reason: error.to_string(),
+            })?)
+        }
+    };
+    let pair = builder.with_single_cert(chain, private_key);
+    let config =
+        pair.map_err(|reason| TlsError::Pair { certificate: certificate.clone(), key: key.clone(), reason })?;
+    Ok(Arc::new(config))
+}
+
+const CERTIFICATES: &str = "certificates";
+
+/// Reads the certificates of a file, at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(certificates) if certificates.is_empty() => Err(wrong_file(path, CERTIFICATES, &pem::Error::NoItemsFound)),
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(wrong_file(path, CERTIFICATES, &error)),
+    }
+}
+
+fn wrong_file(path: &Path, wanted: &'static str, error: &pem::Error) -> TlsError {
+    let reason = match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => format!("it has no {}", wanted.trim_start_matches("a ")),
+        error => format!("it is not PEM: {error}"),
+    };
+    TlsError::File { path: path.to_owned(), wanted, reason }
+}
