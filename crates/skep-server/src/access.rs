@@ -1,4 +1,4 @@
-//! Who may use the server: the password, and the protected mode.
+//! Who may use the server: the password, the protected mode, and the certificates.
 //!
 //! A server with a password serves clients that send it. A server without one is in *protected mode*, unless that is
 //! switched off: it serves only clients on its own machine, also if it listens on other addresses.
@@ -11,6 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use skep_wire::native::{Hello, Password, Refusal};
 
+use crate::certificates::Certificates;
+
 /// The access to a server.
 #[derive(Debug)]
 pub(crate) struct Access {
@@ -18,6 +20,8 @@ pub(crate) struct Access {
     needs_password: AtomicBool,
     is_protected: AtomicBool,
     password: Mutex<Option<Password>>,
+    /// The certificates, if the TCP ports speak TLS.
+    pub(crate) certificates: Option<Certificates>,
 }
 
 impl Access {
@@ -27,6 +31,7 @@ impl Access {
             needs_password: AtomicBool::new(password.is_some()),
             is_protected: AtomicBool::new(is_protected),
             password: Mutex::new(password),
+            certificates: None,
         }
     }
 

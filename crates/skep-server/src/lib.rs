@@ -248,7 +248,7 @@ impl Server {
     /// Reads the certificates again. New connections begin with them; the others stay. If a file is wrong, the certificates
     /// before stay in force. Returns false if the server does not speak TLS.
     pub fn read_certificates(&self) -> Result<bool, TlsError> {
-        let Some(certificates) = &self.shared.certificates else { return Ok(false) };
+        let Some(certificates) = &self.shared.access.certificates else { return Ok(false) };
         certificates.read_again().map(|()| true)
     }
 

@@ -425,6 +425,8 @@ pub(crate) const SHARD_PORT_ATTEMPTS: usize = 16;
 
 /// Bytes that a session holds encrypted and not sent, and as many that it has decrypted and that were not read.
 pub(crate) const TLS_BUFFER_SIZE: usize = 16 << 10;
+/// Bytes of a session that is at rest.
+pub(crate) const TLS_SESSION_SIZE: usize = 10 << 10;
 /// The time after which a client that has not finished its handshake is gone.
 pub(crate) const TLS_HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// Work of a handshake: it takes up to a millisecond, for a signature with RSA.

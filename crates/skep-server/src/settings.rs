@@ -17,7 +17,7 @@ use crate::echo::EchoSettings;
 use crate::limits::{
     DATAGRAM_MEMORY, DELAY_BOUND_MAX, DELAY_BOUND_MIN, FREED_BUFFERS_KEPT, LEASE_TIME_MAX, LEASE_TIME_MIN,
     MEMCACHED_DATAGRAM_MEMORY, ORDERED_SHARDS_MAX, RDMA_MEMORY, SHARD_MEMORY, SHARDS_MAX,
-    SHARED_MEMORY_CONNECTIONS_MAX, connection_memory_min,
+    SHARED_MEMORY_CONNECTIONS_MAX, TLS_SESSION_SIZE, connection_memory_min,
 };
 use crate::memory_available::memory_available;
 use crate::start_error::{PORTS_END, StartError};
@@ -220,7 +220,8 @@ impl ServerSettings {
         let of_shard = SHARD_MEMORY + of_udp + of_rdma;
         let of_shards = u64::from(self.shards) * of_shard;
         let of_datagrams = if self.memcached_udp.is_some() { MEMCACHED_DATAGRAM_MEMORY } else { 0 };
-        of_shards + rings as u64 + of_datagrams + FREED_BUFFERS_KEPT as u64
+        let sessions = if self.tls.is_some() { self.connections_max * TLS_SESSION_SIZE } else { 0 };
+        of_shards + (rings + sessions) as u64 + of_datagrams + FREED_BUFFERS_KEPT as u64
     }
 
     /// Refuses sources that are wrong, and two of one module: the second would replace the first.

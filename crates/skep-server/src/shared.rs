@@ -61,10 +61,8 @@ pub(crate) struct Shared {
     pub(crate) adjustable: Adjustable,
     /// Loads the user functions.
     pub(crate) loader: Arc<FunctionLoader>,
-    /// The password, and the protected mode.
+    /// The password, the protected mode, and the certificates.
     pub(crate) access: Access,
-    /// The certificates, if the TCP ports speak TLS.
-    pub(crate) certificates: Option<Certificates>,
     /// The memory that connections share.
     pub(crate) memory_budget: Arc<MemoryBudget>,
     /// Stops the program, if it can be stopped by a command.
@@ -176,7 +174,6 @@ impl Shared {
             settings,
             loader: Arc::new(FunctionLoader::new(0)),
             access,
-            certificates: None,
             adjustable,
             orders: Orders::new(shard_count),
             ordered,
@@ -207,8 +204,9 @@ impl Shared {
     }
 
     /// Returns the state with these certificates.
-    pub(crate) fn with_certificates(self, certificates: Option<Certificates>) -> Self {
-        Shared { certificates, ..self }
+    pub(crate) fn with_certificates(mut self, certificates: Option<Certificates>) -> Self {
+        self.access.certificates = certificates;
+        self
     }
 
     /// Notes that a shard has no more connections. The last one ends the log.

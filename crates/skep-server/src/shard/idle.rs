@@ -64,7 +64,7 @@ impl Shard {
 
     /// Returns true if a connection can be idle.
     fn looks_for_idle(&self) -> bool {
-        self.parts.shared.certificates.is_some() || self.timeout().is_some()
+        self.parts.shared.access.certificates.is_some() || self.timeout().is_some()
     }
 
     fn timeout(&self) -> Option<Duration> {

@@ -67,7 +67,7 @@ impl Shard {
             // The socket is new: its buffer has room for this, or the peer has closed it. A handshake is work, so that a
             // client which asks for one sees the end of the connection.
             let _ = match front_end {
-                _ if shared.certificates.is_some() => return,
+                _ if shared.access.certificates.is_some() => return,
                 FrontEnd::Native => tcp.write(&Refusal::Full.encode()),
                 FrontEnd::Resp => tcp.write(b"-ERR max number of clients reached\r\n"),
                 FrontEnd::Memcached => tcp.write(b"ERROR Too many open connections\r\n"),
@@ -77,10 +77,7 @@ impl Shard {
             return;
         }
         let Ok((address, local_address)) = tcp.addresses() else { return };
-        let transport = match self.secure(tcp, front_end) {
-            Some(transport) => transport,
-            None => return,
-        };
+        let Some(transport) = self.secure(tcp, front_end) else { return };
         let shared = &self.parts.shared;
         // A native client is refused after its hello.
         let is_denied =
@@ -107,7 +104,7 @@ impl Shard {
 
     /// Returns the transport of an accepted socket: with TLS, if the server has a certificate.
     fn secure(&self, tcp: Tcp, front_end: FrontEnd) -> Option<Transport> {
-        let Some(certificates) = &self.parts.shared.certificates else { return Some(Transport::Tcp(tcp)) };
+        let Some(certificates) = &self.parts.shared.access.certificates else { return Some(Transport::Tcp(tcp)) };
         let plain_reply = match front_end {
             FrontEnd::Native => &[],
             FrontEnd::Resp => PLAIN,

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use skep::Password;
-use skep_server::{Durability, ModuleSource, ServerSettings};
+use skep_server::{Durability, ModuleSource, ServerSettings, TlsSettings};
 
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
@@ -73,6 +73,17 @@ pub(crate) struct Configuration {
     /// Without a password, serve only clients on this machine: yes or no [default: yes].
     #[arg(long, value_name = "BOOL")]
     pub(crate) protected_mode: Option<YesOrNo>,
+    /// File with the certificate of the server and those that lead from it to a root, in PEM. With it, the native, RESP and
+    /// memcached ports over TCP speak TLS only; SIGHUP reads the files again [default: no TLS].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert_file: Option<PathBuf>,
+    /// File with the private key of that certificate, in PEM.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key_file: Option<PathBuf>,
+    /// File with the certificates that sign those of clients, in PEM; each client over TCP needs one
+    /// [default: clients need none].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_client_ca_file: Option<PathBuf>,
     /// Memory of the hash space in all shards together, such as 512MB or 4GiB [default: 1GiB].
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<MemorySize>,
@@ -200,6 +211,9 @@ impl Configuration {
             requirepass_file,
             requirepass,
             protected_mode: self.protected_mode.or(other.protected_mode),
+            tls_cert_file: self.tls_cert_file.or(other.tls_cert_file),
+            tls_key_file: self.tls_key_file.or(other.tls_key_file),
+            tls_client_ca_file: self.tls_client_ca_file.or(other.tls_client_ca_file),
             timeout: self.timeout.or(other.timeout),
             tcp_keepalive: self.tcp_keepalive.or(other.tcp_keepalive),
             memory: self.memory.or(other.memory),
@@ -234,6 +248,20 @@ impl Configuration {
         }
     }
 
+    /// Returns the files of TLS.
+    pub(crate) fn tls(&self) -> Result<Option<TlsSettings>, Failure> {
+        let client_ca = self.tls_client_ca_file.clone();
+        let missing = match (&self.tls_cert_file, &self.tls_key_file, &client_ca) {
+            (Some(certificate), Some(key), _) => {
+                return Ok(Some(TlsSettings { certificate: certificate.clone(), key: key.clone(), client_ca }));
+            }
+            (None, None, None) => return Ok(None),
+            (None, ..) => "tls-cert-file",
+            (_, None, _) => "tls-key-file",
+        };
+        Err(Failure::Usage(format!("TLS needs a certificate and its private key: add --{missing} FILE")))
+    }
+
     /// Returns the address for metrics.
     pub(crate) fn metrics(&self) -> Option<SocketAddr> {
         self.metrics.and_then(PortAddress::address)
@@ -252,7 +280,7 @@ impl Configuration {
     }
 
     /// Returns the settings of the server, with defaults for those that are not given. The number of shards follows from
-    /// `core_count`. The password is left out.
+    /// `core_count`. The password and the files of TLS are left out.
     pub(crate) fn into_settings(self, core_count: usize) -> ServerSettings {
         let complete = self.or(Self::embedded());
         let given = "the embedded configuration has this setting";
@@ -270,6 +298,7 @@ impl Configuration {
             memcached: complete.memcached.expect(given).address(),
             memcached_udp: complete.memcached_udp.expect(given).address(),
             memcached_value_max: complete.memcached_value_max.expect(given).0,
+            tls: None,
             password: None,
             protected_mode: complete.protected_mode.expect(given).0,
             timeout: complete.timeout.expect(given),

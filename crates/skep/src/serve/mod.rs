@@ -3,7 +3,7 @@
 //! SIGTERM and SIGINT stop the server in order, and the process exits with 0. A second SIGINT during the stop exits
 //! immediately with 1. Until the server accepts connections, a signal ends the process immediately with 0, even while
 //! it touches its memory. Signals that would end a process without a handler, and that a user, a terminal or a tool may send
-//! by mistake, are ignored with a line in the log: SIGHUP does not read the settings again. SIGQUIT and SIGABRT still end
+//! by mistake, are ignored with a line in the log. SIGHUP reads the certificates of TLS again, and nothing else. SIGQUIT and SIGABRT still end
 //! the process at once, with a core dump. Under systemd (`Type=notify`) the program reports that it is ready, that its shards make
 //! progress, and that it stops. The log is written to standard error; it covers the control plane only.
 
@@ -67,8 +67,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let configuration = arguments.settings.clone().or(file);
     let password = configuration.password()?;
     let functions = configuration.functions()?;
+    let tls = configuration.tls()?;
     let metrics = configuration.metrics();
-    let mut settings = ServerSettings { password, functions, ..configuration.clone().into_settings(core_count) };
+    let mut settings = ServerSettings { password, functions, tls, ..configuration.clone().into_settings(core_count) };
 
     log_to_standard_error();
     fit_defaults(&configuration, &mut settings);
@@ -106,6 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         data_dir: settings.data_dir.as_deref(),
         durability: settings.durability,
         prefault: settings.prefault,
+        tls: settings.tls.as_ref(),
         has_password: settings.password.is_some(),
         protected_mode: settings.protected_mode,
         huge_pages: HugePages::of_this_machine(),
@@ -115,19 +117,38 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     notify(NotifyState::Ready);
     let watchdog = Watchdog::start(server.pulse());
 
-    // `SHUTDOWN` ends the wait without a signal.
-    let signal = signals.forever().find(|signal| {
-        let is_ignored = IGNORED.contains(signal);
-        if is_ignored {
-            tracing::warn!("{} is ignored: it reloads nothing; SIGTERM or SHUTDOWN stops the server", name_of(*signal));
-        }
-        !is_ignored
-    });
+    let signal = wait_for_stop(&mut signals, &server);
     tracing::info!("{}: stopping", signal.map_or("SHUTDOWN", name_of));
     drop(watchdog);
     notify(NotifyState::Stopping);
     server.stop();
     Ok(())
+}
+
+/// Waits for a signal that stops the server. `SHUTDOWN` ends the wait without one.
+fn wait_for_stop(signals: &mut Signals, server: &Server) -> Option<i32> {
+    signals.forever().find(|signal| match *signal {
+        SIGHUP => {
+            read_certificates(server);
+            false
+        }
+        signal if IGNORED.contains(&signal) => {
+            tracing::warn!("{} is ignored: SIGTERM or SHUTDOWN stops the server", name_of(signal));
+            false
+        }
+        _ => true,
+    })
+}
+
+/// Reads the certificates of TLS again, if the server has some. They are all that can be read again.
+fn read_certificates(server: &Server) {
+    match server.read_certificates() {
+        Ok(true) => tracing::info!("SIGHUP: the certificates were read again"),
+        Ok(false) => tracing::warn!(
+            "SIGHUP is ignored: it reads certificates again, and this server has none; SIGTERM or SHUTDOWN stops the server"
+        ),
+        Err(error) => tracing::error!("SIGHUP: the certificates stay as they were: {}", reason(&error)),
+    }
 }
 
 fn start_watch(address: SocketAddr) -> Result<Watch, Failure> {
@@ -168,6 +189,7 @@ fn failure_of(error: &StartError, settings: &ServerSettings) -> Failure {
         | Error::ShardPorts { .. }
         | Error::WithoutRdma
         | Error::WithoutDataDirectory
+        | Error::Tls(_)
         | Error::Store(_) => Failure::Usage(message),
         _ => Failure::Runtime(message),
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use skep_server::Durability;
+use skep_server::{Durability, TlsSettings};
 
 use crate::size::MemorySize;
 
@@ -43,6 +43,8 @@ pub(super) struct Screen<'a> {
     pub(super) durability: Durability,
     /// True if all memory was touched at the start, including that of the other spaces.
     pub(super) prefault: bool,
+    /// The certificates, if the TCP ports speak TLS.
+    pub(super) tls: Option<&'a TlsSettings>,
     /// Clients must send a password.
     pub(super) has_password: bool,
     /// Without a password, only clients on this machine are served.
@@ -118,16 +120,17 @@ impl Screen<'_> {
 
     /// Adds the addresses of all front ends.
     fn add_addresses(&self, lines: &mut Lines) {
-        lines.add(format_args!("  native      {}", self.native));
+        let tls = if self.tls.is_some() { ", TLS" } else { "" };
+        lines.add(format_args!("  native      {}{tls}", self.native));
         match self.resp {
-            Some(address) => lines.add(format_args!("  RESP        {address}")),
+            Some(address) => lines.add(format_args!("  RESP        {address}{tls}")),
             None => lines.add(format_args!("  RESP        off")),
         }
         if let Some(path) = self.shared_memory {
             lines.add(format_args!("  shm         shm:{}", path.display()));
         }
         if let Some(address) = self.memcached {
-            lines.add(format_args!("  memcached   {address}"));
+            lines.add(format_args!("  memcached   {address}{tls}"));
         }
         if let Some(address) = self.memcached_udp {
             lines.add(format_args!("  memcached   {address}, UDP"));
@@ -199,8 +202,13 @@ impl Screen<'_> {
             .flatten()
             .any(|address| !address.ip().is_loopback());
         if open {
+            let needs_certificate = self.tls.is_some_and(|tls| tls.client_ca.is_some());
             let access = match (self.has_password, self.protected_mode) {
+                (true, _) if needs_certificate => "clients over TCP have a certificate, and send a password",
                 (true, _) => "clients send a password",
+                (false, true) if needs_certificate => {
+                    "clients over TCP have a certificate; others only from this machine"
+                }
                 (false, true) => "only from this machine, because there is no password (--requirepass-file)",
                 (false, false) => "without a password: any client that reaches this machine can change everything",
             };
@@ -212,7 +220,8 @@ impl Screen<'_> {
     fn add_examples(&self, lines: &mut Lines) {
         let to_native = self.native_option();
         if let Some(address) = self.resp {
-            lines.add(format_args!("  redis-cli{} SET a 1", redis_options(address)));
+            let tls = if self.tls.is_some() { " --tls --cacert CA.pem" } else { "" };
+            lines.add(format_args!("  redis-cli{}{tls} SET a 1", redis_options(address)));
             lines.add(format_args!("  {} cli{to_native} incr a 41", self.program));
         } else {
             lines.add(format_args!("  {} cli{to_native} put a 1", self.program));
@@ -222,7 +231,7 @@ impl Screen<'_> {
         if let Some(path) = self.shared_memory {
             lines.add(format_args!("  {} cli --addr shm:{} get a", self.program, path.display()));
         }
-        if let Some(address) = self.memcached.map(reachable) {
+        if let Some(address) = self.memcached.map(reachable).filter(|_| self.tls.is_none()) {
             let (ip, port) = (address.ip(), address.port());
             lines.add(format_args!("  printf 'set a 0 0 1\\r\\n1\\r\\nget a\\r\\nquit\\r\\n' | nc {ip} {port}"));
         }
@@ -260,7 +269,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::{Durability, HugePages, Screen};
+    use super::{Durability, HugePages, Screen, TlsSettings};
     use crate::size::MemorySize;
 
     fn screen() -> Screen<'static> {
@@ -281,6 +290,7 @@ mod tests {
             durability: Durability::Memory,
             shard_count: 2,
             prefault: false,
+            tls: None,
             has_password: false,
             protected_mode: true,
             huge_pages: HugePages::Granted,
@@ -323,6 +333,15 @@ mod tests {
         assert!(open.contains("without a password: any client"), "{open}");
         let closed = Screen { native: "0.0.0.0:7000".parse().unwrap(), has_password: true, ..screen() }.text();
         assert!(closed.contains("clients send a password"), "{closed}");
+        let tls = TlsSettings { certificate: "a".into(), key: "b".into(), client_ca: Some("c".into()) };
+        let secure = Screen { native: "0.0.0.0:7000".parse().unwrap(), tls: Some(&tls), ..screen() }.text();
+        for part in [
+            "  RESP        127.0.0.1:6379, TLS\n",
+            "  access      clients over TCP have a certificate; others only from this machine\n",
+            "redis-cli --tls --cacert CA.pem SET a 1",
+        ] {
+            assert!(secure.contains(part), "{secure}");
+        }
         let shared = Screen { shared_memory: Some("/run/skep.sock".as_ref()), ..screen() }.text();
         assert!(shared.contains("  shm         shm:/run/skep.sock\n"), "{shared}");
         assert!(shared.contains("  skep cli --addr shm:/run/skep.sock get a\n"), "{shared}");

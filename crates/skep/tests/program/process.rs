@@ -123,7 +123,7 @@ impl Server {
         }
         let value_of = |name: &str| {
             let line = screen.lines().find_map(|line| line.trim_start().strip_prefix(name));
-            line.expect("the screen names both ports").trim().to_owned()
+            line.expect("the screen names both ports").trim().trim_end_matches(", TLS").to_owned()
         };
         let (native, resp) = (value_of("native "), Some(value_of("RESP ")).filter(|address| address != "off"));
         Server { child, _stdout: stdout, screen, native, resp }
