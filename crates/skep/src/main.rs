@@ -8,6 +8,7 @@
 mod backup;
 mod bench;
 mod cli;
+mod doctor;
 mod failure;
 mod function;
 mod import;
@@ -65,6 +66,8 @@ enum Command {
     Backup(backup::BackupArguments),
     /// Make a data directory from a backup.
     Restore(backup::RestoreArguments),
+    /// Say what of this machine makes a server slower or may lose its data, and how to change it.
+    Doctor(doctor::Arguments),
     /// Write man pages, completions of shells and a configuration file into a folder, for a package.
     #[command(hide = true)]
     PackageFiles(package_files::Arguments),
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
             Command::Log(arguments) => log::run(&arguments),
             Command::Backup(arguments) => backup::backup(&arguments),
             Command::Restore(arguments) => backup::restore(&arguments),
+            Command::Doctor(arguments) => doctor::run(&arguments),
             Command::PackageFiles(arguments) => package_files::run(&arguments),
         },
         Err(error) => match error.kind() {
