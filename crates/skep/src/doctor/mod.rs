@@ -107,7 +107,7 @@ fn text(findings: &[Finding]) -> String {
         text += &format!("{state:<7} {what:<13} {is}\n");
         for (name, rest) in [("costs", costs), ("change", change)] {
             if !rest.is_empty() {
-                text += &format!("{:<22}{name}: {rest}\n", "");
+                text += &format!("        {name}: {rest}\n");
             }
         }
     }
@@ -154,8 +154,8 @@ mod tests {
         let findings = [Finding::good("cores", "4"), Finding::advice("swap", "on", "time", "switch it off")];
         assert_eq!(
             text(&findings),
-            "good    cores         4\nadvice  swap          on\n                      costs: time\n\
-             \x20                     change: switch it off\n1 to improve.\n"
+            "good    cores         4\nadvice  swap          on\n        costs: time\n        change: switch it off\n\
+             1 to improve.\n"
         );
         let [good, advice, danger] = ["good", "advice", "danger"].map(|state| format!("\"state\": \"{state}\""));
         let lost = Finding::danger("disk", "none", "all", "buy one");
