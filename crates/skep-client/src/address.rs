@@ -3,6 +3,7 @@
 //! | written | transport |
 //! |---|---|
 //! | `HOST:PORT`, `tcp:HOST:PORT` | TCP |
+//! | `tls:HOST:PORT` | TLS over TCP; the certificate of the server must be for this host |
 //! | `udp:HOST:PORT` | UDP; the shards of the server have this port and those after it |
 //! | `rdma:HOST:PORT` | RDMA; the shards have this TCP port and those after it. It needs the feature `rdma` |
 //! | `shm:PATH` | shared memory; the path is the unix socket of a server on the same machine |
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 ///
 /// assert_eq!(ServerAddress::from("tcp:localhost:7379"), ServerAddress::Tcp("localhost:7379".into()));
 /// assert_eq!(ServerAddress::from("localhost:7379"), ServerAddress::Tcp("localhost:7379".into()));
+/// assert_eq!(ServerAddress::from("tls:skep.example:7379"), ServerAddress::Tls("skep.example:7379".into()));
 /// assert_eq!(ServerAddress::from("udp:localhost:7379"), ServerAddress::Udp("localhost:7379".into()));
 /// assert_eq!(ServerAddress::from("rdma:10.0.0.1:7379"), ServerAddress::Rdma("10.0.0.1:7379".into()));
 /// assert_eq!(ServerAddress::from("shm:/run/skep.sock"), ServerAddress::SharedMemory("/run/skep.sock".into()));
@@ -27,6 +29,8 @@ use std::path::{Path, PathBuf};
 pub enum ServerAddress {
     /// A host and a port.
     Tcp(String),
+    /// A host and a port that speaks TLS. The certificate of the server must be for this host.
+    Tls(String),
     /// A host and the first UDP port of the server.
     Udp(String),
     /// A host and the first port of the server for RDMA.
@@ -40,6 +44,13 @@ pub enum ServerAddress {
 pub enum ResolvedAddress {
     /// An IP address and a port.
     Tcp(SocketAddr),
+    /// An IP address and a port that speaks TLS.
+    Tls {
+        /// The IP address and the port.
+        address: SocketAddr,
+        /// The name or IP address that the certificate of the server must be for.
+        name: String,
+    },
     /// An IP address and the first UDP port of the server.
     Udp(SocketAddr),
     /// An IP address and the first port of the server for RDMA.
@@ -53,6 +64,9 @@ impl ServerAddress {
     pub(crate) fn resolve(&self) -> io::Result<Vec<ResolvedAddress>> {
         match self {
             ServerAddress::Tcp(host) => Ok(host.to_socket_addrs()?.map(ResolvedAddress::Tcp).collect()),
+            ServerAddress::Tls(host) => {
+                Ok(host.to_socket_addrs()?.map(|address| ResolvedAddress::secure(address, host)).collect())
+            }
             ServerAddress::Udp(host) => Ok(host.to_socket_addrs()?.map(ResolvedAddress::Udp).collect()),
             ServerAddress::Rdma(host) => Ok(host.to_socket_addrs()?.map(ResolvedAddress::Rdma).collect()),
             ServerAddress::SharedMemory(path) => Ok(vec![ResolvedAddress::SharedMemory(path.clone())]),
@@ -61,6 +75,13 @@ impl ServerAddress {
 }
 
 impl ResolvedAddress {
+    /// Returns the address of a port that speaks TLS, with the name in HOST:PORT.
+    pub(crate) fn secure(address: SocketAddr, host: &str) -> ResolvedAddress {
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+        ResolvedAddress::Tls { address, name }
+    }
+
     /// Returns the address at which a client reaches a shard first. With UDP and RDMA, each shard has a
     /// port.
     pub(crate) fn of_shard(&self, shard: u16) -> ResolvedAddress {
@@ -82,6 +103,7 @@ impl From<&str> for ServerAddress {
     fn from(text: &str) -> Self {
         match text.split_once(':') {
             Some(("shm", path)) => ServerAddress::SharedMemory(Path::new(path).to_owned()),
+            Some(("tls", host)) => ServerAddress::Tls(host.to_owned()),
             Some(("udp", host)) => ServerAddress::Udp(host.to_owned()),
             Some(("rdma", host)) => ServerAddress::Rdma(host.to_owned()),
             Some(("tcp", host)) => ServerAddress::Tcp(host.to_owned()),
@@ -124,6 +146,7 @@ impl Display for ServerAddress {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
             ServerAddress::Tcp(host) => formatter.write_str(host),
+            ServerAddress::Tls(host) => write!(formatter, "tls:{host}"),
             ServerAddress::Udp(host) => write!(formatter, "udp:{host}"),
             ServerAddress::Rdma(host) => write!(formatter, "rdma:{host}"),
             ServerAddress::SharedMemory(path) => write!(formatter, "shm:{}", path.display()),
@@ -135,6 +158,7 @@ impl Display for ResolvedAddress {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
             ResolvedAddress::Tcp(address) => address.fmt(formatter),
+            ResolvedAddress::Tls { address, .. } => write!(formatter, "tls:{address}"),
             ResolvedAddress::Udp(address) => write!(formatter, "udp:{address}"),
             ResolvedAddress::Rdma(address) => write!(formatter, "rdma:{address}"),
             ResolvedAddress::SharedMemory(path) => write!(formatter, "shm:{}", path.display()),

@@ -1,19 +1,21 @@
 //! The asynchronous client: the same exchange as the blocking one, with tokio's sockets.
 
 use std::io;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
+use rustls::ClientConfig;
 use skep_core::function::FunctionHandle;
 use skep_core::operation::{Call, Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
 use skep_wire::native::{FUNCTIONS_SPACE, Welcome};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::lookup_host;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::address::{ResolvedAddress, ServerAddress};
+use crate::async_stream::{AsyncStream, are_silent};
 use crate::error::{ClientError, NotWelcome, is_closed};
 use crate::exchange::Exchange;
 use crate::expiries::{self, KeyExpiry, expiries};
@@ -23,9 +25,10 @@ use crate::operations::single_operations;
 use crate::range::{self, KeyRange, Pair, ScanProgress};
 use crate::reply;
 use crate::responses::Responses;
-use crate::retries::{Retries, are_silent};
+use crate::retries::Retries;
 use crate::scans::scans;
 use crate::settings::ClientSettings;
+use crate::tls::{self, server_name};
 
 /// A client whose calls are futures on tokio, with I/O and time enabled.
 ///
@@ -34,16 +37,18 @@ use crate::settings::ClientSettings;
 #[derive(Debug)]
 pub struct AsyncClient {
     exchange: Exchange,
-    address: SocketAddr,
+    address: ResolvedAddress,
     settings: ClientSettings,
+    /// The configuration of TLS, if the address is one of TLS.
+    tls: Option<Arc<ClientConfig>>,
     /// One connection to each shard, in the order of the shards. Empty after a failure.
-    connections: Vec<TcpStream>,
+    connections: Vec<AsyncStream>,
     reconnection_count: u64,
 }
 
 impl AsyncClient {
     /// Connects to all shards of the server at this address, for operations on one of its spaces. The address must be one
-    /// of TCP: the transports on which the client itself polls are for the blocking client.
+    /// of TCP or TLS: the transports on which the client itself polls are for the blocking client.
     pub async fn connect(address: impl Into<ServerAddress>, space: u16) -> Result<AsyncClient, ClientError> {
         Self::connect_with(address, space, &ClientSettings::default()).await
     }
@@ -58,18 +63,30 @@ impl AsyncClient {
         let settings = settings.within_bounds();
         let given = address.into();
         let unresolved = |source| ClientError::Connect { address: given.to_string(), source };
-        let ServerAddress::Tcp(host) = &given else {
-            let reason = "only the blocking client supports this transport";
-            return Err(unresolved(io::Error::new(io::ErrorKind::Unsupported, reason)));
+        let (addresses, tls) = match &given {
+            ServerAddress::Tcp(host) => {
+                let found = lookup_host(host).await.map_err(unresolved)?;
+                (found.map(ResolvedAddress::Tcp).collect::<Vec<_>>(), None)
+            }
+            ServerAddress::Tls(host) => {
+                let failed = |reason| ClientError::Tls { address: given.to_string(), reason };
+                let config = tls::configure(&settings.tls).map_err(failed)?;
+                let found = lookup_host(host).await.map_err(unresolved)?;
+                (found.map(|address| ResolvedAddress::secure(address, host)).collect(), Some(config))
+            }
+            _ => {
+                let reason = "only the blocking client supports this transport";
+                return Err(unresolved(io::Error::new(io::ErrorKind::Unsupported, reason)));
+            }
         };
         let mut failure = unresolved(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
-        for address in lookup_host(host).await.map_err(unresolved)? {
-            match open_all(address, &settings).await {
+        for address in addresses {
+            match open_all(&address, &settings, tls.as_ref()).await {
                 Err(error @ ClientError::Connect { .. }) => failure = error,
                 Err(error) => return Err(error),
                 Ok((connections, welcome)) => {
                     let exchange = Exchange::new(&welcome, space);
-                    return Ok(AsyncClient { exchange, address, settings, connections, reconnection_count: 0 });
+                    return Ok(AsyncClient { exchange, address, settings, tls, connections, reconnection_count: 0 });
                 }
             }
         }
@@ -83,7 +100,7 @@ impl AsyncClient {
 
     /// Returns the server's address.
     pub fn address(&self) -> ResolvedAddress {
-        ResolvedAddress::Tcp(self.address)
+        self.address.clone()
     }
 
     /// Returns how often the client has connected again.
@@ -112,7 +129,7 @@ impl AsyncClient {
 
     /// Executes the requests. Connects again after a failure, if that repeats no update.
     async fn run(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
-        if !self.exchange.begin(requests.len()) || !are_silent(&self.connections) {
+        if !self.exchange.begin(requests.len()) || !are_silent(&mut self.connections) {
             self.connections.clear();
         }
         let mut retries = Retries::new(&self.settings);
@@ -125,7 +142,7 @@ impl AsyncClient {
     /// Connects if there are no connections, and executes the requests that have no reply.
     async fn attempt(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
         if self.connections.is_empty() {
-            let (connections, welcome) = open_all(self.address, &self.settings).await?;
+            let (connections, welcome) = open_all(&self.address, &self.settings, self.tls.as_ref()).await?;
             self.exchange.reconnected(&welcome, requests);
             self.connections = connections;
             self.reconnection_count += 1;
@@ -174,8 +191,8 @@ impl AsyncClient {
         shard: usize,
         requests: &[Request<'_>],
     ) -> Poll<Result<(), ClientError>> {
-        let address = ResolvedAddress::Tcp(self.address);
-        let failed = |error| ClientError::of_connection(&address, error);
+        let address = &self.address;
+        let failed = |error| ClientError::of_connection(address, error);
         loop {
             // A reply makes room for another frame, so sending is tried again after each reply.
             loop {
@@ -187,6 +204,10 @@ impl AsyncClient {
                     Poll::Ready(size) => self.exchange.transmitted(shard, size.map_err(failed)?),
                     Poll::Pending => break,
                 }
+            }
+            // What a session has encrypted may wait for the socket, which then wakes this task.
+            if let Poll::Ready(flushed) = Pin::new(&mut self.connections[shard]).poll_flush(context) {
+                flushed.map_err(failed)?;
             }
             if !self.exchange.lane(shard).is_waiting() {
                 return Poll::Ready(Ok(()));
@@ -209,35 +230,51 @@ functions!(AsyncClient, [async], [.await]);
 scans!(AsyncClient, AsyncPages, [async], [.await]);
 
 /// Connects to all shards of a server.
-async fn open_all(address: SocketAddr, settings: &ClientSettings) -> Result<(Vec<TcpStream>, Welcome), ClientError> {
-    let (first, welcome) = open(address, settings, None).await?;
+async fn open_all(
+    address: &ResolvedAddress,
+    settings: &ClientSettings,
+    tls: Option<&Arc<ClientConfig>>,
+) -> Result<(Vec<AsyncStream>, Welcome), ClientError> {
+    let (first, welcome) = open(address, settings, tls, None).await?;
     let mut first = Some(first);
     let mut connections = Vec::with_capacity(usize::from(welcome.shard_count));
     for shard in 0..welcome.shard_count {
         connections.push(match first.take_if(|_| shard == welcome.shard) {
             Some(first) => first,
-            None => open(address, settings, Some((shard, welcome))).await?.0,
+            None => open(address, settings, tls, Some((shard, welcome))).await?.0,
         });
     }
     Ok((connections, welcome))
 }
 
+/// Connects, and shakes hands if there is a configuration of TLS.
+async fn connect(address: &ResolvedAddress, tls: Option<&Arc<ClientConfig>>) -> io::Result<AsyncStream> {
+    match (address, tls) {
+        (ResolvedAddress::Tcp(address), _) => AsyncStream::connect(*address).await,
+        (ResolvedAddress::Tls { address, name }, Some(config)) => {
+            let name = server_name(name).map_err(io::Error::other)?;
+            AsyncStream::connect_secure(*address, name, config.clone()).await
+        }
+        _ => unreachable!("the client has refused other addresses, and has read the files for TLS"),
+    }
+}
+
 /// Connects and sends a hello.
 async fn open(
-    address: SocketAddr,
+    address: &ResolvedAddress,
     settings: &ClientSettings,
+    tls: Option<&Arc<ClientConfig>>,
     expected: Option<(u16, Welcome)>,
-) -> Result<(TcpStream, Welcome), ClientError> {
+) -> Result<(AsyncStream, Welcome), ClientError> {
     let limit = settings.connect_timeout;
-    let connected = timeout(limit, TcpStream::connect(address)).await;
+    let connected = timeout(limit, connect(address, tls)).await;
     let mut stream = connected
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-        .map_err(|source| ClientError::Connect { address: address.to_string(), source })?;
-    let resolved = ResolvedAddress::Tcp(address);
-    let mut handshake = Handshake::new(&resolved, settings.password.as_ref(), expected);
+        .map_err(|source| ClientError::of_connect(address, source))?;
+    let mut handshake = Handshake::new(address, settings.password.as_ref(), expected);
     let welcome = timeout(limit, async {
-        stream.set_nodelay(true)?;
         stream.write_all(&handshake.hello()).await?;
+        stream.flush().await?;
         loop {
             let size = stream.read(handshake.receive_buffer()).await?;
             if let Some(result) = handshake.received(size).transpose() {
@@ -248,7 +285,7 @@ async fn open(
     match welcome.await {
         Ok(Ok(welcome)) => Ok((stream, welcome?)),
         Ok(Err(error)) if is_closed(&error) => Err(handshake.failed(NotWelcome::Closed)),
-        Ok(Err(source)) => Err(ClientError::Io { address: resolved, source }),
+        Ok(Err(source)) => Err(ClientError::of_connection(address, source)),
         Err(_) => Err(handshake.failed(NotWelcome::Silent(limit))),
     }
 }

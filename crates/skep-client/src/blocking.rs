@@ -1,9 +1,11 @@
 //! The blocking client: one stream to each shard, and a wait for all of them.
 
 use std::io;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use rustls::ClientConfig;
 use skep_core::function::FunctionHandle;
 use skep_core::operation::{Call, Filter, Operation, Page, PutCondition, Reduce, Request, ScanAnswer, Update};
 use skep_wire::native::{FUNCTIONS_SPACE, Welcome};
@@ -22,6 +24,7 @@ use crate::retries::Retries;
 use crate::scans::scans;
 use crate::settings::ClientSettings;
 use crate::stream::{Stream, Waiting, are_silent, wait};
+use crate::tls;
 
 /// A client whose calls return when the replies have arrived.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub struct Client {
     exchange: Exchange,
     address: ResolvedAddress,
     settings: ClientSettings,
+    /// The configuration of TLS, if the address is one of TLS.
+    tls: Option<Arc<ClientConfig>>,
     /// One connection to each shard, in the order of the shards. Empty after a failure.
     connections: Vec<Stream>,
     reconnection_count: u64,
@@ -51,14 +56,21 @@ impl Client {
         let settings = settings.within_bounds();
         let given = address.into();
         let unresolved = |source| ClientError::Connect { address: given.to_string(), source };
+        let tls = match given {
+            ServerAddress::Tls(_) => Some(
+                tls::configure(&settings.tls)
+                    .map_err(|reason| ClientError::Tls { address: given.to_string(), reason })?,
+            ),
+            _ => None,
+        };
         let mut failure = unresolved(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
         for address in given.resolve().map_err(unresolved)? {
-            match open_all(&address, &settings) {
+            match open_all(&address, &settings, tls.as_ref()) {
                 Err(error @ ClientError::Connect { .. }) => failure = error,
                 Err(error) => return Err(error),
                 Ok((connections, welcome)) => {
                     let exchange = Exchange::new(&welcome, space);
-                    return Ok(Client { exchange, address, settings, connections, reconnection_count: 0 });
+                    return Ok(Client { exchange, address, settings, tls, connections, reconnection_count: 0 });
                 }
             }
         }
@@ -114,7 +126,7 @@ impl Client {
     /// Connects if there are no connections, and executes the requests that have no reply.
     fn attempt(&mut self, requests: &[Request<'_>]) -> Result<(), ClientError> {
         if self.connections.is_empty() {
-            let (connections, welcome) = open_all(&self.address, &self.settings)?;
+            let (connections, welcome) = open_all(&self.address, &self.settings, self.tls.as_ref())?;
             self.exchange.reconnected(&welcome, requests);
             self.connections = connections;
             self.reconnection_count += 1;
@@ -208,13 +220,17 @@ impl Iterator for Pages<'_, '_> {
 }
 
 /// Connects to all shards of a server.
-fn open_all(address: &ResolvedAddress, settings: &ClientSettings) -> Result<(Vec<Stream>, Welcome), ClientError> {
-    let (first, welcome) = open(address, settings, None)?;
+fn open_all(
+    address: &ResolvedAddress,
+    settings: &ClientSettings,
+    tls: Option<&Arc<ClientConfig>>,
+) -> Result<(Vec<Stream>, Welcome), ClientError> {
+    let (first, welcome) = open(address, settings, tls, None)?;
     let mut first = Some(first);
     let connections = (0..welcome.shard_count)
         .map(|shard| match first.take_if(|_| shard == welcome.shard) {
             Some(first) => Ok(first),
-            None => open(address, settings, Some((shard, welcome))).map(|(stream, _)| stream),
+            None => open(address, settings, tls, Some((shard, welcome))).map(|(stream, _)| stream),
         })
         .collect::<Result<_, _>>()?;
     Ok((connections, welcome))
@@ -224,12 +240,13 @@ fn open_all(address: &ResolvedAddress, settings: &ClientSettings) -> Result<(Vec
 fn open(
     address: &ResolvedAddress,
     settings: &ClientSettings,
+    tls: Option<&Arc<ClientConfig>>,
     expected: Option<(u16, Welcome)>,
 ) -> Result<(Stream, Welcome), ClientError> {
     let limit = settings.connect_timeout;
     let shard = expected.map_or(0, |(shard, _)| shard);
-    let mut stream = Stream::connect(&address.of_shard(shard), limit)
-        .map_err(|source| ClientError::Connect { address: address.to_string(), source })?;
+    let mut stream = Stream::connect(&address.of_shard(shard), tls, limit)
+        .map_err(|source| ClientError::of_connect(address, source))?;
     let mut handshake = Handshake::new(address, settings.password.as_ref(), expected);
     let welcome = (|| {
         let hello = handshake.hello();
@@ -249,7 +266,7 @@ fn open(
         Ok(Some(welcome)) => Ok((stream, welcome?)),
         Ok(None) => Err(handshake.failed(NotWelcome::Silent(limit))),
         Err(error) if is_closed(&error) => Err(handshake.failed(NotWelcome::Closed)),
-        Err(source) => Err(ClientError::Io { address: address.clone(), source }),
+        Err(source) => Err(ClientError::of_connection(address, source)),
     }
 }
 

@@ -7,6 +7,8 @@ use skep_core::operation::OperationError;
 use skep_wire::native::{ProtocolError, Refusal, WireError};
 
 use crate::address::ResolvedAddress;
+use crate::system_error::reason;
+use crate::tls::TlsFailure;
 
 /// The reason why a call failed.
 ///
@@ -22,6 +24,14 @@ pub enum ClientError {
         address: String,
         /// The error of the operating system.
         source: io::Error,
+    },
+    /// The client and the server do not speak TLS with each other.
+    #[error("no TLS with {address}: {reason}")]
+    Tls {
+        /// The address, as given or as resolved.
+        address: String,
+        /// The reason, and what to do.
+        reason: TlsFailure,
     },
     /// A server listens at the address, but it did not send a welcome of the native protocol.
     #[error(
@@ -114,8 +124,11 @@ pub enum NotWelcome {
     /// The server sent other bytes.
     #[error("{0}")]
     Protocol(#[from] ProtocolError),
+    /// The server speaks TLS.
+    #[error("it speaks TLS: connect to tls:HOST:PORT (skep cli --tls)")]
+    SpeaksTls,
     /// The server closed the connection.
-    #[error("it closed the connection after the hello")]
+    #[error("it closed the connection after the hello (if it speaks TLS, connect to tls:HOST:PORT)")]
     Closed,
     /// The server sent nothing, or too few bytes.
     #[error("it did not reply to a hello within {0:?}")]
@@ -123,12 +136,6 @@ pub enum NotWelcome {
     /// The connections reach servers that differ.
     #[error("its shards contradict each other, perhaps because it was restarted")]
     Changed,
-}
-
-/// Returns the system's error message without the number that Rust adds.
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error ").next().unwrap_or_default().to_owned()
 }
 
 /// Returns what to check if no server replies at an address.
@@ -144,8 +151,24 @@ fn question(address: &str) -> &'static str {
 impl ClientError {
     /// Returns the error of a connection on which reading or writing failed.
     pub(crate) fn of_connection(address: &ResolvedAddress, source: io::Error) -> Self {
+        if let Some(reason) = TlsFailure::of(&source) {
+            return ClientError::Tls { address: address.to_string(), reason };
+        }
         let address = address.clone();
         if is_closed(&source) { ClientError::Closed { address } } else { ClientError::Io { address, source } }
+    }
+
+    /// Returns the error of a connection that could not be made.
+    pub(crate) fn of_connect(address: &ResolvedAddress, source: io::Error) -> Self {
+        let failure = match address {
+            ResolvedAddress::Tls { .. } => TlsFailure::of_handshake(source),
+            _ => Err(source),
+        };
+        let address = address.to_string();
+        match failure {
+            Ok(reason) => ClientError::Tls { address, reason },
+            Err(source) => ClientError::Connect { address, source },
+        }
     }
 
     /// Returns true if the same requests may succeed over a new connection. A reply timeout is reported at once: another
@@ -154,6 +177,8 @@ impl ClientError {
         use NotWelcome::{Changed, Closed, Silent};
         match self {
             ClientError::Connect { .. } | ClientError::Io { .. } | ClientError::Closed { .. } => true,
+            // A server that stops closes its connections.
+            ClientError::Tls { reason, .. } => matches!(reason, TlsFailure::Closed),
             ClientError::NotWelcome { reason, .. } => matches!(reason, Closed | Silent(_) | Changed),
             _ => false,
         }
@@ -164,6 +189,10 @@ impl ClientError {
 pub(crate) fn is_closed(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted
+        io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            // The end of a socket without that of its TLS session.
+            | io::ErrorKind::UnexpectedEof
     )
 }

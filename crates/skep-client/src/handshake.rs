@@ -8,6 +8,9 @@ use skep_wire::native::{Hello, Password, ProtocolError, Welcome};
 use crate::address::ResolvedAddress;
 use crate::error::{ClientError, NotWelcome};
 
+/// The first bytes of an alert of TLS.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+
 /// A hello whose welcome has not arrived.
 #[derive(Debug)]
 pub(crate) struct Handshake {
@@ -49,6 +52,8 @@ impl Handshake {
         }
         self.size += size;
         let welcome = Welcome::decode(&self.arrived[..self.size]).map_err(|error| match error {
+            // That of a server of TLS which cannot decode the hello.
+            _ if self.arrived.starts_with(&TLS_ALERT) => self.failed(NotWelcome::SpeaksTls),
             ProtocolError::Refused(reason) => ClientError::Refused { address: self.address.clone(), reason },
             error => self.failed(error.into()),
         })?;

@@ -26,7 +26,8 @@
 //! # }
 //! ```
 //!
-//! The address is `HOST:PORT`, or for the blocking client also `udp:HOST:PORT` or `shm:PATH` (shared memory).
+//! The address is `HOST:PORT` or `tls:HOST:PORT`, or for the blocking client also `udp:HOST:PORT` or `shm:PATH` (shared
+//! memory). For TLS, [`ClientTlsSettings`] names the authorities to trust.
 //!
 //! The space is chosen when a client connects, and by [`Client::select`]. The ordered space supports ranges:
 //!
@@ -65,6 +66,7 @@
 //! replies.
 
 mod address;
+mod async_stream;
 mod asynchronous;
 mod blocking;
 mod error;
@@ -81,6 +83,9 @@ mod retries;
 mod scans;
 mod settings;
 mod stream;
+mod system_error;
+mod tls;
+mod tls_stream;
 
 pub use address::{ResolvedAddress, ServerAddress};
 pub use asynchronous::{AsyncClient, AsyncPages};
@@ -101,3 +106,4 @@ pub use skep_wire::native::{
     CACHE_SPACE, FUNCTIONS_SPACE, HASH_SPACE, ORDERED_SPACE, PASSWORD_SIZE_MAX, Password, ProtocolError, Refusal,
     Response, WireError,
 };
+pub use tls::{CertificateNames, ClientIdentity, ClientTlsSettings, TlsFailure};

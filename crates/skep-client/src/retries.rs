@@ -11,10 +11,8 @@
 //! restarted do not all connect at the same moments.
 
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use skep_core::operation::Request;
 
 use crate::error::ClientError;
@@ -63,13 +61,6 @@ impl Retries {
         self.delay = (2 * self.delay).min(self.delay_max);
         Some(half + half.mul_f64(random as f64 / u64::MAX as f64))
     }
-}
-
-/// Returns true if no byte and no end has arrived on these connections. A connection without a request in flight gets
-/// nothing from a server, unless the server has closed it.
-pub(crate) fn are_silent(connections: &[impl AsFd]) -> bool {
-    let mut polled: Vec<PollFd<'_>> = connections.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
-    poll(&mut polled, Some(&Timespec::default())) == Ok(0)
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use skep_wire::native::Password;
 
+use crate::tls::ClientTlsSettings;
+
 /// The shortest and the longest timeout. The system has no timeout of zero, and adding a longer one could overflow.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -28,6 +30,9 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 pub struct ClientSettings {
     /// The password of the server, if it has one. None by default.
     pub password: Option<Password>,
+    /// The authorities to trust and the certificate of the client, for an address `tls:HOST:PORT`. Those of the system,
+    /// and none, by default.
+    pub tls: ClientTlsSettings,
     /// The longest wait for a connection to one shard, and then for the welcome of the server. 5 s by default.
     pub connect_timeout: Duration,
     /// The longest time in which a call neither sends nor receives a byte. Then it fails. A call with a large batch may
@@ -45,6 +50,7 @@ impl Default for ClientSettings {
     fn default() -> Self {
         ClientSettings {
             password: None,
+            tls: ClientTlsSettings::default(),
             connect_timeout: Duration::from_secs(5),
             reply_timeout: Duration::from_secs(30),
             retries_max: 10,
@@ -58,6 +64,7 @@ impl ClientSettings {
     pub(crate) fn within_bounds(&self) -> Self {
         ClientSettings {
             password: self.password.clone(),
+            tls: self.tls.clone(),
             connect_timeout: self.connect_timeout.clamp(TIMEOUT_MIN, TIMEOUT_MAX),
             reply_timeout: self.reply_timeout.clamp(TIMEOUT_MIN, TIMEOUT_MAX),
             retries_max: self.retries_max,

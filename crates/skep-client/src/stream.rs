@@ -6,22 +6,27 @@
 //! - TCP sockets are in blocking mode, and each call states if it may block. In the common case, one shard has replies
 //!   to send and the client has nothing left to send. Then the client needs one blocking `recv`, and no `poll` before
 //!   it.
+//! - Over TLS, a socket does not block, and a wait also ends if the session has decrypted bytes.
 //! - Over shared memory, a wait polls the words of the shards for a while, and then sleeps until a doorbell.
 //! - Over UDP and RDMA, a wait also ends when packets are to be repeated. What arrived is in the session, not in the socket.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustls::ClientConfig;
 use skep_transport::datagram::DatagramStream;
 #[cfg(feature = "rdma")]
 use skep_transport::rdma::RdmaStream;
 use skep_transport::shared::{self, End};
 
 use crate::address::ResolvedAddress;
+use crate::tls::server_name;
+use crate::tls_stream::TlsStream;
 
 /// The time after which a client asks the kernel if the server still runs, before it sends the next batch.
 const TRUSTED_TIME: Duration = Duration::from_millis(10);
@@ -31,6 +36,8 @@ const TRUSTED_TIME: Duration = Duration::from_millis(10);
 pub(crate) enum Stream {
     /// A socket, and the time after which it ends a blocking `recv`.
     Tcp(TcpStream, Duration),
+    /// A session of TLS, with its socket.
+    Tls(Box<TlsStream>),
     /// Rings in shared memory, and the time of the last wait for them or question to the kernel.
     SharedMemory(Box<End>, Instant),
     /// A session over UDP, with its socket.
@@ -44,14 +51,23 @@ pub(crate) enum Stream {
 pub(crate) type Waiting = (usize, bool);
 
 impl Stream {
-    /// Connects within this time.
-    pub(crate) fn connect(address: &ResolvedAddress, limit: Duration) -> io::Result<Stream> {
+    /// Connects within this time. An address of TLS needs its configuration.
+    pub(crate) fn connect(
+        address: &ResolvedAddress,
+        tls: Option<&Arc<ClientConfig>>,
+        limit: Duration,
+    ) -> io::Result<Stream> {
         match address {
             ResolvedAddress::Tcp(address) => {
                 let socket = TcpStream::connect_timeout(address, limit)?;
                 socket.set_nodelay(true)?;
                 socket.set_read_timeout(Some(limit))?;
                 Ok(Stream::Tcp(socket, limit))
+            }
+            ResolvedAddress::Tls { address, name } => {
+                let config = tls.expect("the files were read for this address");
+                let name = server_name(name).map_err(io::Error::other)?;
+                Ok(Stream::Tls(Box::new(TlsStream::connect(address, name, config, limit)?)))
             }
             ResolvedAddress::SharedMemory(path) => {
                 Ok(Stream::SharedMemory(Box::new(End::connect(path, limit)?), Instant::now()))
@@ -76,6 +92,7 @@ impl Stream {
                     sent => return Ok(sent?),
                 }
             },
+            Stream::Tls(tls) => tls.send(bytes),
             Stream::SharedMemory(end, _) => end.send(bytes),
             Stream::Datagram(datagram) => datagram.send(bytes),
             #[cfg(feature = "rdma")]
@@ -91,6 +108,7 @@ impl Stream {
                 Err(Errno::INTR) => Err(ErrorKind::WouldBlock.into()),
                 Err(error) => Err(error.into()),
             },
+            Stream::Tls(tls) => tls.receive(buffer),
             Stream::SharedMemory(end, _) => end.receive(buffer),
             Stream::Datagram(datagram) => datagram.receive(buffer),
             #[cfg(feature = "rdma")]
@@ -117,6 +135,20 @@ impl Stream {
                     };
                 }
             }
+            Stream::Tls(..) => {
+                let until = Instant::now() + limit;
+                loop {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if wait(std::slice::from_mut(self), &[(0, false)], left)?.is_none() {
+                        return Ok(None);
+                    }
+                    match self.receive(buffer) {
+                        // The rest of a packet is missing, or it was one of the session itself.
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                        result => return result.map(Some),
+                    }
+                }
+            }
             Stream::SharedMemory(..) => match wait(std::slice::from_mut(self), &[(0, false)], limit)? {
                 Some(_) => self.receive(buffer).map(Some),
                 None => Ok(None),
@@ -131,6 +163,7 @@ impl Stream {
     fn prepare_wait(&mut self, is_sending: bool) -> io::Result<Option<Instant>> {
         match self {
             Stream::Tcp(..) | Stream::SharedMemory(..) => Ok(None),
+            Stream::Tls(tls) => Ok(tls.is_readable().then(Instant::now)),
             Stream::Datagram(datagram) => {
                 let wake_at = datagram.prepare_wait()?;
                 // An earlier wait may have taken more packets than the lane had room for.
@@ -150,6 +183,7 @@ impl Stream {
         match self {
             Stream::Tcp(socket, _) if is_sending => PollFd::new(socket, PollFlags::IN | PollFlags::OUT),
             Stream::Tcp(socket, _) => PollFd::new(socket, PollFlags::IN),
+            Stream::Tls(tls) => tls.poll_fd(is_sending),
             Stream::SharedMemory(end, _) => PollFd::new(&**end, PollFlags::IN),
             // What it sends depends on the packets that arrive.
             Stream::Datagram(datagram) => PollFd::new(&**datagram, PollFlags::IN),
@@ -164,6 +198,7 @@ impl Stream {
         match self {
             // A socket with an error is reported as ready too. The receive then returns the error.
             Stream::Tcp(..) => Ok((!(flags - PollFlags::OUT).is_empty(), flags.contains(PollFlags::OUT))),
+            Stream::Tls(tls) => tls.on_wake(flags),
             Stream::SharedMemory(end, _) => Ok((end.is_ready(false), false)),
             Stream::Datagram(datagram) => {
                 datagram.on_wake()?;
@@ -243,6 +278,7 @@ fn wait_for_sockets(streams: &mut [Stream], waiting: &[Waiting], until: Instant)
 pub(crate) fn are_silent(streams: &mut [Stream]) -> bool {
     let is_silent = |stream: &mut Stream| match stream {
         Stream::Tcp(..) => true,
+        Stream::Tls(tls) => tls.is_silent(),
         Stream::SharedMemory(end, used_at) => {
             if used_at.elapsed() >= TRUSTED_TIME {
                 if !end.take_doorbells() {
@@ -281,7 +317,7 @@ mod tests {
         for _ in 0..2 {
             let connecting = std::thread::spawn({
                 let address = ResolvedAddress::SharedMemory(path.clone());
-                move || Stream::connect(&address, Duration::from_secs(10)).unwrap()
+                move || Stream::connect(&address, None, Duration::from_secs(10)).unwrap()
             });
             let socket = listener.accept().unwrap().0;
             servers.push((socket.try_clone().unwrap(), End::offer(socket).unwrap()));
