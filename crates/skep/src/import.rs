@@ -23,7 +23,8 @@ use skep_wire::rdb::{Entry, Kind, RdbError, RdbReader};
 
 use crate::cli::{DEFAULT_ADDRESS, connect, life, native_address};
 use crate::failure::{Failure, reason, with_options};
-use crate::password::{Login, PasswordSource};
+use crate::password::Login;
+use crate::tls::LoginSource;
 
 /// Puts the strings of a file.
 #[derive(clap::Args, Debug)]
@@ -35,11 +36,11 @@ pub(crate) struct Arguments {
     /// so what follows it is left out, the checksum is not checked, and the exit code is 1.
     #[arg(long)]
     skip_unknown: bool,
-    /// Native address of the server: HOST:PORT, udp:HOST:PORT, rdma:HOST:PORT, or shm:PATH for shared memory.
+    /// Native address of the server: HOST:PORT, tls:HOST:PORT, udp:HOST:PORT, rdma:HOST:PORT, or shm:PATH for shared memory.
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, value_parser = native_address)]
     addr: String,
     #[command(flatten)]
-    password: PasswordSource,
+    source: LoginSource,
     /// Give up if the server sends nothing for this time, such as 500ms [default: 5s to connect, then 30s].
     #[arg(long, value_name = "TIME", value_parser = life)]
     timeout: Option<Duration>,
@@ -78,7 +79,7 @@ struct Contents {
 /// Imports the file.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = &arguments.file;
-    let mut login = Login::new(&arguments.addr, &arguments.password)?;
+    let mut login = arguments.source.login(&arguments.addr)?;
     if let Some(timeout) = arguments.timeout {
         (login.settings.connect_timeout, login.settings.reply_timeout) = (timeout, timeout);
     }

@@ -154,8 +154,8 @@ mod store;
 
 pub use durable_store::{DirectoryError, DiskError, DurableStore};
 pub use skep_client::{
-    AsyncClient, AsyncPages, Client, ClientError, ClientSettings, KeyExpiry, KeyRange, NotWelcome, Pages, Pair,
-    ResolvedAddress, Responses, ServerAddress,
+    AsyncClient, AsyncPages, CertificateNames, Client, ClientError, ClientIdentity, ClientSettings, ClientTlsSettings,
+    KeyExpiry, KeyRange, NotWelcome, Pages, Pair, ResolvedAddress, Responses, ServerAddress, TlsFailure,
 };
 pub use skep_core::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
 pub use skep_core::operation::{

@@ -20,6 +20,7 @@ mod password;
 mod serve;
 mod size;
 mod sizing;
+mod tls;
 
 use std::process::ExitCode;
 

@@ -35,8 +35,9 @@ use skep::{OpenError, Page, RegionError, StoreSettings};
 
 use crate::cli::Space;
 use crate::failure::Failure;
-use crate::password::{Login, PasswordSource};
+use crate::password::Login;
 use crate::size::MemorySize;
+use crate::tls::LoginSource;
 use drive::{Findings, Limit, Plan, drive, load, unload, unload_inserts};
 use inserts::Inserts;
 use offer::Offerer;
@@ -51,7 +52,7 @@ use workload::{Keys, RECORD_BITS, Workload, draw};
 /// Measures a server or the store.
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
-#[command(mut_arg("password_file", |argument| argument.global(false)))]
+#[command(mut_args(|argument| argument.global(false)))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     part: Option<Part>,
@@ -70,11 +71,11 @@ pub(crate) struct Arguments {
     /// Space of the server: hash or ordered [default: hash; ordered for e and cloud].
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     space: Option<Space>,
-    /// Native address of the server: HOST:PORT, udp:HOST:PORT, or shm:PATH for shared memory.
+    /// Native address of the server: HOST:PORT, tls:HOST:PORT, udp:HOST:PORT, or shm:PATH for shared memory.
     #[arg(long, value_name = "ADDRESS", default_value = crate::cli::DEFAULT_ADDRESS, value_parser = crate::cli::native_address)]
     addr: String,
     #[command(flatten)]
-    password: PasswordSource,
+    source: LoginSource,
     /// Measure stores in this process instead, one for each client.
     #[arg(long, conflicts_with = "addr")]
     embedded: bool,
@@ -168,10 +169,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let client_count = usize::from(arguments.clients.unwrap_or(if arguments.embedded { 1 } else { 4 }));
     let (space, plan) = plan(arguments)?;
     let shares = shares(arguments.records, client_count as u64);
-    if arguments.rate.is_some() && ["shm:", "udp:"].iter().any(|prefix| arguments.addr.starts_with(prefix)) {
+    let login = arguments.source.login(&arguments.addr)?;
+    if arguments.rate.is_some() && ["shm:", "udp:", "tls:"].iter().any(|prefix| login.address.starts_with(prefix)) {
         return Err(Failure::Usage("--rate needs a native address of TCP: write --addr HOST:PORT".to_owned()));
     }
-    let login = Login::new(&arguments.addr, &arguments.password)?;
     let mut targets = targets(arguments, &login, plan.space, client_count)?;
     let mut inserts: Vec<Inserts> = (0..client_count as u64)
         .zip(&shares)

@@ -19,7 +19,8 @@ use skep::{
 };
 
 use crate::failure::{Failure, reason};
-use crate::password::{Login, PasswordSource};
+use crate::password::Login;
+use crate::tls::LoginSource;
 use output::print;
 use request::Command;
 use scan::ScanWords;
@@ -30,11 +31,11 @@ pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7379";
 /// Sends one command.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Native address of the server: HOST:PORT, udp:HOST:PORT, rdma:HOST:PORT, or shm:PATH for shared memory.
+    /// Native address of the server: HOST:PORT, tls:HOST:PORT, udp:HOST:PORT, rdma:HOST:PORT, or shm:PATH for shared memory.
     #[arg(long, global = true, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, value_parser = native_address)]
     addr: String,
     #[command(flatten)]
-    password: PasswordSource,
+    source: LoginSource,
     /// Give up if the server sends nothing for this time, such as 500ms [default: 5s to connect, then 30s].
     #[arg(long, global = true, value_name = "TIME", value_parser = life)]
     timeout: Option<Duration>,
@@ -199,7 +200,7 @@ const UPDATE_HELP: &str = "Example: skep cli update hits add i64 5 --init 0";
 
 /// Sends the command and prints the result.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let mut login = Login::new(&arguments.addr, &arguments.password)?;
+    let mut login = arguments.source.login(&arguments.addr)?;
     if let Some(timeout) = arguments.timeout {
         (login.settings.connect_timeout, login.settings.reply_timeout) = (timeout, timeout);
     }
@@ -296,6 +297,10 @@ fn not_connected(address: &str, source: &io::Error) -> String {
             }
             _ => format!("cannot connect to {address}: {cause}: use the port of the server (HOST:PORT)"),
         },
+        Some(("tls", _)) => format!(
+            "no server replies at {address}: {cause}: start one with `skep serve --tls-cert-file FILE --tls-key-file FILE`, or \
+             name its native address with --addr"
+        ),
         Some(("udp", first)) => format!(
             "no server replies at {address}: {cause}: start one with `skep serve --udp {first}`, or name its first UDP \
              port with --addr"
@@ -314,14 +319,14 @@ fn not_connected(address: &str, source: &io::Error) -> String {
     }
 }
 
-/// Checks the form of a native address: that of a server's port, perhaps after `tcp:`, `udp:` or `rdma:`, or `shm:` and a path.
+/// Checks the form of a native address: that of a server's port, perhaps after `tcp:`, `tls:`, `udp:` or `rdma:`, or `shm:` and a path.
 pub(crate) fn native_address(text: &str) -> Result<String, String> {
     match text.split_once(':') {
         Some(("shm", "")) => Err(format!("`{text}` names no socket: write shm:PATH, such as shm:/run/skep.sock")),
         Some(("shm", _)) => Ok(text.to_owned()),
         Some(("tcp", rest)) => address(rest),
-        Some(("udp" | "rdma", rest)) => address(rest).map(|_| text.to_owned()),
-        _ => address(text).map_err(|refusal| format!("{refusal}, udp:HOST:PORT, or shm:PATH")),
+        Some(("tls" | "udp" | "rdma", rest)) => address(rest).map(|_| text.to_owned()),
+        _ => address(text).map_err(|refusal| format!("{refusal}, tls:HOST:PORT, udp:HOST:PORT, or shm:PATH")),
     }
 }
 

@@ -17,6 +17,7 @@ mod serve;
 mod sizing;
 mod start;
 mod stop;
+mod tls;
 #[path = "../redis/wire.rs"]
 #[expect(dead_code, reason = "the tests that compare with Redis use the other functions")]
 mod wire;
