@@ -128,7 +128,7 @@ pub enum NotWelcome {
     #[error("it speaks TLS: connect to tls:HOST:PORT (skep cli --tls)")]
     SpeaksTls,
     /// The server closed the connection.
-    #[error("it closed the connection after the hello (if it speaks TLS, connect to tls:HOST:PORT)")]
+    #[error("it closed the connection after the hello")]
     Closed,
     /// The server sent nothing, or too few bytes.
     #[error("it did not reply to a hello within {0:?}")]

@@ -86,8 +86,8 @@ pub enum TlsFailure {
     WrongName(CertificateNames),
     /// The port sent bytes that are not TLS.
     #[error(
-        "the server does not speak TLS at this port: connect without TLS, or start it with --tls-cert-file and \
-         --tls-key-file"
+        "the server does not speak TLS at this port: connect without TLS, or start it with --tls-cert and \
+         --tls-key"
     )]
     NotTls,
     /// The port closed the connection in the handshake.
@@ -97,9 +97,7 @@ pub enum TlsFailure {
     #[error("the server wants a certificate of the client: name one and its key (--tls-cert, --tls-key)")]
     CertificateNeeded,
     /// The server does not accept the certificate of the client.
-    #[error(
-        "the server refuses the certificate of this client ({0}): name one that its --tls-client-ca-file has signed"
-    )]
+    #[error("the server refuses the certificate of this client ({0}): name one that its --tls-client-ca has signed")]
     CertificateRefused(String),
     /// Something else.
     #[error("{0}")]

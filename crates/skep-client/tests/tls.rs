@@ -207,7 +207,7 @@ fn a_server_can_ask_for_the_certificate_of_the_client() {
             assert_fails!(&address, &with(None), TlsFailure::CertificateNeeded, "--tls-cert");
         }
         let strange = with(Some(stranger.identity("client")));
-        assert_fails!(&address, &strange, TlsFailure::CertificateRefused(_), "--tls-client-ca-file");
+        assert_fails!(&address, &strange, TlsFailure::CertificateRefused(_), "--tls-client-ca");
     }
     server.stop();
 }

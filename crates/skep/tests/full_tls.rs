@@ -58,7 +58,7 @@ fn the_page_on_security_can_be_followed() {
     certify(path);
     let file = |name: &str| path.join(name).display().to_string();
     let files = [file("server.pem"), file("server.key"), file("ca.pem")];
-    let tls = ["--tls-cert-file", &files[0], "--tls-key-file", &files[1]];
+    let tls = ["--tls-cert", &files[0], "--tls-key", &files[1]];
     let server = Server::start(&tls);
     assert!(server.screen.contains(", TLS\n"), "{}", server.screen);
     assert_eq!(redis_cli(&server, path, "--tls --cacert ca.pem PING"), "PONG");
@@ -84,15 +84,15 @@ fn the_page_on_security_can_be_followed() {
 
     // Certificates of clients.
     certify(path);
-    let asking = [&tls[..], &["--tls-client-ca-file", &files[2]]].concat();
+    let asking = [&tls[..], &["--tls-client-ca", &files[2]]].concat();
     let server = Server::start(&asking);
     let unknown = redis_cli(&server, path, "--tls --cacert ca.pem PING");
     assert!(!unknown.contains("PONG"), "{unknown}");
     assert_eq!(redis_cli(&server, path, "--tls --cacert ca.pem --cert server.pem --key server.key PING"), "PONG");
     drop(server);
 
-    let refused = process::refusal(&["serve", "--tls-cert-file", &files[0]]);
-    process::assert_refusal(&refused, 2, &["TLS needs a certificate and its private key: add --tls-key-file FILE"]);
+    let refused = process::refusal(&["serve", "--tls-cert", &files[0]]);
+    process::assert_refusal(&refused, 2, &["TLS needs a certificate and its private key: add --tls-key FILE"]);
     fs::write(path.join("server.key"), "nothing").expect("a file");
     let refused = process::refusal(&[&["serve"], &tls[..]].concat());
     process::assert_refusal(&refused, 2, &["server.key: it has no private key: choose a PEM file with a private key"]);

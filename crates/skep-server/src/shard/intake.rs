@@ -38,7 +38,7 @@ const DENIED: &[u8] =
 serve others, give it a password (--requirepass-file, or CONFIG SET requirepass on its machine), or allow every client \
 everything (--protected-mode no).\r\n";
 
-/// The replies to clients that do not speak TLS at a port that does. Those of the native protocol would not know one.
+/// The replies to clients that do not speak TLS at a port that does. Those of the native protocol know the alert of TLS.
 const PLAIN: &[u8] = b"-ERR this port speaks TLS: connect with TLS (redis-cli --tls, rediss://)\r\n";
 const MEMCACHED_PLAIN: &[u8] = b"SERVER_ERROR this port speaks TLS\r\n";
 

@@ -66,7 +66,8 @@ impl Write for Sink<'_> {
 }
 
 impl Tls {
-    /// Begins a session on a socket that does not block. A client that does not speak TLS gets `plain_reply`.
+    /// Begins a session on a socket that does not block. A client that does not speak TLS gets `plain_reply`, or if that
+    /// is empty, the alert of TLS.
     pub(crate) fn new(
         tcp: Tcp,
         certificates: &Certificates,
@@ -198,7 +199,9 @@ impl Tls {
     /// Tells the client why the session ends, and returns the error that ends it.
     fn refuse(&self, session: &mut ServerConnection, error: Error) -> io::Error {
         // The socket has taken nothing or little so far: it has room for this, or the client has closed it.
-        let is_plain = matches!(error, Error::InvalidMessage(_)) && session.protocol_version().is_none();
+        let is_plain = matches!(error, Error::InvalidMessage(_))
+            && session.protocol_version().is_none()
+            && !self.plain_reply.is_empty();
         let _ = if is_plain {
             // Instead of the packet that says the same to a client of TLS.
             session.write_tls(&mut io::sink()).and_then(|_| self.tcp.write(self.plain_reply)).map(drop)

@@ -298,7 +298,7 @@ fn not_connected(address: &str, source: &io::Error) -> String {
             _ => format!("cannot connect to {address}: {cause}: use the port of the server (HOST:PORT)"),
         },
         Some(("tls", _)) => format!(
-            "no server replies at {address}: {cause}: start one with `skep serve --tls-cert-file FILE --tls-key-file FILE`, or \
+            "no server replies at {address}: {cause}: start one with `skep serve --tls-cert FILE --tls-key FILE`, or \
              name its native address with --addr"
         ),
         Some(("udp", first)) => format!(

@@ -76,14 +76,14 @@ pub(crate) struct Configuration {
     /// File with the certificate of the server and those that lead from it to a root, in PEM. With it, the native, RESP and
     /// memcached ports over TCP speak TLS only; SIGHUP reads the files again [default: no TLS].
     #[arg(long, value_name = "FILE")]
-    pub(crate) tls_cert_file: Option<PathBuf>,
+    pub(crate) tls_cert: Option<PathBuf>,
     /// File with the private key of that certificate, in PEM.
     #[arg(long, value_name = "FILE")]
-    pub(crate) tls_key_file: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
     /// File with the certificates that sign those of clients, in PEM; each client over TCP needs one
     /// [default: clients need none].
     #[arg(long, value_name = "FILE")]
-    pub(crate) tls_client_ca_file: Option<PathBuf>,
+    pub(crate) tls_client_ca: Option<PathBuf>,
     /// Memory of the hash space in all shards together, such as 512MB or 4GiB [default: 1GiB].
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<MemorySize>,
@@ -211,9 +211,9 @@ impl Configuration {
             requirepass_file,
             requirepass,
             protected_mode: self.protected_mode.or(other.protected_mode),
-            tls_cert_file: self.tls_cert_file.or(other.tls_cert_file),
-            tls_key_file: self.tls_key_file.or(other.tls_key_file),
-            tls_client_ca_file: self.tls_client_ca_file.or(other.tls_client_ca_file),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
             timeout: self.timeout.or(other.timeout),
             tcp_keepalive: self.tcp_keepalive.or(other.tcp_keepalive),
             memory: self.memory.or(other.memory),
@@ -250,14 +250,14 @@ impl Configuration {
 
     /// Returns the files of TLS.
     pub(crate) fn tls(&self) -> Result<Option<TlsSettings>, Failure> {
-        let client_ca = self.tls_client_ca_file.clone();
-        let missing = match (&self.tls_cert_file, &self.tls_key_file, &client_ca) {
+        let client_ca = self.tls_client_ca.clone();
+        let missing = match (&self.tls_cert, &self.tls_key, &client_ca) {
             (Some(certificate), Some(key), _) => {
                 return Ok(Some(TlsSettings { certificate: certificate.clone(), key: key.clone(), client_ca }));
             }
             (None, None, None) => return Ok(None),
-            (None, ..) => "tls-cert-file",
-            (_, None, _) => "tls-key-file",
+            (None, ..) => "tls-cert",
+            (_, None, _) => "tls-key",
         };
         Err(Failure::Usage(format!("TLS needs a certificate and its private key: add --{missing} FILE")))
     }
