@@ -89,6 +89,10 @@ macro_rules! functions {
 
             /// Returns the source of a module, or `None` if it is not loaded.
             pub $($async)? fn module_source(&mut self, name: &str) -> Result<Option<String>, ClientError> {
+                // The names of functions, and of all of them.
+                if name.contains(['.', '*']) {
+                    return Ok(None);
+                }
                 let operation = Operation::Get;
                 self.execute_on_functions(&Request { key: name.as_bytes(), operation })$($wait)*?;
                 functions::source(self.exchange.single())

@@ -27,6 +27,6 @@ mod tree;
 mod types;
 
 pub use limits::{FUNCTIONS_MAX, MODULE_WORK_MAX, NAME_SIZE_MAX, NESTING_MAX, SOURCE_SIZE_MAX};
-pub use module::{Description, FunctionDescription, Module, check, compile};
+pub use module::{Description, FunctionDescription, Module, check, compile, compile_after};
 pub use scan::check_size;
 pub use source_error::SourceError;

@@ -7,7 +7,7 @@ use skep_core::function::{FUNCTION_WORK_MAX, FunctionKind, Layout, Parameter, Si
 
 use crate::check::check_module;
 use crate::code::{Compiler, Forms, LanesForm};
-use crate::limits::{MODULE_WORK_MAX, STACK_SIZE};
+use crate::limits::{MODULE_TEXT_MAX, MODULE_WORK_MAX, STACK_SIZE};
 use crate::lower::{Host, Lowered, Stop, lower_lanes, lower_whole};
 use crate::scan::scan;
 use crate::source_error::SourceError;
@@ -52,13 +52,21 @@ pub fn compile(source: &str) -> Result<Module, SourceError> {
     with_stack(source, compile_here)
 }
 
+/// The same. The thread that does it calls `prepare` first, such as to come after other threads.
+pub fn compile_after(prepare: impl FnOnce() + Send, source: &str) -> Result<Module, SourceError> {
+    with_stack(source, |source| {
+        prepare();
+        compile_here(source)
+    })
+}
+
 /// Parses and checks a module. This works on any machine.
 pub fn check(source: &str) -> Result<Description, SourceError> {
     with_stack(source, check_here)
 }
 
 /// Runs `f` in a thread with a large stack. The thread also keeps the positions of tokens, and frees them at its end.
-fn with_stack<T: Send>(source: &str, f: fn(&str) -> Result<T, SourceError>) -> Result<T, SourceError> {
+fn with_stack<T: Send>(source: &str, f: impl FnOnce(&str) -> Result<T, SourceError> + Send) -> Result<T, SourceError> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("skep-function".to_owned()).stack_size(STACK_SIZE);
         let running = thread.spawn_scoped(scope, || f(source)).map_err(|error| {
@@ -112,12 +120,21 @@ struct LoweredFunction {
 fn lower(tree: &Tree, target: TargetFrontendConfig, host: Host) -> Result<Vec<LoweredFunction>, SourceError> {
     let mut functions = Vec::new();
     let mut work = 0;
+    let mut text: usize = (0..tree.records.0.len()).map(|index| tree.records.text_size(&Type::Record(index))).sum();
     for (index, function) in tree.functions.iter().enumerate().filter(|(_, function)| function.kind.is_some()) {
         let lowered = lower_whole(tree, index, target, host).map_err(|stop| refused(function, stop))?;
         work += lowered.work;
         if work > MODULE_WORK_MAX {
             let message = format!(
                 "the functions of the module have more than {MODULE_WORK_MAX} instructions for one element, together: divide it into several modules"
+            );
+            return Err(SourceError::at(function.at, message));
+        }
+        let parameters = &function.locals[..function.parameters.len()];
+        text += parameters.iter().chain([&function.result]).map(|ty| tree.records.text_size(ty)).sum::<usize>();
+        if text > MODULE_TEXT_MAX {
+            let message = format!(
+                "the structs of the module and the types that its functions take and return have more than {MODULE_TEXT_MAX} bytes as text, together: shorten the names of fields, or divide it into several modules"
             );
             return Err(SourceError::at(function.at, message));
         }
@@ -166,6 +183,7 @@ fn describe(tree: &Tree, function: &Function, lowered: &Lowered) -> FunctionDesc
     }
 }
 
+/// Describes the structs for skep-core.
 fn records(tree: &Tree) -> Vec<(String, Layout)> {
     let records = tree.records.0.iter().enumerate();
     records

@@ -275,6 +275,37 @@ impl Records {
         format!("{{{}}}", fields.join(", "))
     }
 
+    /// Returns the bytes of a type as text: what it is, and the names of its numbers. A layout has both.
+    pub(crate) fn text_size(&self, ty: &Type) -> usize {
+        let mut size = self.description_size(ty);
+        self.visit(ty, &mut String::new(), &mut |_, name| size += name.len());
+        size
+    }
+
+    /// Returns the length of [`Records::describe`], which is not made for it.
+    fn description_size(&self, ty: &Type) -> usize {
+        match ty {
+            Type::Array(element, count) => self.description_size(element) + format!("[; {count}]").len(),
+            Type::Record(index) => {
+                let Record { name, fields } = &self.0[*index];
+                let field = |field: &RecordField| field.name.len() + self.description_size(&field.ty) + ": , ".len();
+                name.len() + " {}".len() + fields.iter().map(field).sum::<usize>() - ", ".len()
+            }
+            _ => self.name(ty).len(),
+        }
+    }
+
+    /// Returns how deep structs are in each other in a type: 1 for a struct without others.
+    pub(crate) fn nesting(&self, ty: &Type) -> usize {
+        match ty {
+            Type::Array(element, _) => self.nesting(element),
+            Type::Record(index) => {
+                1 + self.0[*index].fields.iter().map(|field| self.nesting(&field.ty)).max().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
     fn numbers(&self, ty: &Type) -> Layout {
         let mut fields = Vec::new();
         self.visit(ty, &mut String::new(), &mut |leaf, name| {

@@ -117,6 +117,40 @@ fn the_number_of_functions_and_the_length_of_names_are_limited() {
     );
 }
 
+/// Types are stored as text too, for lists and errors: a few bytes of a source must not become megabytes of it.
+#[test]
+fn types_whose_text_is_long_are_refused() {
+    let long = |kind: char, index: usize| format!("{kind}{index:0>62}");
+    let chain = |depth: usize| -> String {
+        let first = format!("struct {} {{ {}: u8 }}\n", long('S', 0), long('f', 0));
+        let rest = (1..depth)
+            .map(|level| format!("struct {} {{ {}: {} }}\n", long('S', level), long('f', level), long('S', level - 1)));
+        first + &rest.collect::<String>()
+    };
+    let module = |items: &str| format!("mod m {{ {items} #[filter] fn f(v: u8) -> bool {{ true }} }}");
+    compile(&module(&chain(8))).unwrap();
+    assert!(refusal(&module(&chain(9))).message.contains("at most 8 deep in each other"));
+    let fields = |count: usize, ty: &str| -> String { (0..count).map(|index| format!("a{index}: {ty},")).collect() };
+    let wide = |count: usize| format!("{} struct T {{ {} }}", chain(7), fields(count, &long('S', 6)));
+    compile(&module(&wide(8))).unwrap();
+    assert!(refusal(&module(&wide(256))).message.contains("bytes as text, more than 16384"));
+    let structs =
+        |count: usize| -> String { (0..count).map(|index| format!("struct R{index} {{ r: u8 }}\n")).collect() };
+    assert_eq!(compile(&module(&structs(64))).unwrap().records.len(), 64);
+    assert!(refusal(&module(&structs(65))).message.contains("at most 64 structs"));
+
+    let plain = format!("struct T {{ {} }}", fields(256, "u8"));
+    let functions = |count: usize| -> String {
+        let operands = fields(8, "T");
+        (0..count).map(|index| format!("#[filter] fn g{index}(v: T, {operands}) -> bool {{ true }}\n")).collect()
+    };
+    let description = check(&format!("mod m {{ {plain} {} }}", functions(2))).unwrap();
+    let text = |function: &skep_function::FunctionDescription| function.signature.describe(function.kind, "g").len();
+    assert!(description.functions.iter().map(text).sum::<usize>() < 128 << 10);
+    let error = refusal(&format!("mod m {{ {plain} {} }}", functions(6)));
+    assert!(error.message.contains("more than 131072 bytes as text, together"), "{error}");
+}
+
 #[test]
 fn helpers_that_double_are_refused() {
     for step in [

@@ -21,13 +21,14 @@ use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::thread::{CpuSet, sched_getaffinity};
 use skep_core::function::{CallCounts, FunctionHandle, Layout, UserFunction};
 use skep_log::{FUNCTION_NAMES_MAX, Files, FunctionsFile, StoredFunctions, StoredModule};
 
 use crate::limits::{FUNCTION_DESCRIPTION_MAX, FUNCTION_REVISIONS_MAX, FUNCTION_SOURCES_MAX, FUNCTIONS_MAX};
 use crate::vocabulary::{FunctionTable, Functions, Revision};
 pub(crate) use changes::{Change, ChangeInProgress};
-use changes::{Changes, STOPPING};
+use changes::{Changes, STOPPING, compile};
 
 mod changes;
 
@@ -42,6 +43,8 @@ pub(crate) struct FunctionLoader {
     /// The current modules, by name. Is locked only to copy or change the reference, so that no shard waits.
     listed: Mutex<Arc<Vec<Module>>>,
     usage: Mutex<FunctionUsage>,
+    /// The cores of the thread that has made it: its own threads run on these, also if shards are pinned.
+    cores: Option<CpuSet>,
 }
 
 /// The part of its bounds that a loader has used.
@@ -109,6 +112,10 @@ struct Compiled {
     /// The numbers of their names.
     numbers: Vec<u32>,
     records: Vec<Record>,
+    /// What each function takes and returns, and what each record has, as far as a reply may have it. Modules are copied
+    /// with each change.
+    descriptions: Arc<[String]>,
+    record_descriptions: Arc<[String]>,
 }
 
 /// A record of a module.
@@ -143,6 +150,7 @@ impl FunctionLoader {
             changes: Mutex::default(),
             listed: Mutex::default(),
             usage: Mutex::default(),
+            cores: sched_getaffinity(None).ok(),
         }
     }
 
@@ -227,7 +235,7 @@ impl FunctionLoader {
             let (name, is_current, source) = (name.clone(), true, source.into());
             next.modules.push(Module { name, revision, is_current, source, code: Code::Unneeded });
         }
-        next.check_bounds(new.as_ref().map_or(0, |new| new.functions.len()))?;
+        next.check_bounds(new.as_ref())?;
         loaded.store(&next)?;
         // Only now: the code of a source that is refused is freed.
         if let Some((new, module)) = new.zip(next.modules.last_mut()) {
@@ -280,7 +288,8 @@ impl FunctionLoader {
         let (table, listed) = (loaded.table(), Arc::new(loaded.listed()));
         // The table before is freed when no shard waits for it.
         drop(self.functions.change(|current| mem::replace(current, table)));
-        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = listed;
+        let before = mem::replace(&mut *self.listed.lock().unwrap_or_else(PoisonError::into_inner), listed);
+        drop(before);
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = loaded.usage();
     }
 
@@ -312,13 +321,13 @@ impl Module {
     }
 
     /// Returns what each of its functions takes and returns.
-    pub(crate) fn descriptions(&self) -> impl Iterator<Item = String> + '_ {
-        self.functions().iter().map(|function| shorten(function.signature.describe(function.kind(), &function.name)))
+    pub(crate) fn descriptions(&self) -> &[String] {
+        self.compiled().map_or(&[], |compiled| &compiled.descriptions)
     }
 
     /// Returns what each of its records has.
-    pub(crate) fn record_descriptions(&self) -> impl ExactSizeIterator<Item = String> + '_ {
-        self.records().iter().map(|Record { name, layout }| shorten(format!("{name} {layout}")))
+    pub(crate) fn record_descriptions(&self) -> &[String] {
+        self.compiled().map_or(&[], |compiled| &compiled.record_descriptions)
     }
 
     /// Returns the reason why the source does not compile, as far as a reply may have it.
@@ -375,11 +384,16 @@ impl Loaded {
         file.write(&next.stored()).map_err(|error| format!("the module cannot be stored: {error}"))
     }
 
-    /// Returns an error if there are too many functions, with this number of new ones, or sources.
-    fn check_bounds(&self, new_count: usize) -> Result<(), String> {
+    /// Returns an error if there are too many functions or records, with those of a new module, or sources.
+    fn check_bounds(&self, new: Option<&skep_function::Module>) -> Result<(), String> {
         let FunctionUsage { functions, sources, source_bytes, .. } = self.usage();
-        if functions + new_count > FUNCTIONS_MAX {
+        if functions + new.map_or(0, |new| new.functions.len()) > FUNCTIONS_MAX {
             return Err(format!("a server has at most {FUNCTIONS_MAX} functions: delete modules"));
+        }
+        let current = self.modules.iter().filter(|module| module.is_current);
+        let records: usize = current.map(|module| module.records().len()).sum();
+        if records + new.map_or(0, |new| new.records.len()) > FUNCTIONS_MAX {
+            return Err(format!("the modules of a server have at most {FUNCTIONS_MAX} structs: delete modules"));
         }
         if sources > FUNCTION_REVISIONS_MAX || source_bytes > FUNCTION_SOURCES_MAX {
             return Err(format!(
@@ -482,8 +496,15 @@ impl Compiled {
             &*Box::leak(Box::new(function))
         };
         let record = |(name, layout)| Record { name, layout: Box::leak(Box::new(layout)) };
+        let describe = |function: &UserFunction| shorten(function.signature.describe(function.kind(), &function.name));
         Compiled {
             numbers: module.functions.iter().map(number).collect(),
+            descriptions: module.functions.iter().map(describe).collect(),
+            record_descriptions: module
+                .records
+                .iter()
+                .map(|(name, layout)| shorten(format!("{name} {layout}")))
+                .collect(),
             functions: module.functions.into_iter().map(leak).collect(),
             records: module.records.into_iter().map(record).collect(),
         }
@@ -500,15 +521,11 @@ impl FunctionCounts {
 }
 
 /// Returns as much of a description as a reply may have.
-fn shorten(text: String) -> String {
+pub(crate) fn shorten(text: String) -> String {
     match text.char_indices().nth(FUNCTION_DESCRIPTION_MAX / 4) {
         Some((end, _)) if text.len() > FUNCTION_DESCRIPTION_MAX => format!("{}…", &text[..end]),
         _ => text,
     }
-}
-
-fn compile(source: &str) -> Result<skep_function::Module, String> {
-    skep_function::compile(source).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -433,6 +433,12 @@ pub(crate) const TLS_HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 pub(crate) const TLS_HANDSHAKE_WORK: usize = TURN_WORK / 4;
 /// Work of a byte that arrives and is not one of a request: each packet has 22 or more, and takes about half a microsecond.
 pub(crate) const TLS_OVERHEAD_WORK: usize = 2 * OPERATION_WORK / 22;
+/// Bytes of the largest packet.
+pub(crate) const TLS_PACKET_MAX: usize = (16 << 10) + 2048 + 5;
+/// Work of a call that receives up to about 4 KiB.
+pub(crate) const TLS_RECEIVE_WORK: usize = OPERATION_WORK;
+/// Work of the packets of a connection after which a turn receives no more of them.
+pub(crate) const TLS_READ_WORK_MAX: usize = COSTLY_WORK;
 
 // RDMA: see [`crate::transport::rdma`].
 

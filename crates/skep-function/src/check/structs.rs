@@ -6,11 +6,16 @@ use syn::spanned::Spanned;
 use skep_core::function::RECORD_SIZE_MAX;
 
 use super::{Items, check_attributes, check_name, refuse};
+use crate::limits::{STRUCT_NESTING_MAX, STRUCTS_MAX, TYPE_TEXT_MAX};
 use crate::source_error::SourceError;
 use crate::types::{Half, Number, Record, RecordField, Type};
 
 /// Checks the structs of a module. A struct may contain others in any order, but not itself.
 pub(super) fn check_structs(items: &mut Items<'_>, structs: &[&syn::ItemStruct]) -> Result<(), SourceError> {
+    if let Some(item) = structs.get(STRUCTS_MAX) {
+        let message = format!("a module has at most {STRUCTS_MAX} structs: divide it into several modules");
+        return Err(SourceError::at(item.ident.span(), message));
+    }
     for (index, item) in structs.iter().enumerate() {
         items.record_numbers.insert(item.ident.to_string(), index);
         items.records.0.push(Record { name: item.ident.to_string(), fields: Vec::new() });
@@ -20,13 +25,30 @@ pub(super) fn check_structs(items: &mut Items<'_>, structs: &[&syn::ItemStruct])
         let item = structs[index];
         let fields = check_struct(items, item)?;
         items.records.0[index].fields = fields;
-        let size = items.records.size(&Type::Record(index));
-        if size > RECORD_SIZE_MAX {
-            let message = format!(
-                "the struct has {size} bytes, more than {RECORD_SIZE_MAX}: remove fields, or use smaller types"
-            );
-            return Err(SourceError::at(item.ident.span(), message));
-        }
+        check_size(items, index).map_err(|message| SourceError::at(item.ident.span(), message))?;
+    }
+    Ok(())
+}
+
+/// Checks a struct whose fields are known. All that it contains was checked before.
+fn check_size(items: &Items<'_>, index: usize) -> Result<(), String> {
+    let (records, ty) = (&items.records, Type::Record(index));
+    let size = records.size(&ty);
+    if size > RECORD_SIZE_MAX {
+        return Err(format!(
+            "the struct has {size} bytes, more than {RECORD_SIZE_MAX}: remove fields, or use smaller types"
+        ));
+    }
+    if records.nesting(&ty) > STRUCT_NESTING_MAX {
+        return Err(format!(
+            "structs are at most {STRUCT_NESTING_MAX} deep in each other: write the fields of the inner ones"
+        ));
+    }
+    let size = records.text_size(&ty);
+    if size > TYPE_TEXT_MAX {
+        return Err(format!(
+            "the struct and the names of its numbers have {size} bytes as text, more than {TYPE_TEXT_MAX}: shorten the names of fields"
+        ));
     }
     Ok(())
 }

@@ -5,6 +5,9 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use rustix::thread::sched_setaffinity;
+use skep_function::Module;
+
 use super::FunctionLoader;
 use crate::limits::{COMPILER_NICENESS, FUNCTION_LOADS_MAX};
 
@@ -42,7 +45,8 @@ impl FunctionLoader {
     /// Begins a change in a thread of its own. Returns `None` if too many changes are in progress.
     pub(crate) fn begin(self: &Arc<Self>, change: Change) -> Option<ChangeInProgress> {
         let mut changes = self.changes();
-        changes.threads.extract_if(.., |thread| thread.is_finished()).for_each(join);
+        // Those that have ended are not joined: that would wait until a thread that comes last has left.
+        changes.threads.retain(|thread| !thread.is_finished());
         if changes.count >= FUNCTION_LOADS_MAX {
             return None;
         }
@@ -53,8 +57,8 @@ impl FunctionLoader {
         }
         let outcome = Arc::clone(&begun);
         let work = move || {
-            // The shards come first. If the system refuses, the change is made all the same.
-            let _ = rustix::process::setpriority_process(None, COMPILER_NICENESS);
+            // A shard that is pinned has begun the thread. If the system refuses, the change is made all the same.
+            let _ = loader.cores.as_ref().map(|cores| sched_setaffinity(None, cores));
             // A fault of the compiler must not let the client wait for ever.
             let made = panic::catch_unwind(AssertUnwindSafe(|| loader.make(&change)));
             // First: who has the reply may begin the next one.
@@ -84,6 +88,12 @@ impl FunctionLoader {
     pub(super) fn changes(&self) -> MutexGuard<'_, Changes> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Compiles a source. The shards come first while that is done, and not while locks are held that they take.
+pub(super) fn compile(source: &str) -> Result<Module, String> {
+    let come_last = || _ = rustix::process::setpriority_process(None, COMPILER_NICENESS);
+    skep_function::compile_after(come_last, source).map_err(|error| error.to_string())
 }
 
 fn join(thread: JoinHandle<()>) {

@@ -25,6 +25,7 @@ use skep_wire::resp::ReplyWriter;
 use super::element_type::ElementType;
 use super::elements::{element_of, write_elements, write_value};
 use super::{Arguments, Operands};
+use crate::function_loader::shorten;
 use crate::vocabulary::Functions;
 
 /// A call of a function; ranges are positions of binary operands.
@@ -334,5 +335,5 @@ fn usage(function: &UserFunction) -> String {
         (_, _, true) => "no operand".to_owned(),
         _ => format!("{names}; operands for all elements, or for each{mixed}"),
     };
-    format!("{} takes {takes}", function.name)
+    shorten(format!("{} takes {takes}", function.name))
 }

@@ -10,6 +10,7 @@ use skep_wire::resp::{ReplyWriter, Version};
 
 use super::element_type::ElementType;
 use super::{Action, Context, Progress, store_error};
+use crate::function_loader::shorten;
 use crate::limits::{ELEMENTS_FEW, ELEMENTS_PART, TEXT_WORK};
 
 impl Action {
@@ -51,7 +52,7 @@ impl Action {
 
 /// Describes the elements that a value should have: `an element is {tokens: f32, at: u64}, of 12 bytes`.
 pub(super) fn element_of(layout: &Layout) -> String {
-    format!("an element is {layout}, of {} bytes", layout.size())
+    format!("an element is {}, of {} bytes", shorten(layout.to_string()), layout.size())
 }
 
 /// Writes all elements of a value as an array.

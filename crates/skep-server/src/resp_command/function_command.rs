@@ -71,12 +71,12 @@ fn change(
         Some(begun) => begun,
     };
     let outcome = match begun.get() {
-        None if !context.is_stopping() => {
+        // Also while the server stops: the change may be on disk already.
+        None => {
             session.function_change = Some(begun);
             context.outcome.held_until = Some(context.now + FUNCTION_LOOK_TIME);
             return Ok(());
         }
-        None => return Err("ERR the server stops".to_owned()),
         Some(outcome) => outcome.clone(),
     };
     match outcome.map_err(|error| format!("ERR {error}"))? {
@@ -116,14 +116,14 @@ fn write_module(module: &Module, writer: &mut ReplyWriter<'_>) {
     writer.integer(module.revision.into());
     writer.bulk(b"functions");
     writer.array(module.functions().len());
-    module.descriptions().for_each(|text| writer.bulk(text.as_bytes()));
+    module.descriptions().iter().for_each(|text| writer.bulk(text.as_bytes()));
     writer.bulk(b"numbers");
     writer.array(module.numbers().len());
     module.numbers().iter().for_each(|number| writer.integer((*number).into()));
     writer.bulk(b"records");
     let records = module.record_descriptions();
     writer.array(records.len());
-    records.for_each(|text| writer.bulk(text.as_bytes()));
+    records.iter().for_each(|text| writer.bulk(text.as_bytes()));
     if let Some(error) = module.error_excerpt() {
         writer.bulk(b"error");
         writer.bulk(error.as_bytes());

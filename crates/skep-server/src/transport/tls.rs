@@ -16,7 +16,10 @@ use rustls::{Error, ServerConnection};
 
 use super::tcp::Tcp;
 use crate::certificates::Certificates;
-use crate::limits::{FLUSH_TIME, TLS_BUFFER_SIZE, TLS_HANDSHAKE_WORK, TLS_OVERHEAD_WORK};
+use crate::limits::{
+    FLUSH_TIME, TLS_BUFFER_SIZE, TLS_HANDSHAKE_WORK, TLS_OVERHEAD_WORK, TLS_PACKET_MAX, TLS_READ_WORK_MAX,
+    TLS_RECEIVE_WORK,
+};
 
 /// A TCP socket and its session.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub(crate) struct Tls {
     is_ended: Cell<bool>,
     /// The time at which this side began to wait for the bytes that are left to leave.
     finished_at: Cell<Option<Instant>>,
+    /// Bytes of packets that were received, beyond those that were decrypted and those whose work was counted.
+    overhead: Cell<usize>,
     /// The work of reads that was not taken.
     work: Cell<usize>,
 }
@@ -83,6 +88,7 @@ impl Tls {
             may_have_bytes: Cell::new(false),
             is_ended: Cell::new(false),
             finished_at: Cell::new(None),
+            overhead: Cell::new(0),
             work: Cell::new(0),
         })
     }
@@ -106,7 +112,7 @@ impl Tls {
     /// reply leaves after it.
     pub(crate) fn shake_hands(&self) -> Result<()> {
         let mut session = self.session.borrow_mut();
-        while session.is_handshaking() {
+        while session.is_handshaking() && self.may_receive() {
             match self.receive(&mut session) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
@@ -127,18 +133,34 @@ impl Tls {
         self.work.take()
     }
 
-    /// Reads bytes that have arrived. It may return fewer than there are.
+    /// Reads bytes that have arrived, until the buffer is full or the packets were too much work. Then it may return fewer
+    /// than there are, or none: packets need not have bytes.
     pub(super) fn read(&self, buffer: &mut [u8]) -> Result<usize> {
         let mut session = self.session.borrow_mut();
-        loop {
-            match session.reader().read(buffer) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+        let mut size = 0;
+        while size < buffer.len() {
+            match session.reader().read(&mut buffer[size..]) {
+                Ok(0) => return Ok(size),
+                Ok(count) => size += count,
                 // The client has closed the socket without an end of the session. A request that was cut is not executed.
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
-                result => return result,
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(size),
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                Err(_) if !self.may_receive() => break,
+                Err(_) => match self.receive(&mut session) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                },
             }
-            self.receive(&mut session)?;
         }
+        if size > 0 { Ok(size) } else { Err(ErrorKind::WouldBlock.into()) }
+    }
+
+    /// Returns true if the work of packets is not too much for a turn. Otherwise a later turn receives more.
+    fn may_receive(&self) -> bool {
+        let may_receive = self.work.get() < TLS_READ_WORK_MAX;
+        self.may_have_bytes.set(self.may_have_bytes.get() || !may_receive);
+        may_receive
     }
 
     /// Writes as many bytes as the session takes.
@@ -185,9 +207,11 @@ impl Tls {
             Ok(state) => state,
             Err(error) => return Err(self.refuse(session, error)),
         };
-        self.is_ended.set(state.peer_has_closed());
-        let overhead = size.saturating_sub(state.plaintext_bytes_to_read());
-        let mut work = overhead * TLS_OVERHEAD_WORK;
+        self.is_ended.set(size == 0 || state.peer_has_closed());
+        // A packet that has not arrived whole may yet have bytes.
+        let overhead = (self.overhead.get() + size).saturating_sub(state.plaintext_bytes_to_read());
+        self.overhead.set(overhead.min(TLS_PACKET_MAX));
+        let mut work = TLS_RECEIVE_WORK + (overhead - self.overhead.get()) * TLS_OVERHEAD_WORK;
         if state.tls_bytes_to_write() > 0 {
             work += if was_handshaking { TLS_HANDSHAKE_WORK } else { 0 };
             self.send(session)?;
@@ -225,5 +249,91 @@ impl Tls {
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{ErrorKind, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::thread;
+
+    use rustls::crypto::ring::default_provider;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+    use super::Tls;
+    use crate::certificates::{Certificates, TlsSettings};
+    use crate::limits::{TLS_OVERHEAD_WORK, TLS_READ_WORK_MAX};
+    use crate::transport::tcp::Tcp;
+
+    /// Connects a client and the server's end, and finishes the handshake.
+    fn connect() -> (ClientConnection, TcpStream, Tls) {
+        let rcgen::CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let [certificate, key] = ["server.pem", "server.key"].map(|name| directory.path().join(name));
+        fs::write(&certificate, cert.pem()).unwrap();
+        fs::write(&key, signing_key.serialize_pem()).unwrap();
+        let certificates = Certificates::read(&TlsSettings { certificate, key, client_ca: None }).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(cert.der().clone()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+        let mut client =
+            ClientConnection::new(Arc::new(config.with_no_client_auth()), "localhost".try_into().unwrap()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        accepted.set_nonblocking(true).unwrap();
+        let tls = Tls::new(Tcp::new(accepted), &certificates, b"").unwrap();
+        let shaking = thread::spawn(move || {
+            client.complete_io(&mut socket).unwrap();
+            (client, socket)
+        });
+        while tls.is_handshaking() {
+            tls.shake_hands().unwrap();
+            tls.take_work();
+        }
+        let (client, socket) = shaking.join().unwrap();
+        (client, socket, tls)
+    }
+
+    #[test]
+    fn a_turn_receives_a_bounded_number_of_packets() {
+        const BYTES: usize = 3000;
+        // A packet for each byte, and for each byte the most other packets that a session takes in a row.
+        for updates in [0, 30] {
+            let (mut client, mut socket, tls) = connect();
+            let sending = thread::spawn(move || {
+                for _ in 0..BYTES {
+                    (0..updates).for_each(|_| client.refresh_traffic_keys().unwrap());
+                    client.writer().write_all(b"x").unwrap();
+                    while client.wants_write() {
+                        client.write_tls(&mut socket).unwrap();
+                    }
+                }
+                client.send_close_notify();
+                client.write_tls(&mut socket).unwrap();
+                socket
+            });
+            let (mut size, mut reads, mut most) = (0, 0, 0);
+            let mut buffer = vec![0; 64 << 10];
+            loop {
+                match tls.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(count) => size += count,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                }
+                most = most.max(tls.take_work());
+                reads += 1;
+            }
+            assert_eq!(size, BYTES);
+            // One call receives about 4 KiB more than the bound.
+            assert!(most < TLS_READ_WORK_MAX + 5000 * TLS_OVERHEAD_WORK, "{most}");
+            assert!(reads >= BYTES * (1 + updates) * 22 / 8192, "{reads}");
+            drop(sending.join().unwrap());
+        }
     }
 }
