@@ -93,7 +93,7 @@ fn errors_of_tls_say_what_to_do() {
     let fail = |flags: &[&str], code, parts: &[&str]| assert_refusal(&cli(&server, flags, &["ping"]), code, parts);
     fail(&["--tls-ca", &strange], 1, &["no authority that this client trusts", "--tls-ca"]);
     fail(&["--tls-ca", "/missing.pem"], 1, &["/missing.pem: No such file", "choose a PEM file"]);
-    fail(&[], 1, &["if it speaks TLS, connect to tls:HOST:PORT"]);
+    fail(&[], 1, &["it speaks TLS: connect to tls:HOST:PORT (skep cli --tls)"]);
     let address = format!("127.0.0.1:{}", server.native_address().port());
     let by_number = output(&["cli", "--addr", &address, "--tls-ca", &ca, "ping"]);
     assert_refusal(&by_number, 1, &["is not for `127.0.0.1`", "localhost"]);
