@@ -429,9 +429,10 @@ pub(crate) const TLS_BUFFER_SIZE: usize = 16 << 10;
 pub(crate) const TLS_SESSION_SIZE: usize = 10 << 10;
 /// The time after which a client that has not finished its handshake is gone.
 pub(crate) const TLS_HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// Work of a handshake: it takes up to a millisecond, for a signature with RSA.
+/// Work of a handshake, which has a signature and an exchange of keys: a turn has room for a few.
 pub(crate) const TLS_HANDSHAKE_WORK: usize = TURN_WORK / 4;
-/// Work of a byte that arrives and is not one of a request: each packet has 22 or more, and takes about half a microsecond.
+/// Work of a byte that arrives and is not one of a request. Each packet has 22 or more of them, and counts as two small
+/// operations.
 pub(crate) const TLS_OVERHEAD_WORK: usize = 2 * OPERATION_WORK / 22;
 /// Bytes of the largest packet.
 pub(crate) const TLS_PACKET_MAX: usize = (16 << 10) + 2048 + 5;

@@ -28,7 +28,7 @@ impl LoginSource {
 /// If a client speaks TLS, whom it trusts, and by which certificate it is known.
 #[derive(clap::Args, Debug)]
 struct TlsSource {
-    /// Speak TLS with the server, as an address tls:HOST:PORT does; the other flags of TLS include this one.
+    /// Speak TLS with the server, as an address tls:HOST:PORT does; each of the other flags of TLS implies it.
     #[arg(long, global = true)]
     tls: bool,
     /// PEM file with the certificates of the authorities to trust [default: those of the system].

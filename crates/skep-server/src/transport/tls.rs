@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A session holds few bytes: those of a packet that has not arrived whole, those that were decrypted and not read, and
-//! those that were encrypted and not taken by the socket, each of up to about [`TLS_BUFFER_SIZE`].
+//! those that were encrypted and not taken by the socket, each of up to about [`TLS_BUFFER_SIZE`]. A packet is what TLS
+//! calls a record (RFC 8446, section 5): elsewhere in Skep, a record is an element of several numbers.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, Read, Result, Write};
