@@ -44,6 +44,16 @@ pub struct Request<'a> {
     pub operation: Operation<'a>,
 }
 
+/// A get, or a put without a condition. Most requests are plain. Decoders make these in a few registers, where a [`Request`]
+/// of any kind takes ten words of memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlainRequest<'a> {
+    /// As in a [`Request`].
+    pub key: &'a [u8],
+    /// The value of a put. A get has none.
+    pub value: Option<&'a [u8]>,
+}
+
 /// An operation on the value of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Operation<'a> {
@@ -154,6 +164,30 @@ pub enum Reply<'a> {
     /// free yet. In the second case, free slabs are being merged, or readers still use the memory to be freed. Nothing
     /// changed. Submit the request again, in order with the other deferred requests of the same key.
     Deferred,
+}
+
+impl<'a> PlainRequest<'a> {
+    /// Returns the bytes of the key and of the value.
+    #[inline(always)]
+    pub fn size(&self) -> usize {
+        self.key.len() + self.value.map_or(0, <[u8]>::len)
+    }
+
+    /// Returns it as a request.
+    #[inline(always)]
+    pub fn request(self) -> Request<'a> {
+        let put = |value| Operation::Put { value, condition: PutCondition::Always };
+        Request { key: self.key, operation: self.value.map_or(Operation::Get, put) }
+    }
+
+    /// Appends it to a list of requests. A get and a put are written apart, so that neither is copied.
+    #[inline(always)]
+    pub fn push_to(self, requests: &mut Vec<Request<'a>>) {
+        match self.value {
+            None => requests.push(Request { key: self.key, operation: Operation::Get }),
+            Some(_) => requests.push(self.request()),
+        }
+    }
 }
 
 impl Request<'_> {

@@ -6,14 +6,14 @@
 //!   destinations   │ 3 of the batch  │ 1 forward  │ 1   │ 1 refused │    a range for each run of operations alike
 //! ```
 //!
-//! Most operations of a native client are own ones: the client chooses the shard. [`Dispatch::extend`] adds a run of
-//! them to the batch and records one range for all.
+//! Most operations are own ones: a native client chooses the shard. [`Dispatch::extend`] adds a run of them to the batch
+//! and records one range for all.
 
 mod memcached;
 mod native;
 mod resp;
 
-use skep_core::operation::{KEY_SIZE_MAX, Request};
+use skep_core::operation::{KEY_SIZE_MAX, PlainRequest, Request};
 use skep_store::cache::ItemRequest;
 use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
@@ -31,6 +31,16 @@ pub(crate) enum Outgoing {
     /// There is no slot; these operations are submitted later.
     NoSlot,
     Batch(Box<ForwardedBatch>),
+}
+
+/// Operations in the order of their requests, as a front end decodes them.
+pub(crate) trait OperationSource<'a> {
+    /// Takes the next operation if it is plain. It is to be inlined: then a plain operation stays in registers until it is
+    /// written into the batch.
+    fn next_plain(&mut self) -> Option<PlainRequest<'a>>;
+
+    /// Takes the next operation, if there is one. It may be of any kind.
+    fn next_other(&mut self) -> Option<Result<Request<'a>, WireError>>;
 }
 
 /// Takes the operations of one connection.
@@ -75,40 +85,55 @@ impl<'a> Dispatch<'_, 'a> {
         }
     }
 
-    /// Dispatches operations of a space until the limit is reached.
+    /// Dispatches at most `count_max` operations of a space, until the limit is reached.
     #[inline]
     pub(crate) fn extend(
         &mut self,
         space: Space,
-        operations: &mut impl Iterator<Item = Result<Request<'a>, WireError>>,
+        operations: &mut impl OperationSource<'a>,
+        count_max: usize,
         limit: &mut Limit,
     ) {
+        if limit.is_reached() {
+            return;
+        }
         let (own, partition) = (self.own, self.partition);
         let all_own = !space.is_divided() || partition.shard_count() == 1;
+        let is_own = |key: &[u8]| all_own || partition.shard_of(key) == own;
+        let count_max = count_max.min(limit.count);
+        let (mut left, mut size) = (count_max, limit.size);
         loop {
             let mut other = None;
-            let run = std::iter::from_fn(|| {
-                if limit.is_reached() {
-                    return None;
-                }
-                let operation = operations.next()?;
-                limit.count(&operation);
-                match operation {
-                    Ok(request) if all_own || partition.shard_of(request.key) == own => Some(request),
-                    operation => {
-                        other = Some(operation);
-                        None
+            let (first, count) = self.requests.extend(space, |requests| {
+                while left > 0 && size < limit.size_max {
+                    if let Some(plain) = operations.next_plain() {
+                        (left, size) = (left - 1, size + plain.size());
+                        if is_own(plain.key) {
+                            plain.push_to(requests);
+                            continue;
+                        }
+                        other = Some(Ok(plain.request()));
+                        return;
+                    }
+                    let Some(operation) = operations.next_other() else { return };
+                    (left, size) = (left - 1, size + operation.as_ref().map_or(0, Request::size));
+                    match operation {
+                        Ok(request) if is_own(request.key) => requests.push(request),
+                        operation => {
+                            other = Some(operation);
+                            return;
+                        }
                     }
                 }
             });
-            let (first, count) = self.requests.extend(space, run);
             push_range(self.destinations, self.start, ReplyRange::of_ready(first, count));
             match other {
                 Some(Ok(request)) => self.push(space, request),
                 Some(Err(error)) => self.refuse(error, 1),
-                None => return,
+                None => break,
             }
         }
+        (limit.count, limit.size) = (limit.count - (count_max - left), size);
     }
 
     /// Dispatches a request.
@@ -174,17 +199,37 @@ impl<'a> Dispatch<'_, 'a> {
 
 #[cfg(test)]
 mod tests {
-    use skep_core::operation::{Operation, Request};
+    use skep_core::operation::{Operation, PlainRequest, Request};
     use skep_wire::native::WireError;
     use skep_wire::partition::Partition;
 
-    use super::{Dispatch, Outgoing};
+    use super::{Dispatch, OperationSource, Outgoing};
     use crate::batch::OwnedReply;
     use crate::exchange::connect_shards;
     use crate::reply_queue::{ReplyRange, Slot, push_range};
     use crate::spaces::SpaceRequests;
     use crate::start::Steps;
     use crate::vocabulary::{Limit, ReplyIndex, Space};
+
+    /// The operations of a list: each second one may be taken as a plain one.
+    struct Listed<'l, 'a>(&'l [Result<Request<'a>, WireError>]);
+
+    impl<'a> OperationSource<'a> for Listed<'_, 'a> {
+        fn next_plain(&mut self) -> Option<PlainRequest<'a>> {
+            let Some((Ok(Request { key, operation: Operation::Get }), rest)) = self.0.split_first() else {
+                return None;
+            };
+            let plain = (rest.len() % 2 == 0).then_some(PlainRequest { key, value: None })?;
+            self.0 = rest;
+            Some(plain)
+        }
+
+        fn next_other(&mut self) -> Option<Result<Request<'a>, WireError>> {
+            let (first, rest) = self.0.split_first()?;
+            self.0 = rest;
+            Some(*first)
+        }
+    }
 
     #[test]
     fn adjacent_operations_of_one_destination_are_one_range() {
@@ -213,13 +258,13 @@ mod tests {
             busy: 0,
         };
         let mut limit = Limit { count: 100, size_max: 1000, size: 0, holds_writes: false, is_held: false };
-        dispatch.extend(Space::Hash, &mut operations.iter().copied(), &mut limit);
+        dispatch.extend(Space::Hash, &mut Listed(&operations), usize::MAX, &mut limit);
         assert_eq!((limit.count, limit.size, dispatch.busy), (100 - operations.len(), 7 * 8, 0));
 
         // Each limit is reached after two operations of eight bytes.
         for (count, size_max) in [(2, 1000), (10, 15)] {
             let mut limit = Limit { count, size_max, size: 0, holds_writes: false, is_held: false };
-            dispatch.extend(Space::Hash, &mut own.iter().copied(), &mut limit);
+            dispatch.extend(Space::Hash, &mut Listed(&own), usize::MAX, &mut limit);
             assert!(limit.is_reached() && limit.size == 16);
         }
         dispatch.refuse(WireError::Busy, 2);

@@ -17,6 +17,7 @@ use skep_store::cache::ItemRequest;
 use skep_wire::memcached::{Parsed, RequestParser, Words};
 
 use self::command::{Action, Command, Decoder, Item, Span};
+use self::reply::PlainCounts;
 use crate::cache_flushes::CacheFlushes;
 use crate::limits::{DECODE_WORK, LOCKED_REQUEST_MAX, LOCKED_VALUE_MAX, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::reply_queue::ReplyQueue;
@@ -94,10 +95,7 @@ impl MemcachedBatch {
         let base = input.as_ptr();
         let mut is_incomplete = false;
         while !self.is_full() && self.make_room(memory_max) {
-            if !is_locked && let Some((size, plain)) = self.parser.parse_plain(&input[self.size..]) {
-                self.commands.push(Command::plain(plain, base));
-                self.size += size;
-                self.operations_left += 1;
+            if !is_locked && self.take_plain(input, memory_max) {
                 continue;
             }
             if !self.make_room_for_item(memory_max) {
@@ -142,6 +140,22 @@ impl MemcachedBatch {
         let exhausted = is_incomplete || self.ended;
         let (queue_size, request_count) = (self.queue_size(), self.request_count());
         Decoded::Requests { queue_size, request_count, exhausted, work: DECODE_WORK * self.commands.len() }
+    }
+
+    /// Takes the plain commands at the head of the input that is left. Returns false if the next command is another one, or
+    /// has not arrived.
+    fn take_plain(&mut self, input: &[u8], memory_max: usize) -> bool {
+        let (first, base) = (self.commands.len(), input.as_ptr());
+        let count_max = (2 * PARSED_OPERATIONS_MAX - self.operations_left).saturating_sub(first) / 2;
+        let mut size = self.size;
+        while self.commands.len() - first <= count_max && size < PARSED_SIZE_MAX && self.make_room(memory_max) {
+            let Some((plain_size, plain)) = self.parser.parse_plain(&input[size..]) else { break };
+            self.commands.push(Command::plain(plain, base));
+            size += plain_size;
+        }
+        self.size = size;
+        self.operations_left += self.commands.len() - first;
+        self.commands.len() > first
     }
 
     /// Makes room for a command. Returns false if there is no memory for it.
@@ -259,12 +273,16 @@ impl MemcachedBatch {
                 if output.len() - begin > room {
                     return;
                 }
-                let (commands, next) = (&self.commands, &mut self.command);
+                let (mut plain, mut counts) = (self.commands[self.command..].iter(), PlainCounts::default());
+                let mut next = plain.next();
                 let count = queue.take(usize::MAX, replies, |response| {
-                    commands[*next].reply_plain(response, input, output, context);
-                    *next += 1;
-                    output.len() - begin <= room && commands.get(*next).is_some_and(Command::is_plain)
+                    let command = next.expect("the next command is plain");
+                    command.reply_plain(response, input, output, &mut counts, context);
+                    next = plain.next().filter(|command| command.is_plain());
+                    next.is_some() && output.len() - begin <= room
                 });
+                counts.count(context);
+                self.command += count;
                 self.operations_left -= count;
                 if count == 0 {
                     return;

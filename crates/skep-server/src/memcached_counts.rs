@@ -49,10 +49,10 @@ counts! {
 pub(crate) struct MemcachedMetrics([Counter; COUNT_COUNT]);
 
 impl MemcachedMetrics {
-    /// Counts one.
+    /// Adds to a count.
     #[inline]
-    pub(crate) fn add(&self, count: Count) {
-        self.0[count as usize].add(1);
+    pub(crate) fn add(&self, count: Count, number: u64) {
+        self.0[count as usize].add(number);
     }
 
     /// Adds the counts to sums.

@@ -264,9 +264,12 @@ impl ReplyQueue {
             let mut written = 0;
             match range.slot {
                 Slot::Pending | Slot::Forwarded(_) => break,
-                Slot::Ready(index) => {
+                Slot::Ready(first) => {
+                    let list = replies.list(first.list);
                     while wants_more && written < count {
-                        wants_more = write(Ok(replies.get(index.plus(written))));
+                        let index = first.plus(written);
+                        let reply = list.map_or_else(|| replies.get(index), |list| list.get(index.index as usize));
+                        wants_more = write(Ok(reply));
                         written += 1;
                     }
                 }

@@ -11,6 +11,7 @@ mod command;
 mod isolated;
 mod memory;
 mod operations;
+mod simple;
 
 pub(crate) use self::operations::RespOperations;
 
@@ -21,6 +22,7 @@ use skep_wire::resp::{Argument, Parsed, ReplyWriter, RequestParser};
 use self::command::{Command, is_on_key};
 use self::isolated::queue;
 use self::memory::watch_growth;
+use self::simple::SimpleRequest;
 use crate::limits::{
     DECODE_WORK, LONG_COMMAND, OPERAND_BYTE_WORK, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, TEXT_WORK,
 };
@@ -58,6 +60,8 @@ pub(crate) struct RespBatch {
 #[derive(Debug, Default)]
 struct Requests {
     commands: Vec<Command>,
+    /// Those of all runs of simple commands.
+    simple: Vec<SimpleRequest>,
     arguments: Vec<Argument>,
     /// Operands of vector commands, in binary form.
     operands: Operands,
@@ -160,6 +164,9 @@ impl RespBatch {
         self.parser.restrict(is_locked);
         let mut after = After::Command;
         while after == After::Command && !self.requests.is_decoding && !self.is_full() {
+            if !is_locked && self.has_room(memory_max) && self.take_run(input, memory_max) {
+                continue;
+            }
             after = self.parse(&mut input[self.requests.size..], memory_max, now, is_locked);
         }
         match after {
@@ -215,18 +222,25 @@ impl RespBatch {
 
     /// Returns true if the parsed batch has enough commands.
     fn is_full(&self) -> bool {
-        self.replies.operations_left + self.requests.commands.len() >= 2 * PARSED_OPERATIONS_MAX
+        let commands = self.requests.commands.len() + self.requests.simple.len();
+        self.replies.operations_left + commands >= 2 * PARSED_OPERATIONS_MAX
             || self.requests.size.max(self.requests.operands.bytes().len()) >= PARSED_SIZE_MAX
             || self.requests.ended
     }
 
+    /// Makes room for a command. Returns false if there is no memory for it.
+    fn has_room(&mut self, memory_max: usize) -> bool {
+        if self.requests.commands.len() < self.requests.commands.capacity() {
+            return true;
+        }
+        let held = self.capacity() - self.requests.commands.capacity() * size_of::<Command>();
+        make_room(&mut self.requests.commands, held, memory_max)
+    }
+
     /// Takes the command that `input` begins with.
     fn parse(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime, is_locked: bool) -> After {
-        if self.requests.commands.len() == self.requests.commands.capacity() {
-            let held = self.capacity() - self.requests.commands.capacity() * size_of::<Command>();
-            if !make_room(&mut self.requests.commands, held, memory_max) {
-                return After::End;
-            }
+        if !self.has_room(memory_max) {
+            return After::End;
         }
         if let Some(after) = self.needed_by_inline(input, memory_max).filter(|_| !is_locked) {
             return after;
@@ -249,9 +263,6 @@ impl RespBatch {
             Ok(Parsed::Part(size)) => return After::Part(size),
             Ok(Parsed::Complete(size)) => {
                 let request = &input[..size];
-                if !is_locked && self.take_simple(request, first_argument) {
-                    return After::Command;
-                }
                 match self.take(request, first_argument, memory_max, now, is_locked) {
                     Ok(Some(action)) => action,
                     Ok(None) => return After::Command,
@@ -412,6 +423,8 @@ impl RespBatch {
     pub(crate) fn finish(&mut self) -> usize {
         self.requests.commands.clear();
         self.requests.commands.shrink_to(PARSED_OPERATIONS_MAX);
+        self.requests.simple.clear();
+        self.requests.simple.shrink_to(PARSED_OPERATIONS_MAX);
         self.requests.arguments.clear();
         self.requests.arguments.shrink_to(8 * PARSED_OPERATIONS_MAX);
         self.requests.operands.clear(PARSED_SIZE_MAX);
@@ -438,6 +451,12 @@ impl RespBatch {
     ) {
         let begin = output.len();
         while self.replies.command < self.requests.commands.len() {
+            if let Action::Run = self.requests.commands[self.replies.command].action {
+                if self.encode_run(queue, replies, input, output, begin + room, context) {
+                    continue;
+                }
+                return;
+            }
             if self.encode_keys(queue, replies, input, output, begin + room, context) {
                 continue;
             }
@@ -477,23 +496,12 @@ impl RespBatch {
         if !session.replies.is_on() || self.replies.operation > 0 || output.len() > end || !is_on_key(*next) {
             return false;
         }
-        let counts_each = context.shows_commands();
-        let mut alike = None;
         let count = queue.take(usize::MAX, replies, |response| {
             let command = &commands[*next];
             let (name, on_key) = command.on_key().expect("it was looked at before");
             let begin = output.len();
             let mut writer = ReplyWriter::new(output, session.version);
             *next += 1;
-            // Most replies are these, which leave no progress and are no errors.
-            if !counts_each && on_key.write_usual(response, &mut writer) {
-                match &mut alike {
-                    Some((last, count)) if *last == name => *count += 1,
-                    _ => count_alike(alike.replace((name, 1)), context),
-                }
-                return output.len() <= end && is_on_key(*next);
-            }
-            count_alike(alike.take(), context);
             let arguments = command.arguments(input, ranges);
             on_key.reply(arguments, 0, response, progress, &mut writer);
             context.count_command(name, arguments, 1);
@@ -504,7 +512,6 @@ impl RespBatch {
             }
             output.len() <= end && is_on_key(*next)
         });
-        count_alike(alike, context);
         self.replies.operations_left -= count;
         count > 0
     }
@@ -580,13 +587,5 @@ impl RespBatch {
         self.replies.operation = 0;
         self.replies.command += 1;
         true
-    }
-}
-
-/// Counts adjacent commands of one name that were executed, if there are any.
-#[inline]
-fn count_alike(alike: Option<(CommandName, usize)>, context: &mut Context<'_>) {
-    if let Some((name, count)) = alike {
-        context.count_alike(name, count);
     }
 }

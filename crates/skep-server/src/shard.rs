@@ -291,9 +291,7 @@ impl Shard {
         }
     }
 
-    /// Makes a turn, after the events were taken. Returns true if there was something to do. Not inlined: its instructions
-    /// are counted.
-    #[inline(never)]
+    /// Makes a turn, after the events were taken. Returns true if there was something to do.
     fn work(&mut self, stores: &mut Stores<'_>, now: Instant, time: UnixTime) -> bool {
         // Readings of other shards may have set the clock back by a little.
         self.turn.time = time.max(self.turn.time);
@@ -316,15 +314,21 @@ impl Shard {
         self.waits.end_aside();
         let worked = self.has_work() || self.waits.returned.are_due(now);
         if worked {
-            self.turn.number += 1;
-            self.gather(now);
-            self.execute(stores, now);
-            self.reply_and_run(stores, now);
-            // As many keys as were written may expire.
-            stores.reclaim(1 + self.execution.executed / OPERATIONS_PER_RECLAIM);
-            self.seal(stores);
+            self.serve_turn(stores, now);
         }
         worked || has_served
+    }
+
+    /// Serves connections and other shards. Not inlined: its instructions are counted.
+    #[inline(never)]
+    fn serve_turn(&mut self, stores: &mut Stores<'_>, now: Instant) {
+        self.turn.number += 1;
+        self.gather(now);
+        self.execute(stores, now);
+        self.reply_and_run(stores, now);
+        // As many keys as were written may expire.
+        stores.reclaim(1 + self.execution.executed / OPERATIONS_PER_RECLAIM);
+        self.seal(stores);
     }
 
     fn has_work(&self) -> bool {

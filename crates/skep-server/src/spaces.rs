@@ -90,16 +90,13 @@ impl<'a> SpaceRequests<'a> {
         ReplyIndex { list: List::Keyspace, index: (self.keyspace.len() - 1) as u32 }
     }
 
-    /// Adds operations of one space. Returns the index of the first reply, and the number of operations.
+    /// Adds the operations of one space that `add` appends. Returns the index of the first reply, and the number of
+    /// operations.
     #[inline]
-    pub(crate) fn extend(
-        &mut self,
-        space: Space,
-        operations: impl Iterator<Item = Request<'a>>,
-    ) -> (ReplyIndex, usize) {
+    pub(crate) fn extend(&mut self, space: Space, add: impl FnOnce(&mut Vec<Request<'a>>)) -> (ReplyIndex, usize) {
         let requests = self.of(space);
         let begin = requests.len();
-        requests.extend(operations);
+        add(requests);
         let count = requests.len() - begin;
         self.record_owner(space);
         (ReplyIndex { list: List::of(space), index: begin as u32 }, count)

@@ -22,4 +22,5 @@ pub mod memory;
 pub mod naive;
 pub mod ordered;
 pub mod processor;
-mod short;
+
+use skep_core::short;

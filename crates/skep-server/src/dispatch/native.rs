@@ -1,12 +1,29 @@
 //! Dispatches the operations of native frames.
 
-use skep_core::operation::Request;
-use skep_wire::native::WireError;
+use skep_core::operation::{PlainRequest, Request};
+use skep_wire::native::{Operations, WireError};
 
-use super::Dispatch;
+use super::{Dispatch, OperationSource};
 use crate::native_batch::NativeOperations;
 use crate::reply_queue::ReplyRange;
-use crate::vocabulary::{Limit, Refusal, Space};
+use crate::vocabulary::{Functions, Limit, Refusal, Space};
+
+/// The operations of a frame.
+struct NativeSource<'a> {
+    operations: Operations<'a>,
+    functions: &'static Functions,
+}
+
+impl<'a> OperationSource<'a> for NativeSource<'a> {
+    #[inline(always)]
+    fn next_plain(&mut self) -> Option<PlainRequest<'a>> {
+        self.operations.next_plain()
+    }
+
+    fn next_other(&mut self) -> Option<Result<Request<'a>, WireError>> {
+        self.operations.next().map(|request| self.functions.resolve_in(request))
+    }
+}
 
 impl<'a> Dispatch<'_, 'a> {
     /// Dispatches pending operations, in order; `ranges` are those of the operations whose replies are not in the
@@ -64,10 +81,10 @@ impl<'a> Dispatch<'_, 'a> {
                 return self.refuse(WireError::UnknownSpace, count);
             };
             // A copy, which the compiler can keep in registers.
-            let mut copy = operations.clone();
-            self.extend(space, &mut copy.by_ref().take(count).map(resolve), limit);
+            let mut source = NativeSource { operations: operations.clone(), functions };
+            self.extend(space, &mut source, count, limit);
             limit.is_held |= is_held;
-            *operations = copy;
+            *operations = source.operations;
         });
     }
 

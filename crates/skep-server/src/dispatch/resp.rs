@@ -78,11 +78,9 @@ impl<'a> Dispatch<'_, 'a> {
     /// Dispatches adjacent commands on keys of one space, at most `count_max` and until the limit is reached. Returns
     /// their number.
     fn submit_keys(&mut self, operations: &mut RespOperations<'a>, count_max: usize, limit: &mut Limit) -> usize {
-        let Some((space, on_keys)) = operations.on_keys() else { return 0 };
+        let Some((space, mut on_keys)) = operations.on_keys() else { return 0 };
         let left = limit.count;
-        self.extend(space, &mut on_keys.take(count_max), limit);
-        let count = left - limit.count;
-        operations.skip_commands(count);
-        count
+        self.extend(space, &mut on_keys, count_max, limit);
+        left - limit.count
     }
 }

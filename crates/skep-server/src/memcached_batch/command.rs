@@ -153,8 +153,8 @@ impl Span {
     /// Returns the position of a part of the input, which begins at `base`.
     fn new(part: &[u8], base: *const u8) -> Span {
         let start = part.as_ptr().addr() - base.addr();
-        let narrow = |number: usize| u32::try_from(number).expect("an input has less than 4 GiB");
-        Span { start: narrow(start), size: narrow(part.len()) }
+        debug_assert!(start + part.len() <= u32::MAX as usize, "an input has less than 4 GiB");
+        Span { start: start as u32, size: part.len() as u32 }
     }
 
     /// Returns the part of the input.

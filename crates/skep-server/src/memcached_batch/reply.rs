@@ -22,28 +22,59 @@ const ITEM_OVERHEAD: usize = 48 + 8 + 1 + 2;
 /// Bytes that memcached counts for flags that are not 0.
 const FLAGS_SIZE: usize = 4;
 
+/// Plain commands that are not yet counted.
+#[derive(Debug, Default)]
+pub(super) struct PlainCounts {
+    hits: u64,
+    misses: u64,
+    stored: u64,
+}
+
+impl PlainCounts {
+    /// Counts the commands.
+    pub(super) fn count(self, context: &Context<'_>) {
+        let PlainCounts { hits, misses, stored } = self;
+        for (count, number) in [
+            (Count::Gets, hits + misses),
+            (Count::GetHits, hits),
+            (Count::GetMisses, misses),
+            (Count::Sets, stored),
+            (Count::Items, stored),
+        ] {
+            context.count_many(count, number);
+        }
+    }
+}
+
 impl Command {
-    /// Writes the reply to a plain command.
+    /// Writes the reply to a plain command, and counts it.
     #[inline]
     pub(super) fn reply_plain(
         &self,
         response: Response<'_>,
         input: &[u8],
         output: &mut Vec<u8>,
+        counts: &mut PlainCounts,
         context: &mut Context<'_>,
     ) {
+        let mut writer = ReplyWriter::new(output);
         match (&self.action, response) {
             (_, Err(error)) => write_unserved(error, output),
+            (Action::Set { .. }, Ok(Reply::Done)) => {
+                counts.stored += 1;
+                writer.status(Status::Stored);
+            }
             (Action::Set { .. }, Ok(reply)) => {
                 TextForm::Store { mode: StoreMode::Set, has_cas: false }.write(reply, output, context);
             }
             (_, Ok(reply)) => {
-                let mut writer = ReplyWriter::new(output);
-                let found = if let Reply::Value(bytes) = reply { Some(ItemFields::decode(bytes)) } else { None };
-                if let Some((fields, value)) = &found {
+                if let Reply::Value(bytes) = reply {
+                    let (fields, value) = ItemFields::decode(bytes);
                     writer.value(self.key.of(input), fields.flags, value, None);
+                    counts.hits += 1;
+                } else {
+                    counts.misses += 1;
                 }
-                context.count_retrieval(false, found.is_some());
                 writer.status(Status::End);
             }
         }
@@ -369,7 +400,12 @@ impl Context<'_> {
     /// Counts a command of memcached's protocol, or its outcome.
     #[inline]
     fn count(&self, count: Count) {
-        self.shared.metrics(self.shard).memcached.add(count);
+        self.count_many(count, 1);
+    }
+
+    #[inline]
+    fn count_many(&self, count: Count, number: u64) {
+        self.shared.metrics(self.shard).memcached.add(count, number);
     }
 
     fn count_if(&self, condition: bool, count: Count) {

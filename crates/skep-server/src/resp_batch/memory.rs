@@ -3,6 +3,7 @@
 use skep_core::operation::VALUE_SIZE_MAX;
 use skep_wire::resp::{Argument, Arriving};
 
+use super::simple::SimpleRequest;
 use super::{After, Command, RespBatch};
 use crate::limits::{ELEMENT_SIZE_MAX, FREE_ARGUMENTS_MAX, LONG_COMMAND, WATCHED_KEYS_MAX};
 use crate::resp_command::{Arguments, Operands};
@@ -78,6 +79,7 @@ impl RespBatch {
     /// Returns the bytes of memory held.
     pub(crate) fn capacity(&self) -> usize {
         self.requests.commands.capacity() * size_of::<Command>()
+            + self.requests.simple.capacity() * size_of::<SimpleRequest>()
             + self.requests.arguments.capacity() * size_of::<Argument>()
             + self.requests.operands.capacity()
             + self.requests.queued_bytes
@@ -96,8 +98,8 @@ impl RespBatch {
 
     /// Returns the memory of a finished parsed batch.
     pub(crate) fn release(&mut self) {
-        (self.requests.commands, self.requests.arguments, self.requests.operands) =
-            (Vec::new(), Vec::new(), Operands::default());
+        (self.requests.commands, self.requests.simple) = (Vec::new(), Vec::new());
+        (self.requests.arguments, self.requests.operands) = (Vec::new(), Operands::default());
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! Most commands have one operation, on a key. Adjacent ones of one space are taken in one loop, all others one at a time.
 
-use skep_core::operation::Request;
+use skep_core::operation::{PlainRequest, Request};
 use skep_wire::native::WireError;
 
-use super::{Command, Requests, RespBatch};
-use crate::resp_command::CommandRequest;
+use super::simple::SimpleRequest;
+use super::{Command, Replies, Requests, RespBatch};
+use crate::dispatch::OperationSource;
+use crate::resp_command::{Action, CommandRequest};
 use crate::vocabulary::Space;
 
 /// The position of an operation among those of its command.
@@ -27,7 +29,10 @@ impl RespBatch {
     /// They start at the first one. A command of a million keys is submitted in a thousand parts: walking over the others each
     /// time would be quadratic.
     pub(crate) fn operations<'a>(&'a self, input: &'a [u8]) -> RespOperations<'a> {
-        RespOperations { parsed: self, input, command: self.replies.command, index: self.replies.operation }
+        let Replies { command, operation, .. } = self.replies;
+        let mut operations = RespOperations { parsed: self, input, command, index: operation, run: &[] };
+        operations.open();
+        operations
     }
 
     /// Returns true if the operation after the first `count` whose replies are not in the output may be refused, when
@@ -36,7 +41,9 @@ impl RespBatch {
         let mut index = self.replies.operation + count;
         for command in &self.requests.commands[self.replies.command..] {
             if index < command.operation_count {
-                return index == 0 && command.operation_count <= pending && !command.action.is_barrier();
+                let is_run = matches!(command.action, Action::Run);
+                let is_whole = index == 0 && command.operation_count <= pending && !command.action.is_barrier();
+                return pending > 0 && is_run || is_whole;
             }
             index -= command.operation_count;
         }
@@ -49,31 +56,68 @@ impl RespBatch {
 pub(crate) struct RespOperations<'a> {
     parsed: &'a RespBatch,
     input: &'a [u8],
-    /// The next command, and the index of its next operation.
+    /// The next command, and the index of its next operation, unless it is a run.
     command: usize,
     index: usize,
+    /// What is left of the next command, if that is a run.
+    run: &'a [SimpleRequest],
 }
 
 impl<'a> RespOperations<'a> {
-    /// Returns the space of the next commands, and the operations of those that have one operation each, on a key of that
-    /// space. The caller says by [`RespOperations::skip_commands`] how many it has taken.
-    #[inline]
-    pub(crate) fn on_keys(&self) -> Option<(Space, impl Iterator<Item = Result<Request<'a>, WireError>> + use<'a>)> {
-        let (input, Requests { commands, arguments, operands, .. }) = (self.input, &self.parsed.requests);
-        let Command { space, .. } = commands.get(self.command)?;
-        if self.index > 0 {
-            return None;
-        }
-        let request = move |command: &'a Command| {
-            let (_, on_key) = command.on_key().filter(|_| command.space == *space)?;
-            Some(Ok(on_key.request(command.arguments(input, arguments), operands.bytes(), 0, None)))
-        };
-        Some((*space, commands[self.command..].iter().map_while(request)))
+    /// Sets the position to the operation at `index` of the next command.
+    fn open(&mut self) {
+        let Requests { commands, simple, .. } = &self.parsed.requests;
+        self.run = commands.get(self.command).map_or(&[], |command| &command.run(simple)[self.index..]);
     }
 
-    /// Skips commands of one operation each.
-    pub(crate) fn skip_commands(&mut self, count: usize) {
-        self.command += count;
+    /// Returns the next command. Skips a run that is done.
+    fn next_command(&mut self) -> Option<&'a Command> {
+        let commands = &self.parsed.requests.commands;
+        let command = commands.get(self.command)?;
+        if !matches!(command.action, Action::Run) || !self.run.is_empty() {
+            return Some(command);
+        }
+        (self.command, self.index) = (self.command + 1, 0);
+        self.open();
+        commands.get(self.command)
+    }
+
+    /// Returns the space of the next commands, and the operations of those that have one operation each, on a key of that
+    /// space.
+    #[inline]
+    pub(crate) fn on_keys(&mut self) -> Option<(Space, OnKeys<'_, 'a>)> {
+        let space = self.next_command()?.space;
+        Some((space, OnKeys { operations: self, space }))
+    }
+}
+
+/// The operations of commands that have one each, on a key of a space.
+pub(crate) struct OnKeys<'o, 'a> {
+    operations: &'o mut RespOperations<'a>,
+    space: Space,
+}
+
+impl<'a> OperationSource<'a> for OnKeys<'_, 'a> {
+    #[inline(always)]
+    fn next_plain(&mut self) -> Option<PlainRequest<'a>> {
+        let (first, rest) = self.operations.run.split_first()?;
+        let plain = first.plain(self.operations.input)?;
+        self.operations.run = rest;
+        Some(plain)
+    }
+
+    fn next_other(&mut self) -> Option<Result<Request<'a>, WireError>> {
+        let command = self.operations.next_command().filter(|command| command.space == self.space)?;
+        let RespOperations { parsed, input, index, .. } = *self.operations;
+        if let Some((first, rest)) = self.operations.run.split_first() {
+            self.operations.run = rest;
+            return Some(Ok(first.request(input)));
+        }
+        let Requests { arguments, operands, .. } = &parsed.requests;
+        let (_, on_key) = command.on_key().filter(|_| index == 0)?;
+        self.operations.command += 1;
+        self.operations.open();
+        Some(Ok(on_key.request(command.arguments(input, arguments), operands.bytes(), 0, None)))
     }
 }
 
@@ -82,10 +126,15 @@ impl<'a> Iterator for RespOperations<'a> {
     type Item = (Part, Space, CommandRequest<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Requests { commands, arguments, operands, .. } = &self.parsed.requests;
+        let Requests { arguments, operands, .. } = &self.parsed.requests;
         let progress = &self.parsed.replies.progress;
         loop {
-            let command = commands.get(self.command)?;
+            let command = self.next_command()?;
+            if let Some((first, rest)) = self.run.split_first() {
+                self.run = rest;
+                let request = CommandRequest::Key(first.request(self.input));
+                return Some((Part { index: 0, count: 1 }, command.space, request));
+            }
             let is_first = self.command == self.parsed.replies.command;
             if !is_first && command.action.is_barrier() {
                 return None;
@@ -93,6 +142,7 @@ impl<'a> Iterator for RespOperations<'a> {
             let (index, count) = (self.index, command.operation_count);
             (self.command, self.index) =
                 if index + 1 < count { (self.command, index + 1) } else { (self.command + 1, 0) };
+            self.open();
             if index < count {
                 let arguments = command.arguments(self.input, arguments);
                 let request = command.action.request(arguments, operands.bytes(), index, is_first.then_some(progress));

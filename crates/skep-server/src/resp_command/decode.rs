@@ -1,44 +1,17 @@
 //! Decodes commands on keys from their arguments.
 
 use skep_core::function::check_fraction;
-use skep_core::operation::{PutCondition, StringRead, VALUE_SIZE_MAX};
+use skep_core::operation::{StringRead, VALUE_SIZE_MAX};
 
 use super::expiry::{TimeForm, integer};
 use super::key_command::KeyCommand;
+use super::simple_command::SimpleCommand;
 use super::string_command::{Bytes, ReplyForm, StringCommand, StringOperation, TOO_LONG};
 use super::table::CommandName;
 use super::{Arguments, Operands, store_error};
 use super::{bit_command, expire_command, object_command, restore_command, scan_command, set_command, vector_command};
 use crate::unix_time::UnixTime;
 use crate::vocabulary::Functions;
-
-/// Decodes a simple command: one operation on one key, without options, numbers or a time. It is valid in all spaces.
-/// Most commands are simple. `None` if it is another one, or none.
-#[inline]
-pub(crate) fn simple(arguments: Arguments<'_>) -> Option<(CommandName, KeyCommand)> {
-    let name = match arguments.name()? {
-        // The most frequent ones, as most clients write them.
-        b"GET" => CommandName::Get,
-        b"SET" => CommandName::Set,
-        name => CommandName::find(name)?,
-    };
-    Some((name, simple_command(name, arguments.count())?))
-}
-
-/// Returns the command of this name and number of arguments, if it is a simple one.
-#[inline]
-fn simple_command(name: CommandName, argument_count: usize) -> Option<KeyCommand> {
-    Some(match (name, argument_count) {
-        (CommandName::Get, 2) => KeyCommand::Get,
-        (CommandName::Set, 3) => KeyCommand::Set(PutCondition::Always),
-        (CommandName::SetNx, 3) => KeyCommand::SetNew,
-        (CommandName::Incr, 2) => KeyCommand::Add { delta: 1 },
-        (CommandName::Decr, 2) => KeyCommand::Add { delta: -1 },
-        (CommandName::Del | CommandName::Unlink, 2) => KeyCommand::Delete,
-        (CommandName::Exists | CommandName::Touch, 2) => KeyCommand::Exists,
-        _ => return None,
-    })
-}
 
 /// Decodes the command: `None` if it is not on keys, or the error message that refuses it. The number
 /// of arguments has been checked against the table.
@@ -49,8 +22,8 @@ pub(super) fn key_command(
     functions: &Functions,
     now: UnixTime,
 ) -> Result<Option<KeyCommand>, String> {
-    if let Some(command) = simple_command(name, arguments.count()) {
-        return Ok(Some(command));
+    if let Some(command) = SimpleCommand::find(name, arguments.count()) {
+        return Ok(Some(command.on_key()));
     }
     Ok(Some(match name {
         CommandName::MGet => KeyCommand::GetMany,

@@ -7,8 +7,8 @@ use skep_core::operation::{
 };
 use skep_wire::resp::{Parsed, RequestParser};
 
-use super::table::COMMANDS;
-use super::{Action, Arguments, CommandRequest, Operands, simple};
+use super::table::{COMMANDS, CommandName};
+use super::{Action, Arguments, CommandRequest, Operands, SimpleCommand};
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Functions, Space, Spaces};
 
@@ -48,8 +48,14 @@ fn simple_commands_are_what_the_table_decodes() {
             let parsed = RequestParser::default().parse(&mut input, &mut ranges);
             assert!(matches!(parsed, Ok(Parsed::Complete(_))), "{}", info.name);
             let arguments = Arguments::new(&input, &ranges[..argument_count]);
-            let Some((name, command)) = simple(arguments) else { continue };
+            let name = CommandName::find(info.name.as_bytes()).expect("it is in the table");
+            let Some(simple) = SimpleCommand::find(name, argument_count) else { continue };
             simple_count += 1;
+            let command = simple.on_key();
+            let request = simple.request(arguments.get(1), arguments.get(argument_count - 1));
+            assert_eq!(request, command.request(arguments, &[], 0, None), "{}", info.name);
+            let plain = simple.plain(arguments.get(1), arguments.get(argument_count - 1));
+            assert!(plain.is_none_or(|plain| plain.request() == request), "{}", info.name);
             assert!(command.operation_count(argument_count) == 1 && !command.may_continue());
             assert!(command.elements().is_none(), "{}", info.name);
             for space in [Space::Hash, Space::Ordered, Space::Cache] {

@@ -111,24 +111,7 @@ impl KeyCommand {
     }
 
     /// Returns the operation at this index of the command; a count continues where it stopped.
-    #[inline]
     pub(crate) fn request<'a>(
-        &self,
-        arguments: Arguments<'a>,
-        operands: &'a [u8],
-        index: usize,
-        resume: Option<&'a Resume>,
-    ) -> Request<'a> {
-        // Most are these, which are made without a call.
-        let operation = match self {
-            KeyCommand::Get => Operation::Get,
-            KeyCommand::Set(condition) => Operation::Put { value: arguments.get(2), condition: *condition },
-            _ => return self.other_request(arguments, operands, index, resume),
-        };
-        Request { key: arguments.get(1), operation }
-    }
-
-    fn other_request<'a>(
         &self,
         arguments: Arguments<'a>,
         operands: &'a [u8],
@@ -171,17 +154,6 @@ impl KeyCommand {
             KeyCommand::String(command) => return command.request(arguments, operands),
         };
         Request { key: arguments.get(1 + index), operation }
-    }
-
-    /// Writes the reply to the command, if that is a value or `OK`, as most are. Returns true if it did.
-    #[inline]
-    pub(crate) fn write_usual(&self, response: Response<'_>, writer: &mut ReplyWriter<'_>) -> bool {
-        match (self, response) {
-            (KeyCommand::Get, Ok(Reply::Value(value))) => writer.bulk(value),
-            (KeyCommand::Set(_), Ok(Reply::Done)) => writer.ok(),
-            _ => return false,
-        }
-        true
     }
 
     /// Takes the reply to the operation at `index`. Returns true if the operation continues, and has to be submitted

@@ -53,6 +53,7 @@ mod server_command;
 mod session;
 mod set_command;
 mod shown;
+mod simple_command;
 mod slow_entry;
 mod slow_log_command;
 mod string_command;
@@ -63,7 +64,6 @@ mod work;
 
 pub(crate) use bound::{Bound, KeySums};
 pub(crate) use context::{Context, Outcome};
-pub(crate) use decode::simple;
 pub(crate) use error_messages::{NOT_IN_TRANSACTION, store_error, wire_error};
 pub(crate) use function_command::is_change as changes_functions;
 pub(crate) use invocation::{Invocation, SessionOutput};
@@ -74,6 +74,7 @@ pub(crate) use lengths::Lengths;
 pub(crate) use operands::Operands;
 pub(crate) use queue::{Growth, Multi, Queue, TooLong};
 pub(crate) use session::Session;
+pub(crate) use simple_command::SimpleCommand;
 #[cfg(test)]
 pub(crate) use subcommands::full_names;
 pub(crate) use table::command_name;
@@ -176,6 +177,8 @@ fn decimal(text: &[u8]) -> Option<i64> {
 /// The work of a command.
 #[derive(Debug)]
 pub(crate) enum Action {
+    /// A run of simple commands, with an operation each. The parsed batch has them in a list of their own.
+    Run,
     /// An operation on a key.
     Keys(CommandName, KeyCommand),
     /// An isolated command.
@@ -353,7 +356,7 @@ impl Action {
 
     /// Returns true if the server makes the reply itself.
     pub(crate) fn is_of_server(&self) -> bool {
-        !matches!(self, Action::Keys(..) | Action::Keyspace(_))
+        !matches!(self, Action::Run | Action::Keys(..) | Action::Keyspace(_))
     }
 
     /// Returns true if the command must wait for the end of a pause. Commands that end a pause, or their connection, do
@@ -473,6 +476,7 @@ impl Action {
                 context.count_command(*name, arguments, command.operation_count(arguments.count()));
                 command.finish(progress, &mut ReplyWriter::new(output, session.version));
             }
+            Action::Run => unreachable!("each command of a run is finished by itself"),
             Action::Isolated(..) => unreachable!("the shard runs isolated commands"),
             Action::Keyspace(command) => {
                 context.count_command(command.name, arguments, 0);

@@ -134,14 +134,14 @@ impl Shard {
                         &shared.settings,
                         Arc::clone(&shared.cache_flushes),
                     ));
-                    self.metrics().memcached.add(Count::Datagrams);
+                    self.metrics().memcached.add(Count::Datagrams, 1);
                     let mut connection = Connection::new(number, parsed, now);
                     // No more than the datagram arrives. If it would have to wait for memory or a pause, it is dropped.
                     connection.on_event(Event { is_finished: true, ..Event::default() });
                     let endpoint = Endpoint::new(connection, Transport::MemcachedDatagram(Box::new(datagram)));
                     self.take(Box::new(endpoint), now);
                 }
-                Err(reason) => self.metrics().memcached.add(reason),
+                Err(reason) => self.metrics().memcached.add(reason, 1),
             }
         }
     }

@@ -40,7 +40,7 @@ impl Shard {
     pub(super) fn starve(&mut self, token: Token) {
         let Some(endpoint) = self.connections.get_mut(token) else { return };
         if let Transport::MemcachedDatagram(_) = endpoint.transport {
-            self.metrics().memcached.add(Count::DatagramsRefused);
+            self.metrics().memcached.add(Count::DatagramsRefused, 1);
             self.close(token);
             return;
         }

@@ -84,6 +84,22 @@ impl SpaceReplies {
         }
     }
 
+    /// Returns the replies of a list, if they are those of a store.
+    #[inline]
+    pub(crate) fn list(&self, list: List) -> Option<&Replies> {
+        #[cfg(test)]
+        if self.are_swapped {
+            return None;
+        }
+        match list {
+            List::Hash => Some(&self.hash),
+            List::Ordered => Some(&self.ordered),
+            List::Cache => Some(&self.cache),
+            List::Items => Some(&self.items),
+            List::Keyspace => None,
+        }
+    }
+
     /// Returns the reply at this index.
     #[inline]
     pub(crate) fn get(&self, at: ReplyIndex) -> Reply<'_> {

@@ -2,6 +2,8 @@
 //!
 //! A reply of several lines is written line by line: after the pairs or statistics the caller writes `END`.
 
+use skep_core::short::append;
+
 use super::base64::encode;
 use super::{ErrorReply, ReturnFlag, ReturnFlags};
 
@@ -107,25 +109,30 @@ impl<'o> ReplyWriter<'o> {
     /// Writes a pair that `get` or another retrieval has found.
     #[inline]
     pub fn value(&mut self, key: &[u8], flags: u32, value: &[u8], cas: Option<u64>) {
-        // The rest of the two lines, and an end.
-        const MORE: usize = 64;
-        self.out.reserve(key.len() + value.len() + MORE);
         self.out.extend_from_slice(b"VALUE ");
-        self.out.extend_from_slice(key);
-        self.out.push(b' ');
-        self.decimal(flags.into());
-        self.out.push(b' ');
-        self.decimal(value.len() as u64);
-        if let Some(cas) = cas {
-            self.out.push(b' ');
-            self.decimal(cas);
+        append(self.out, key);
+        match (flags, value.len(), cas) {
+            (0..10, size @ 0..10, None) => {
+                let numbers = [b' ', b'0' + flags as u8, b' ', b'0' + size as u8, b'\r', b'\n'];
+                self.out.extend_from_slice(&numbers);
+            }
+            _ => self.numbers(flags, value.len(), cas),
         }
+        append(self.out, value);
         self.end_line();
-        self.out.extend_from_slice(value);
+    }
+
+    /// Writes the end of the first line of a pair.
+    fn numbers(&mut self, flags: u32, size: usize, cas: Option<u64>) {
+        for number in [Some(flags.into()), Some(size as u64), cas].into_iter().flatten() {
+            self.out.push(b' ');
+            self.decimal(number);
+        }
         self.end_line();
     }
 
     /// Writes a line that depends on nothing else.
+    #[inline]
     pub fn status(&mut self, status: Status) {
         self.line(match status {
             Status::Stored => "STORED",
@@ -236,11 +243,13 @@ impl<'o> ReplyWriter<'o> {
         }
     }
 
+    #[inline]
     fn line(&mut self, text: &str) {
         self.out.extend_from_slice(text.as_bytes());
         self.end_line();
     }
 
+    #[inline]
     fn end_line(&mut self) {
         self.out.extend_from_slice(b"\r\n");
     }

@@ -33,7 +33,7 @@
 //! operation that it cannot skip ends the frame ([`Fault::Frame`]).
 
 use skep_core::function::{Element, Fold, Predicate, UpdateFunction};
-use skep_core::operation::{Filter, Operation, PutCondition, Reduce, Request, Shape, Update};
+use skep_core::operation::{Filter, Operation, PlainRequest, PutCondition, Reduce, Request, Shape, Update};
 
 use super::code::Coded;
 use super::encoder_registers::{EncoderRegisters, HEAD_SIZE, head_of_short};
@@ -144,20 +144,43 @@ pub fn operation_size(request: &Request<'_>) -> usize {
     HEADER_SIZE_MAX + header + request.size()
 }
 
-/// Decodes the operation at the cursor.
+/// Decodes the operation at the cursor if it is plain. Otherwise, or if it is malformed, changes nothing.
 #[inline(always)]
+pub(super) fn decode_plain<'a>(
+    cursor: &mut Cursor<'a>,
+    registers: &mut DecoderRegisters<'a>,
+) -> Option<PlainRequest<'a>> {
+    let mut rest = *cursor;
+    let first = rest.take_u8()?;
+    let has_sizes = first & SAME_SIZES == 0;
+    if first & !SAME_SIZES == Opcode::Get as u8 {
+        let size = if has_sizes { usize::from(rest.take_u16()?) } else { registers.sizes.key };
+        let key = rest.take(size)?;
+        (*cursor, registers.sizes.key) = (rest, size);
+        return Some(PlainRequest { key, value: None });
+    }
+    if first & !(SAME_SIZES | SAME_VALUE) != Opcode::Put as u8 {
+        return None;
+    }
+    let Sizes { key: mut key_size, operand: mut value_size, .. } = registers.sizes;
+    if has_sizes {
+        (key_size, value_size) = (usize::from(rest.take_u16()?), rest.take_u32()? as usize);
+    }
+    let key = rest.take(key_size)?;
+    let value = match first & SAME_VALUE {
+        0 => rest.take(value_size)?,
+        _ => registers.operand.filter(|operand| operand.len() == value_size)?,
+    };
+    (*cursor, registers.operand) = (rest, Some(value));
+    (registers.sizes.key, registers.sizes.operand) = (key_size, value_size);
+    Some(PlainRequest { key, value: Some(value) })
+}
+
+/// Decodes the operation at the cursor.
 pub(super) fn decode<'a>(cursor: &mut Cursor<'a>, registers: &mut DecoderRegisters<'a>) -> Result<Request<'a>, Fault> {
     const MALFORMED: Fault = Fault::Frame(WireError::Malformed);
 
     let first = cursor.take_u8().ok_or(MALFORMED)?;
-    if first & !SAME_SIZES == Opcode::Get as u8 {
-        // Most operations are this one. It has nothing but a key.
-        if first & SAME_SIZES == 0 {
-            registers.sizes.key = usize::from(cursor.take_u16().ok_or(MALFORMED)?);
-        }
-        let key = cursor.take(registers.sizes.key).ok_or(MALFORMED)?;
-        return Ok(Request { key, operation: Operation::Get });
-    }
     let opcode = Opcode::from_code(first & OPCODE_MASK).ok_or(Fault::Frame(WireError::UnknownOperation))?;
     let [function, element] = match opcode.has_function() {
         true => [cursor.take_u8().ok_or(MALFORMED)?, cursor.take_u8().ok_or(MALFORMED)?],

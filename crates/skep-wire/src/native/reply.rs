@@ -152,6 +152,7 @@ impl<'b> ReplyFrameWriter<'b> {
                 reply[1..].copy_from_slice(&value[..NUMBER_SIZE]);
                 self.output.extend_from_slice(&reply);
             }
+            Ok(Reply::Done) => self.output.push(STATUS_DONE),
             response => self.push_any(response),
         }
     }

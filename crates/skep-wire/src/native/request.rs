@@ -9,7 +9,7 @@
 //! server's welcome. The client chooses the sequence, and the server repeats it in the reply. Bytes after the last
 //! operation are ignored.
 
-use skep_core::operation::Request;
+use skep_core::operation::{PlainRequest, Request};
 
 use super::encoder_registers::EncoderRegisters;
 use super::operation::{self, DecoderRegisters, Fault, SavedRegisters};
@@ -126,11 +126,22 @@ impl Position {
     }
 }
 
+impl<'a> Operations<'a> {
+    /// Takes the next operation if it is plain. If this returns `None`, the next one is of another kind or malformed, or
+    /// there is none.
+    #[inline(always)]
+    pub fn next_plain(&mut self) -> Option<PlainRequest<'a>> {
+        let remaining = self.remaining.checked_sub(1)?;
+        let plain = operation::decode_plain(&mut self.cursor, &mut self.registers)?;
+        self.remaining = remaining;
+        Some(plain)
+    }
+}
+
 impl<'a> Iterator for Operations<'a> {
     type Item = Result<Request<'a>, WireError>;
 
-    // Inlined, because otherwise a request is copied several times between its functions.
-    #[inline(always)]
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         self.remaining = self.remaining.checked_sub(1)?;
         Some(operation::decode(&mut self.cursor, &mut self.registers).map_err(|fault| match fault {

@@ -40,6 +40,7 @@ pub use argument::Argument;
 pub use reply::{ReplyWriter, Version, error_text};
 pub use request::{Arriving, Parsed, RequestParser};
 pub use request_error::RequestError;
+pub use whole::ShortRequest;
 
 use skep_core::operation::VALUE_SIZE_MAX;
 

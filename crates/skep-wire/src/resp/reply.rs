@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use skep_core::function::DecimalText;
+use skep_core::short::append;
 
 /// The version of the protocol on a connection. A connection begins with version 2, and `HELLO` changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -109,7 +110,7 @@ impl<'b> ReplyWriter<'b> {
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.header(b'$', bytes.len() as i64);
-        self.out.extend_from_slice(bytes);
+        append(self.out, bytes);
         self.out.extend_from_slice(b"\r\n");
     }
 
@@ -202,6 +203,9 @@ impl<'b> ReplyWriter<'b> {
     fn header(&mut self, kind: u8, number: i64) {
         if (0..10).contains(&number) {
             self.out.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']);
+        } else if (10..100).contains(&number) {
+            let (tens, ones) = ((number / 10) as u8, (number % 10) as u8);
+            self.out.extend_from_slice(&[kind, b'0' + tens, b'0' + ones, b'\r', b'\n']);
         } else {
             self.out.push(kind);
             self.out.extend_from_slice(DecimalText::new(number).as_bytes());

@@ -260,6 +260,11 @@ impl RequestParser {
         Ok(self.finish())
     }
 
+    /// Returns true if no byte of a request was read that is not complete.
+    pub fn is_at_begin(&self) -> bool {
+        matches!(self.progress, Progress::Nothing)
+    }
+
     /// Returns true if the last call has read a part of a long request.
     pub fn is_partial(&self) -> bool {
         self.is_partial

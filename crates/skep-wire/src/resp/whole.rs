@@ -1,4 +1,6 @@
-//! The usual RESP request: an array of a few short arguments that has arrived as a whole.
+//! The usual RESP requests: arrays of a few short arguments that have arrived as a whole.
+//!
+//! [`ShortRequest`] is the most frequent one: a name, a key, and perhaps a value.
 
 use super::argument::Argument;
 use super::{ARGUMENT_COUNT_MAX, BULK_SIZE_MAX, REQUEST_SIZE_MAX};
@@ -31,6 +33,62 @@ pub(super) fn parse_whole(input: &[u8], arguments: &mut Vec<Argument>) -> Option
     Some(position)
 }
 
+/// An array of a name, a key and perhaps a value, which has arrived as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortRequest {
+    /// The name, of one to nine bytes.
+    pub name: Argument,
+    /// The argument after it.
+    pub key: Argument,
+    /// The last of three arguments.
+    pub value: Option<Argument>,
+    /// Bytes of the request.
+    pub size: usize,
+}
+
+impl ShortRequest {
+    /// Parses the request that `input` begins with, if it is of this kind, and its numbers have at most [`DIGITS_MAX`] digits.
+    /// All others are for the parser.
+    #[inline(always)]
+    pub fn parse(input: &[u8]) -> Option<ShortRequest> {
+        // Two numbers of one digit each: those of the arguments and of the bytes of the name.
+        const HEAD: &[u8; 8] = b"*\0\r\n$\0\r\n";
+        const DIGITS: u64 = u64::from_le_bytes(*b"\0\xFF\0\0\0\xFF\0\0");
+        let head = input.first_chunk()?;
+        if u64::from_le_bytes(*head) & !DIGITS != u64::from_le_bytes(*HEAD) {
+            return None;
+        }
+        let name_size = usize::from(head[5].wrapping_sub(b'0'));
+        if !(1..=9).contains(&name_size) || !matches!(head[1], b'2' | b'3') {
+            return None;
+        }
+        let name = Argument { start: HEAD.len() as u32, size: name_size as u32 };
+        let position = after_line_end(input, HEAD.len() + name_size)?;
+        let (key, mut size) = bulk(input, position)?;
+        let mut value = None;
+        if head[1] == b'3' {
+            let (argument, end) = bulk(input, size)?;
+            (value, size) = (Some(argument), end);
+        }
+        Some(ShortRequest { name, key, value, size })
+    }
+}
+
+/// Returns the argument whose line with the size is at `position`, and the position after it.
+#[inline(always)]
+fn bulk(input: &[u8], position: usize) -> Option<(Argument, usize)> {
+    let (size, start) = short_number(input, position, b'$')?;
+    let end = after_line_end(input, start + size)?;
+    Some((Argument { start: start as u32, size: size as u32 }, end))
+}
+
+/// Returns the position after the end of line at `position`, if there is one.
+#[inline(always)]
+fn after_line_end(input: &[u8], position: usize) -> Option<usize> {
+    let end = input.get(position..)?.first_chunk()?;
+    (end == b"\r\n").then_some(position + end.len())
+}
+
 /// The most digits of a number in a request that [`parse_whole`] takes.
 const DIGITS_MAX: usize = 5;
 
@@ -42,12 +100,23 @@ const _: () =
 #[inline(always)]
 fn short_number(input: &[u8], position: usize, kind: u8) -> Option<(usize, usize)> {
     let line = input.get(position..)?;
-    // Most numbers have one digit.
-    if let Some(&[begin, digit @ b'0'..=b'9', b'\r', b'\n']) = line.first_chunk()
+    // Most numbers have one or two digits.
+    if let Some(&[begin, tens, ones, end, _]) = line.first_chunk()
         && begin == kind
     {
-        return Some((usize::from(digit - b'0'), position + 4));
+        let (tens, digit) = (tens.wrapping_sub(b'0'), ones.wrapping_sub(b'0'));
+        if tens <= 9 && ones == b'\r' && end == b'\n' {
+            return Some((usize::from(tens), position + 4));
+        }
+        if matches!(tens, 1..=9) && digit <= 9 && end == b'\r' && line[4] == b'\n' {
+            return Some((10 * usize::from(tens) + usize::from(digit), position + 5));
+        }
     }
+    long_number(line, kind).map(|(number, size)| (number, position + size))
+}
+
+/// Returns the number in a line of any length, and the size of the line.
+fn long_number(line: &[u8], kind: u8) -> Option<(usize, usize)> {
     let (&[begin, digit], rest) = line.split_first_chunk()?;
     let mut number = usize::from(digit.wrapping_sub(b'0'));
     if begin != kind || number > 9 {
@@ -57,7 +126,7 @@ fn short_number(input: &[u8], position: usize, kind: u8) -> Option<(usize, usize
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             let end = index + 1;
-            return (byte == b'\r' && rest.get(end) == Some(&b'\n')).then_some((number, position + 2 + end + 1));
+            return (byte == b'\r' && rest.get(end) == Some(&b'\n')).then_some((number, 2 + end + 1));
         }
         // No leading zeros.
         if number == 0 {
@@ -71,7 +140,59 @@ fn short_number(input: &[u8], position: usize, kind: u8) -> Option<(usize, usize
 #[cfg(test)]
 mod tests {
     use super::super::argument::Argument;
-    use super::parse_whole;
+    use super::super::{Parsed, RequestParser};
+    use super::{ShortRequest, parse_whole};
+
+    /// Usual requests with some pieces replaced, cut anywhere: what is taken as a short request is what the parser returns.
+    #[test]
+    fn short_requests_are_what_the_parser_returns() {
+        use proptest::prop_assert_eq;
+        use proptest::test_runner::{Config, TestRunner};
+        const USUAL: [&str; 12] =
+            ["*3\r\n", "$3\r\n", "SET", "\r\n", "$12", "\r\n", "key:00000042", "\r\n", "$1\r\n", "x", "\r", "\n"];
+        const PIECES: &[&str] = &[
+            "*2\r\n",
+            "*4\r\n",
+            "*3\n",
+            "$0\r\n\r\n",
+            "$9\r\n",
+            "INCRBYABC",
+            "$10\r\n",
+            "$011",
+            "$13",
+            "$99",
+            "$100",
+            "\n",
+            "\r",
+            "x",
+            "123456789012",
+            "$-1\r\n",
+            "",
+        ];
+        let replaced = proptest::collection::vec((0..USUAL.len(), proptest::sample::select(PIECES)), 0..4);
+        let taken = std::cell::Cell::new(0);
+        let result = TestRunner::new(Config::with_cases(20_000)).run(&(replaced, 0..16_usize), |(replaced, cut)| {
+            let mut request = USUAL;
+            replaced.iter().for_each(|(index, piece)| request[*index] = piece);
+            let mut input = request.concat().into_bytes();
+            input.truncate(input.len().saturating_sub(cut / 8));
+            let Some(short) = ShortRequest::parse(&input) else { return Ok(()) };
+            let mut arguments = Vec::with_capacity(4);
+            prop_assert_eq!(
+                RequestParser::default().parse(&mut input, &mut arguments),
+                Ok(Parsed::Complete(short.size))
+            );
+            prop_assert_eq!(
+                arguments,
+                [Some(short.name), Some(short.key), short.value].into_iter().flatten().collect::<Vec<_>>()
+            );
+            taken.set(taken.get() + 1);
+            Ok(())
+        });
+        result.unwrap();
+        assert!(taken.get() > 1000, "{}", taken.get());
+        assert!(ShortRequest::parse(&USUAL.concat().into_bytes()).is_some());
+    }
 
     #[test]
     fn usual_requests_are_taken_as_a_whole() {

@@ -10,17 +10,17 @@
 //! of an operation.
 
 /// Most bytes of a short value.
-pub(crate) const SHORT_SIZE_MAX: usize = 8;
+pub const SHORT_SIZE_MAX: usize = 8;
 
 /// Returns the bytes as a number, zeros above them; of more than eight, the first eight.
 #[inline(always)]
-pub(crate) fn load_short(bytes: &[u8]) -> u64 {
+pub fn load_short(bytes: &[u8]) -> u64 {
     load_masked(bytes).0
 }
 
 /// Returns the bytes as [`load_short`] does, and a mask of them.
 #[inline(always)]
-pub(crate) fn load_masked(bytes: &[u8]) -> (u64, u64) {
+pub fn load_masked(bytes: &[u8]) -> (u64, u64) {
     if let Some(first) = bytes.first_chunk() {
         return (u64::from_le_bytes(*first), u64::MAX);
     }
@@ -37,7 +37,7 @@ pub(crate) fn load_masked(bytes: &[u8]) -> (u64, u64) {
 
 /// Copies bytes over others of the same number. Two to sixteen are copied as two words that may overlap.
 #[inline(always)]
-pub(crate) fn overwrite(old: &mut [u8], new: &[u8]) {
+pub fn overwrite(old: &mut [u8], new: &[u8]) {
     #[inline(always)]
     fn by_words<const N: usize>(old: &mut [u8], new: &[u8]) -> Option<()> {
         let (first, last) = (*new.first_chunk::<N>()?, *new.last_chunk::<N>()?);
@@ -56,9 +56,24 @@ pub(crate) fn overwrite(old: &mut [u8], new: &[u8]) {
     }
 }
 
+/// Appends bytes to a buffer. Up to sixteen are copied as two words that may overlap, and what is too much is taken back.
+#[inline(always)]
+pub fn append(buffer: &mut Vec<u8>, bytes: &[u8]) {
+    let (size, mut words) = (bytes.len(), [0; 2 * SHORT_SIZE_MAX]);
+    words[..SHORT_SIZE_MAX].copy_from_slice(&load_short(bytes).to_le_bytes());
+    if let (Some(last), SHORT_SIZE_MAX..=16) = (bytes.last_chunk::<SHORT_SIZE_MAX>(), size) {
+        words[size - SHORT_SIZE_MAX..size].copy_from_slice(last);
+    } else if size > SHORT_SIZE_MAX {
+        return buffer.extend_from_slice(bytes);
+    }
+    let end = buffer.len() + size;
+    buffer.extend_from_slice(&words);
+    buffer.truncate(end);
+}
+
 /// Returns true if two runs are the same. Eight to sixteen bytes are compared as two words that may overlap.
 #[inline(always)]
-pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
+pub fn equal(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
     }
@@ -74,7 +89,7 @@ pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
 
 /// Returns true if a run is before another in the order of bytes. Mostly the first eight or sixteen bytes decide.
 #[inline(always)]
-pub(crate) fn is_below(a: &[u8], b: &[u8]) -> bool {
+pub fn is_below(a: &[u8], b: &[u8]) -> bool {
     let words = |index: usize| {
         let word = |run: &[u8]| run.get(index..)?.first_chunk().map(|word| u64::from_be_bytes(*word));
         Some((word(a)?, word(b)?))
@@ -119,6 +134,16 @@ mod tests {
                 assert!(is_below(&a, &b) && !is_below(&b, &a));
                 assert!(is_below(&a[..index], &b) && !is_below(&a, &a[..index]));
             }
+        }
+    }
+
+    #[test]
+    fn all_bytes_are_appended_and_no_others() {
+        for size in 0..=40 {
+            let new: Vec<u8> = (1..=size).collect();
+            let mut buffer = vec![0xff];
+            append(&mut buffer, &new);
+            assert_eq!(buffer, [&[0xff][..], &new].concat(), "{size} bytes");
         }
     }
 
