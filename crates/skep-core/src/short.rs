@@ -56,17 +56,29 @@ pub fn overwrite(old: &mut [u8], new: &[u8]) {
     }
 }
 
-/// Appends bytes to a buffer. Up to sixteen are copied as two words that may overlap, and what is too much is taken back.
+/// Most bytes that [`padded`] takes.
+pub const PADDED_SIZE: usize = 2 * SHORT_SIZE_MAX;
+
+/// Returns up to sixteen bytes with zeros after them, or `None` if there are more. They are copied as two words that may
+/// overlap.
+#[inline(always)]
+pub fn padded(bytes: &[u8]) -> Option<[u8; PADDED_SIZE]> {
+    let (size, mut words) = (bytes.len(), [0; PADDED_SIZE]);
+    if size > PADDED_SIZE {
+        return None;
+    }
+    words[..SHORT_SIZE_MAX].copy_from_slice(&load_short(bytes).to_le_bytes());
+    if let Some(last) = bytes.last_chunk::<SHORT_SIZE_MAX>() {
+        words[size - SHORT_SIZE_MAX..size].copy_from_slice(last);
+    }
+    Some(words)
+}
+
+/// Appends bytes to a buffer. Up to sixteen are copied with what pads them, which is taken back.
 #[inline(always)]
 pub fn append(buffer: &mut Vec<u8>, bytes: &[u8]) {
-    let (size, mut words) = (bytes.len(), [0; 2 * SHORT_SIZE_MAX]);
-    words[..SHORT_SIZE_MAX].copy_from_slice(&load_short(bytes).to_le_bytes());
-    if let (Some(last), SHORT_SIZE_MAX..=16) = (bytes.last_chunk::<SHORT_SIZE_MAX>(), size) {
-        words[size - SHORT_SIZE_MAX..size].copy_from_slice(last);
-    } else if size > SHORT_SIZE_MAX {
-        return buffer.extend_from_slice(bytes);
-    }
-    let end = buffer.len() + size;
+    let Some(words) = padded(bytes) else { return buffer.extend_from_slice(bytes) };
+    let end = buffer.len() + bytes.len();
     buffer.extend_from_slice(&words);
     buffer.truncate(end);
 }

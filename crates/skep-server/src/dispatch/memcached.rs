@@ -65,19 +65,21 @@ impl<'a> Dispatch<'_, 'a> {
 
     /// Dispatches adjacent plain commands, at most `count_max` and until the limit is reached. Returns their number.
     fn submit_plain(&mut self, operations: &mut MemcachedOperations<'a>, count_max: usize, limit: &mut Limit) -> usize {
+        if limit.is_reached() {
+            return 0;
+        }
         let (own, partition) = (self.own, self.partition);
         let all_own = partition.shard_count() == 1;
-        let mut count = 0;
+        let count_max = count_max.min(limit.count);
+        let (mut count, mut size) = (0, limit.size);
         loop {
             let mut other = None;
             let run = std::iter::from_fn(|| {
-                if count == count_max || limit.is_reached() {
+                if count == count_max || size >= limit.size_max {
                     return None;
                 }
                 let item = operations.next_plain()?;
-                count += 1;
-                limit.count -= 1;
-                limit.size += item.size();
+                (count, size) = (count + 1, size + item.size());
                 if all_own || partition.shard_of(item.key) == own {
                     return Some(item);
                 }
@@ -89,6 +91,7 @@ impl<'a> Dispatch<'_, 'a> {
             let Some(item) = other else { break };
             self.push_item(item);
         }
+        (limit.count, limit.size) = (limit.count - count, size);
         if count > 0 {
             operations.begin_command();
         }

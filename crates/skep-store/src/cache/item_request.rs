@@ -190,6 +190,7 @@ impl ItemFields {
     ///
     /// # Panics
     /// If the bytes are not such a reply.
+    #[inline]
     pub fn decode(reply: &[u8]) -> (ItemFields, &[u8]) {
         let (bytes, value) = reply.split_first_chunk::<FIELDS_SIZE>().expect("the reply begins with the fields");
         let (flags, rest) = bytes.split_first_chunk().expect("4 of 25 bytes");
@@ -237,11 +238,13 @@ impl<'a> ItemRequest<'a> {
     }
 
     /// Returns the bytes of key and value.
+    #[inline]
     pub fn size(&self) -> usize {
         self.key.len() + self.value().len()
     }
 
     /// Returns the bytes that a put stores.
+    #[inline]
     pub fn value(&self) -> &'a [u8] {
         if let ItemCommand::Put(put) = self.command { put.value } else { &[] }
     }

@@ -99,8 +99,17 @@ fn split_key(input: &[u8], size: usize) -> Option<(&[u8], &[u8])> {
 }
 
 /// Takes a number without a sign, of at most [`DIGITS_MAX`] digits. Returns it and the bytes after it.
-#[inline]
+#[inline(always)]
 fn take_number(input: &[u8]) -> Option<(u32, &[u8])> {
+    // Most have one digit.
+    match input {
+        [digit @ b'0'..=b'9', b' ' | b'\r', ..] => Some((u32::from(digit - b'0'), &input[1..])),
+        _ => take_long_number(input),
+    }
+}
+
+/// Takes a number of any length.
+fn take_long_number(input: &[u8]) -> Option<(u32, &[u8])> {
     let mut number = 0;
     for (index, byte) in input.iter().enumerate() {
         let digit = byte.wrapping_sub(b'0');

@@ -2,7 +2,7 @@
 //!
 //! A reply of several lines is written line by line: after the pairs or statistics the caller writes `END`.
 
-use skep_core::short::append;
+use skep_core::short::{PADDED_SIZE, padded};
 
 use super::base64::encode;
 use super::{ErrorReply, ReturnFlag, ReturnFlags};
@@ -109,26 +109,44 @@ impl<'o> ReplyWriter<'o> {
     /// Writes a pair that `get` or another retrieval has found.
     #[inline]
     pub fn value(&mut self, key: &[u8], flags: u32, value: &[u8], cas: Option<u64>) {
-        self.out.extend_from_slice(b"VALUE ");
-        append(self.out, key);
-        match (flags, value.len(), cas) {
-            (0..10, size @ 0..10, None) => {
-                let numbers = [b' ', b'0' + flags as u8, b' ', b'0' + size as u8, b'\r', b'\n'];
-                self.out.extend_from_slice(&numbers);
-            }
-            _ => self.numbers(flags, value.len(), cas),
+        if let (0..10, 0..10, None) = (flags, value.len(), cas)
+            && let (Some(padded_key), Some(padded_value)) = (padded(key), padded(value))
+        {
+            return self.short_value(padded_key, key.len(), flags as u8, padded_value, value.len());
         }
-        append(self.out, value);
-        self.end_line();
-    }
-
-    /// Writes the end of the first line of a pair.
-    fn numbers(&mut self, flags: u32, size: usize, cas: Option<u64>) {
-        for number in [Some(flags.into()), Some(size as u64), cas].into_iter().flatten() {
+        self.out.extend_from_slice(b"VALUE ");
+        self.out.extend_from_slice(key);
+        for number in [Some(flags.into()), Some(value.len() as u64), cas].into_iter().flatten() {
             self.out.push(b' ');
             self.decimal(number);
         }
         self.end_line();
+        self.out.extend_from_slice(value);
+        self.end_line();
+    }
+
+    /// Writes a pair of a short key and a short value, in one copy of a constant size, whose end is taken back. Flags and the
+    /// size of the value have one digit each.
+    #[inline(always)]
+    fn short_value(
+        &mut self,
+        key: [u8; PADDED_SIZE],
+        key_size: usize,
+        flags: u8,
+        value: [u8; PADDED_SIZE],
+        size: usize,
+    ) {
+        let mut lines = [0; 64];
+        lines[..6].copy_from_slice(b"VALUE ");
+        lines[6..6 + PADDED_SIZE].copy_from_slice(&key);
+        let numbers = [b' ', b'0' + flags, b' ', b'0' + size as u8, b'\r', b'\n'];
+        let (numbers_at, value_at) = (6 + key_size, 12 + key_size);
+        lines[numbers_at..value_at].copy_from_slice(&numbers);
+        lines[value_at..value_at + PADDED_SIZE].copy_from_slice(&value);
+        lines[value_at + size..value_at + size + 2].copy_from_slice(b"\r\n");
+        let end = self.out.len() + value_at + size + 2;
+        self.out.extend_from_slice(&lines);
+        self.out.truncate(end);
     }
 
     /// Writes a line that depends on nothing else.
@@ -312,6 +330,19 @@ mod tests {
         ];
         for (write, text) in cases {
             assert_eq!(written(write), text);
+        }
+    }
+
+    /// Short and long pairs are written in different ways.
+    #[test]
+    fn pairs_of_all_sizes() {
+        let letters = "abcdefghijklmnopqrstuvwxyz";
+        for (key_size, size) in (1..=20).flat_map(|key_size| (0..=20).map(move |size| (key_size, size))) {
+            for flags in [0, 9, 10] {
+                let (key, value) = (&letters[..key_size], &letters[26 - size..]);
+                let pair = written(|writer| writer.value(key.as_bytes(), flags, value.as_bytes(), None));
+                assert_eq!(pair, format!("VALUE {key} {flags} {size}\r\n{value}\r\n"));
+            }
         }
     }
 

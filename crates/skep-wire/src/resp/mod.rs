@@ -41,6 +41,7 @@ pub use reply::{ReplyWriter, Version, error_text};
 pub use request::{Arriving, Parsed, RequestParser};
 pub use request_error::RequestError;
 pub use whole::ShortRequest;
+pub use words::split_words;
 
 use skep_core::operation::VALUE_SIZE_MAX;
 

@@ -3,8 +3,8 @@
 use super::argument::Argument;
 use super::request_error::RequestError;
 
-/// Splits a line, which begins its request, into words, and removes the quotes in place.
-pub(super) fn split_words(line: &mut [u8], words: &mut Vec<Argument>) -> Result<(), RequestError> {
+/// Splits a line, which begins its request, into words, and removes the quotes in place. Appends the words.
+pub fn split_words(line: &mut [u8], words: &mut Vec<Argument>) -> Result<(), RequestError> {
     let mut read = 0;
     loop {
         while read < line.len() && is_blank(line[read]) {

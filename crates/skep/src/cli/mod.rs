@@ -1,21 +1,23 @@
-//! `skep cli`: sends one command, given as words on the command line, to a server.
+//! `skep cli`: sends one command, given as words on the command line, to a server. Without one, reads commands from
+//! standard input (`interactive.rs`).
 //!
 //! The words are those of the RESP commands `SKEP.*`. Standard output gets the result of the command and nothing else.
 //! If a key does not exist, or on any other failure, standard error gets one line and the exit code is 1.
 
 mod escape;
+mod interactive;
+mod line_help;
 mod output;
 mod request;
 mod scan;
+mod words;
 
-use std::ffi::OsString;
-use std::io::{self, ErrorKind, Read, Write};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::time::Duration;
 
-use skep::limits::VALUE_SIZE_MAX;
 use skep::{
-    CACHE_SPACE, Client, ClientError, Element, Expiry, ExpiryChange, Fold, HASH_SPACE, ORDERED_SPACE, Operation,
-    OperationError, Predicate, PutCondition, Refusal, Reply, Request, Responses, UpdateFunction,
+    CACHE_SPACE, Client, ClientError, HASH_SPACE, ORDERED_SPACE, Operation, OperationError, Refusal, Reply, Request,
+    Responses,
 };
 
 use crate::failure::{Failure, reason};
@@ -24,11 +26,12 @@ use crate::tls::LoginSource;
 use output::print;
 use request::Command;
 use scan::ScanWords;
+use words::Words;
 
 /// Default address of `skep serve`.
 pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7379";
 
-/// Sends one command.
+/// Sends one command. Without one, reads commands: from a terminal, with history and completion, or line by line from a pipe.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
     /// Native address of the server: HOST:PORT, tls:HOST:PORT, udp:HOST:PORT, rdma:HOST:PORT, or shm:PATH for shared memory.
@@ -43,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_enum)]
     space: Option<Space>,
     #[command(subcommand)]
-    command: Words,
+    command: Option<Words>,
 }
 
 /// The spaces of a server.
@@ -58,178 +61,89 @@ pub(crate) enum Space {
     Cache,
 }
 
-/// The commands and their arguments.
-#[derive(clap::Subcommand, Debug)]
-enum Words {
-    /// Print pong if the server takes the password and a shard replies.
-    Ping,
-    /// Print the value of a key: its bytes unchanged, or on a terminal with a newline, and escaped if it is not text.
-    Get {
-        /// The key.
-        key: OsString,
-    },
-    /// Set the value of a key; `-` reads the value from standard input.
-    Put {
-        /// The key.
-        key: OsString,
-        /// The value, or `-`.
-        #[arg(allow_hyphen_values = true)]
-        value: OsString,
-        /// Only if the key does not exist.
-        #[arg(long, conflicts_with = "if_present")]
-        if_absent: bool,
-        /// Only if the key exists.
-        #[arg(long)]
-        if_present: bool,
-        /// Let the key expire after this time, such as 500ms, 10s or 1h30m.
-        #[arg(long, value_name = "TIME", value_parser = life)]
-        expires_in: Option<Duration>,
-    },
-    /// Let a key expire after a time.
-    Expire {
-        /// The key.
-        key: OsString,
-        /// The time, such as 500ms, 10s or 1h30m.
-        #[arg(value_parser = life)]
-        time: Duration,
-    },
-    /// Remove the expiry of a key.
-    Persist {
-        /// The key.
-        key: OsString,
-    },
-    /// Print the time until a key expires, or never.
-    Expiry {
-        /// The key.
-        key: OsString,
-    },
-    /// Remove a key.
-    Delete {
-        /// The key.
-        key: OsString,
-    },
-    /// Print yes if a key exists; otherwise print no and exit with code 1.
-    Exists {
-        /// The key.
-        key: OsString,
-    },
-    /// Add to a number stored as decimal text, and print the sum; a missing key counts as 0.
-    Incr {
-        /// The key.
-        key: OsString,
-        /// The number to add.
-        #[arg(allow_negative_numbers = true, default_value_t = 1)]
-        delta: i64,
-    },
-    /// Replace every element of a value by a function of it, and print the old elements.
-    #[command(after_help = UPDATE_HELP)]
-    Update {
-        /// The key.
-        key: OsString,
-        /// add, sub, mul, min, max, and, or, xor, swap, cas or wrap.
-        #[arg(value_parser = function)]
-        function: UpdateFunction,
-        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
-        #[arg(value_parser = element)]
-        element: Element,
-        /// One operand for all elements, or one for each; cas (expected, new) and wrap (delta, refill) take two.
-        #[arg(allow_negative_numbers = true)]
-        operands: Vec<String>,
-        /// Elements to begin with if the key is missing.
-        #[arg(long, value_name = "ELEMENT", num_args = 1.., allow_negative_numbers = true)]
-        init: Vec<String>,
-        /// Do not print the old elements.
-        #[arg(long)]
-        no_return: bool,
-    },
-    /// Fold the elements of a value to one, beginning with INITIAL.
-    Reduce {
-        /// The key.
-        key: OsString,
-        /// sum, min, max, dot, count, or wide-sum, whose sum has eight bytes.
-        #[arg(value_parser = fold)]
-        fold: Fold,
-        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
-        #[arg(value_parser = element)]
-        element: Element,
-        /// The number that the fold begins with.
-        #[arg(allow_negative_numbers = true)]
-        initial: String,
-        /// For dot: a constant for each element.
-        #[arg(allow_negative_numbers = true)]
-        constants: Vec<String>,
-    },
-    /// Print the elements of a value for which a predicate holds.
-    Filter {
-        /// The key.
-        key: OsString,
-        /// eq, gt, lt, or nonzero, which needs no operand.
-        #[arg(value_parser = predicate)]
-        predicate: Predicate,
-        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
-        #[arg(value_parser = element)]
-        element: Element,
-        /// The element to compare with.
-        #[arg(allow_negative_numbers = true)]
-        operand: Option<String>,
-    },
-    /// Set the value of a key to a vector of elements.
-    SetVector {
-        /// The key.
-        key: OsString,
-        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
-        #[arg(value_parser = element)]
-        element: Element,
-        /// The elements.
-        #[arg(required = true, allow_negative_numbers = true)]
-        elements: Vec<String>,
-    },
-    /// Print the value of a key as a vector of elements.
-    GetVector {
-        /// The key.
-        key: OsString,
-        /// Type of the elements: u8 to u64, i8 to i64, f32, f64.
-        #[arg(value_parser = element)]
-        element: Element,
-    },
-    #[command(flatten)]
-    Scan(ScanWords),
-}
-
-const UPDATE_HELP: &str = "Example: skep cli update hits add i64 5 --init 0";
-
 /// Sends the command and prints the result.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut login = arguments.source.login(&arguments.addr)?;
     if let Some(timeout) = arguments.timeout {
         (login.settings.connect_timeout, login.settings.reply_timeout) = (timeout, timeout);
     }
-    let words = match arguments.command {
-        Words::Scan(words) => return scan::run(&words, &login, arguments.space.unwrap_or(Space::Ordered)),
-        Words::Ping => return ping(&login),
-        words => words,
-    };
-    let command = command(words)?;
-    let request = command.request();
+    let Some(words) = arguments.command else { return interactive::run(&login, arguments.space) };
     // The command is checked before the connection, so that its error is the same with and without a server.
-    if command.lacks_operands() {
-        return Err(Failure::Usage(command.failed(OperationError::OperandLength)));
-    }
-    request.validate().map_err(|error| Failure::Usage(command.failed(error)))?;
-
+    let prepared = Prepared::new(words, Source::CommandLine)?;
     let mut client = connect(&login).map_err(Failure::Runtime)?;
-    client.select(arguments.space.unwrap_or(Space::Hash).number());
+    let form = if io::stdout().is_terminal() { Form::Line } else { Form::Bytes };
+    prepared.execute(&mut client, arguments.space, form)
+}
+
+/// Where the words of a command come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The command line of this program: standard input may have a value.
+    CommandLine,
+    /// A line of standard input.
+    Line,
+}
+
+/// How a value is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Its bytes unchanged, so that it can be put again.
+    Bytes,
+    /// A line, escaped if it is not text.
+    Line,
+}
+
+/// A command that was checked.
+enum Prepared {
+    Ping,
+    Scan(ScanWords),
+    OnKey(Command),
+}
+
+impl Prepared {
+    /// Checks a command.
+    fn new(words: Words, source: Source) -> Result<Prepared, Failure> {
+        let command = match words {
+            Words::Scan(words) => return Ok(Prepared::Scan(words)),
+            Words::Ping => return Ok(Prepared::Ping),
+            words => words::command(words, source)?,
+        };
+        if command.lacks_operands() {
+            return Err(Failure::Usage(command.failed(OperationError::OperandLength)));
+        }
+        command.request().validate().map_err(|error| Failure::Usage(command.failed(error)))?;
+        Ok(Prepared::OnKey(command))
+    }
+
+    /// Sends the command and prints the result.
+    fn execute(&self, client: &mut Client, space: Option<Space>, form: Form) -> Result<(), Failure> {
+        match self {
+            Prepared::Ping => ping(client),
+            Prepared::Scan(words) => {
+                client.select(space.unwrap_or(Space::Ordered).number());
+                scan::run(words, client)
+            }
+            Prepared::OnKey(command) => {
+                client.select(space.unwrap_or(Space::Hash).number());
+                execute(command, client, form)
+            }
+        }
+    }
+}
+
+/// Sends a command on a key and prints the result.
+fn execute(command: &Command, client: &mut Client, form: Form) -> Result<(), Failure> {
     let mut responses = Responses::default();
-    client.execute(&[request], &mut responses).map_err(|error| Failure::Runtime(reason(&error)))?;
+    client.execute(&[command.request()], &mut responses).map_err(|error| Failure::Runtime(reason(&error)))?;
     match responses.get(0) {
-        Ok(Reply::Done) => print(&command, None),
-        Ok(Reply::Value(value)) => print(&command, Some(value)),
-        Ok(Reply::NotFound) => not_found(&command),
+        Ok(Reply::Done) => print(command, None, form),
+        Ok(Reply::Value(value)) => print(command, Some(value), form),
+        Ok(Reply::NotFound) => not_found(command),
         Ok(Reply::Exists) => {
             Err(Failure::Runtime(format!("key {} exists: without --if-absent it is replaced", command.shown_key())))
         }
         Ok(Reply::Failed(error)) => {
-            let hint = if error == OperationError::NotAnInteger { binary_hint(&mut client, &command) } else { None };
+            let hint = if error == OperationError::NotAnInteger { binary_hint(client, command) } else { None };
             let failed = command.failed(error) + &hint.unwrap_or_default();
             Err(Failure::Runtime(format!("key {}: {failed}", command.shown_key())))
         }
@@ -239,6 +153,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 }
 
 impl Space {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Space::Hash => "hash",
+            Space::Ordered => "ordered",
+            Space::Cache => "cache",
+        }
+    }
+
     pub(crate) fn number(self) -> u16 {
         match self {
             Space::Hash => HASH_SPACE,
@@ -342,8 +264,7 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
 }
 
 /// Asks a shard for a key, which need not exist, and prints `pong`.
-fn ping(login: &Login) -> Result<(), Failure> {
-    let mut client = connect(login).map_err(Failure::Runtime)?;
+fn ping(client: &mut Client) -> Result<(), Failure> {
     let request = Request { key: b"ping", operation: Operation::Contains };
     let mut responses = Responses::default();
     client.execute(&[request], &mut responses).map_err(|error| Failure::Runtime(reason(&error)))?;
@@ -352,120 +273,10 @@ fn ping(login: &Login) -> Result<(), Failure> {
     Ok(writeln!(io::stdout(), "pong")?)
 }
 
-/// Builds the command from the words.
-fn command(words: Words) -> Result<Command, Failure> {
-    Ok(match words {
-        Words::Get { key } => Command::Get { key: bytes(key) },
-        Words::Put { key, value, if_absent, if_present, expires_in } => Command::Put {
-            key: bytes(key),
-            value: value_or_input(value)?,
-            condition: request::condition(if_absent, if_present),
-            expiry: expires_in.map_or(ExpiryChange::CLEAR, expires_in_from_now),
-        },
-        Words::Expire { key, time } => Command::Expire { key: bytes(key), expiry: expires_in_from_now(time) },
-        Words::Persist { key } => Command::Expire { key: bytes(key), expiry: ExpiryChange::CLEAR },
-        Words::Expiry { key } => Command::Expiry { key: bytes(key) },
-        Words::Delete { key } => Command::Delete { key: bytes(key) },
-        Words::Exists { key } => Command::Exists { key: bytes(key) },
-        Words::Incr { key, delta } => Command::Increment { key: bytes(key), delta },
-        Words::Update { key, function, element, operands, init, no_return } => Command::Update {
-            key: bytes(key),
-            function,
-            element,
-            operand: parse(element, &operands)?,
-            initial: if init.is_empty() { None } else { Some(parse(element, &init)?) },
-            return_old: !no_return,
-        },
-        Words::Reduce { key, fold, element, initial, constants } => Command::Reduce {
-            key: bytes(key),
-            fold,
-            element,
-            initial: parse(fold.sigma(element), &[initial])?,
-            constants: parse(element, &constants)?,
-        },
-        Words::Filter { key, predicate, element, operand } => {
-            Command::Filter { key: bytes(key), predicate, element, operand: parse(element, operand.as_slice())? }
-        }
-        Words::SetVector { key, element, elements } => Command::Put {
-            key: bytes(key),
-            value: parse(element, &elements)?,
-            condition: PutCondition::Always,
-            expiry: ExpiryChange::CLEAR,
-        },
-        Words::GetVector { key, element } => Command::GetVector { key: bytes(key), element },
-        Words::Scan(_) | Words::Ping => unreachable!("it is not a request on one key"),
-    })
-}
-
-fn bytes(word: OsString) -> Vec<u8> {
-    use std::os::unix::ffi::OsStringExt;
-    word.into_vec()
-}
-
 /// Reads a time, such as that after which a key expires: at least a millisecond, the unit of the server's clock.
 pub(crate) fn life(text: &str) -> Result<Duration, String> {
     let life = humantime::parse_duration(text).ok().filter(|life| *life >= Duration::from_millis(1));
     life.ok_or_else(|| format!("`{text}` is not a time: write a number and a unit, such as 500ms, 10s or 1h30m"))
-}
-
-/// Returns the change to the expiry that is this long after now.
-fn expires_in_from_now(life: Duration) -> ExpiryChange {
-    let time = SystemTime::now().checked_add(life).and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let expiry = time.and_then(|time| Expiry::at(i64::try_from(time.as_millis()).ok()?));
-    ExpiryChange::set(expiry.unwrap_or(Expiry::MAX))
-}
-
-/// Returns the word itself, or the standard input if it is `-`.
-fn value_or_input(word: OsString) -> Result<Vec<u8>, Failure> {
-    if word != "-" {
-        return Ok(bytes(word));
-    }
-    let mut value = Vec::new();
-    // Reads one byte more than allowed, so that a value which is too long is refused and not truncated.
-    io::stdin().lock().take(VALUE_SIZE_MAX as u64 + 1).read_to_end(&mut value)?;
-    Ok(value)
-}
-
-fn parse(element: Element, words: &[String]) -> Result<Vec<u8>, Failure> {
-    let mut elements = Vec::with_capacity(words.len() * element.width());
-    for word in words {
-        element
-            .parse(word, &mut elements)
-            .map_err(|error| Failure::Usage(format!("`{word}` is not of type {}: {error}", element.name())))?;
-    }
-    Ok(elements)
-}
-
-fn element(name: &str) -> Result<Element, String> {
-    Element::from_name(name).ok_or_else(|| {
-        format!("`{name}` is not an element type: write one of {}", names(&Element::ALL.map(Element::name)))
-    })
-}
-
-fn function(name: &str) -> Result<UpdateFunction, String> {
-    UpdateFunction::from_name(name)
-        .ok_or_else(|| not_built_in(name, "function", &UpdateFunction::ALL.map(UpdateFunction::name), "UPDATE"))
-}
-
-fn fold(name: &str) -> Result<Fold, String> {
-    Fold::from_name(name).ok_or_else(|| not_built_in(name, "fold", &Fold::ALL.map(Fold::name), "REDUCE"))
-}
-
-fn predicate(name: &str) -> Result<Predicate, String> {
-    Predicate::from_name(name)
-        .ok_or_else(|| not_built_in(name, "predicate", &Predicate::ALL.map(Predicate::name), "FILTER"))
-}
-
-/// Says what to write instead of a name that is not built in. Names of user functions have a dot.
-fn not_built_in(name: &str, kind: &str, all: &[&str], command: &str) -> String {
-    if name.contains('.') {
-        return format!("`{name}` is a user function: send SKEP.{command} to the RESP port, as with redis-cli");
-    }
-    format!("`{name}` is not a {kind}: write one of {}", names(all))
-}
-
-fn names(all: &[&str]) -> String {
-    all.join(", ")
 }
 
 #[cfg(test)]
@@ -483,7 +294,7 @@ mod tests {
     }
 
     fn words(words: &[&str]) -> Words {
-        Program::try_parse_from([&["cli"], words].concat()).unwrap().arguments.command
+        Program::try_parse_from([&["cli"], words].concat()).unwrap().arguments.command.unwrap()
     }
 
     #[test]

@@ -1,18 +1,17 @@
-//! Prints the results of `skep cli`: to a pipe the bytes of a value, to a terminal readable text.
+//! Prints the results of `skep cli`: of one command to a pipe the bytes of a value, else readable lines.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skep::Element;
 
+use super::Form;
 use super::escape::{escape, is_shown};
 use super::request::Command;
 use crate::failure::Failure;
 
 /// Prints the result of a command that succeeded. `value` is the value that it returned.
-pub(super) fn print(command: &Command, value: Option<&[u8]>) -> Result<(), Failure> {
-    let stdout = io::stdout();
-    let to_terminal = stdout.is_terminal();
+pub(super) fn print(command: &Command, value: Option<&[u8]>, form: Form) -> Result<(), Failure> {
     let bytes = match (command, value) {
         (Command::Exists { .. }, None) => b"yes\n".to_vec(),
         (Command::Expiry { .. }, None) => b"never\n".to_vec(),
@@ -24,9 +23,9 @@ pub(super) fn print(command: &Command, value: Option<&[u8]>) -> Result<(), Failu
         ) => elements(*element, value)?,
         (Command::Reduce { fold, element, .. }, Some(value)) => elements(fold.sigma(*element), value)?,
         (Command::Increment { .. }, Some(value)) => [value, b"\n"].concat(),
-        (_, Some(value)) => plain(value, to_terminal),
+        (_, Some(value)) => plain(value, form),
     };
-    let mut out = stdout.lock();
+    let mut out = io::stdout().lock();
     out.write_all(&bytes)?;
     out.flush()?;
     Ok(())
@@ -53,10 +52,9 @@ fn elements(element: Element, value: &[u8]) -> Result<Vec<u8>, Failure> {
     Ok((texts.join(" ") + "\n").into_bytes())
 }
 
-/// Formats a value. For a pipe its bytes are unchanged, so that it can be put again. For a terminal it is one line,
-/// escaped if it is not text.
-fn plain(value: &[u8], to_terminal: bool) -> Vec<u8> {
-    if !to_terminal {
+/// Formats a value.
+fn plain(value: &[u8], form: Form) -> Vec<u8> {
+    if form == Form::Bytes {
         return value.to_vec();
     }
     let is_readable = |text: &&str| text.chars().all(|c| is_shown(c) || c == '\n' || c == '\t');
@@ -71,16 +69,16 @@ fn plain(value: &[u8], to_terminal: bool) -> Vec<u8> {
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
-    use super::{elements, left_until, plain};
+    use super::{Form, elements, left_until, plain};
     use skep::Element;
 
     #[test]
     fn a_pipe_gets_the_bytes_and_a_terminal_gets_text() {
-        assert_eq!(plain(b"a\xff\n", false), b"a\xff\n");
-        assert_eq!(plain(b"a\xff\n", true), b"a\\xff\\n\n");
-        assert_eq!(plain("zwölf".as_bytes(), true), "zwölf\n".as_bytes());
-        assert_eq!(plain("a\u{202e}b".as_bytes(), true), b"a\\xe2\\x80\\xaeb\n");
-        assert_eq!(plain(b"\x1b[2J", true), b"\\x1b[2J\n", "a value must not control the terminal");
+        assert_eq!(plain(b"a\xff\n", Form::Bytes), b"a\xff\n");
+        assert_eq!(plain(b"a\xff\n", Form::Line), b"a\\xff\\n\n");
+        assert_eq!(plain("zwölf".as_bytes(), Form::Line), "zwölf\n".as_bytes());
+        assert_eq!(plain("a\u{202e}b".as_bytes(), Form::Line), b"a\\xe2\\x80\\xaeb\n");
+        assert_eq!(plain(b"\x1b[2J", Form::Line), b"\\x1b[2J\n", "a value must not control the terminal");
     }
 
     #[test]

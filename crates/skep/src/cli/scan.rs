@@ -7,12 +7,10 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use skep::KeyRange;
+use skep::{Client, KeyRange};
 
 use super::escape::escape;
-use super::{Space, connect};
 use crate::failure::{Failure, reason};
-use crate::password::Login;
 
 /// The commands and their arguments.
 #[derive(clap::Subcommand, Debug)]
@@ -21,6 +19,7 @@ pub(super) enum ScanWords {
     ///
     /// A backslash is printed as \\, a tab as \t, a newline as \n, a carriage return as \r, and other bytes that are not
     /// visible text as \xNN. So different keys give different lines, and `printf %b` of bash returns the bytes.
+    #[command(after_help = "Example: skep cli scan user:1 user:9 --limit 10")]
     Scan {
         /// The lowest key, included; without it the scan begins at the lowest key of all.
         start: Option<OsString>,
@@ -36,6 +35,7 @@ pub(super) enum ScanWords {
     ///
     /// A backslash is printed as \\, a tab as \t, a newline as \n, a carriage return as \r, and other bytes that are not
     /// visible text as \xNN. So different keys give different lines, and `printf %b` of bash returns the bytes.
+    #[command(after_help = "Example: skep cli prefix user: --keys")]
     Prefix {
         /// The prefix.
         prefix: OsString,
@@ -43,6 +43,7 @@ pub(super) enum ScanWords {
         options: Options,
     },
     /// Print the number of pairs between two keys, or with a prefix.
+    #[command(after_help = "Example: skep cli count --prefix user:")]
     Count {
         /// The lowest key, included [default: the lowest of all].
         start: Option<OsString>,
@@ -69,9 +70,7 @@ pub(super) struct Options {
 }
 
 /// Sends the command and prints the result.
-pub(super) fn run(words: &ScanWords, login: &Login, space: Space) -> Result<(), Failure> {
-    let mut client = connect(login).map_err(Failure::Runtime)?;
-    client.select(space.number());
+pub(super) fn run(words: &ScanWords, client: &mut Client) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let (range, options) = match words {
         ScanWords::Scan { start, end, floor, options } => {

@@ -292,3 +292,38 @@ fn the_password_is_in_a_file_or_in_the_environment() {
     assert_refusal(&both, 2, &["--requirepass-file"]);
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn lines_of_a_pipe_are_commands() {
+    let server = Server::start(&["--ordered-memory", "64MiB"]);
+    let lines = b"# a comment\n\nput greeting \"good \\\"morning\\\"\\n\\xff\"\nget greeting\nput k -\nget k\nincr n\n\
+        space ordered\nput a 1\nput b 2 --space hash\nprefix \"\"\nspace\nexists b\nquit\nput k after\n";
+    let output = server.cli_with_input(&[], lines);
+    assert_eq!(text(&output.stderr), "");
+    let expected = ["OK", "good \"morning\"\\n\\xff", "OK", "-", "1", "OK", "OK", "a\t1", "yes", ""];
+    assert_eq!((text(&output.stdout), output.status.code()), (expected.join("\n"), Some(0)));
+    expect(&server, &["get", "k"], "-");
+
+    // A line that fails is named, and does not stop the others.
+    let output = server.cli_with_input(&[], b"get missing\nput \"k\nfly\nincr n x\nincr n\n");
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("2\n", Some(1)));
+    let errors = text(&output.stderr);
+    for (line, part) in [("line 1", "not found"), ("line 2", "quotes"), ("line 3", "fly"), ("line 4", "invalid value")]
+    {
+        assert!(errors.contains(&format!("skep: {line}: ")) && errors.contains(part), "{line}: {errors}");
+    }
+}
+
+/// The help of each command has an example. All of them work, in one run.
+#[test]
+fn examples_of_commands_work() {
+    let server = Server::start(&["--ordered-memory", "64MiB"]);
+    let names = "ping put get expire expiry persist exists delete incr update reduce filter set-vector get-vector \
+        scan prefix count";
+    for name in names.split_whitespace() {
+        let help = text(&server.cli(&[name, "--help"]).stdout);
+        let (_, example) = help.split_once("Example: skep cli ").unwrap_or_else(|| panic!("{name} has no example"));
+        let output = server.cli_with_input(&[], example.trim().as_bytes());
+        assert!(example.starts_with(name) && output.status.success(), "{example}: {}", text(&output.stderr));
+    }
+}

@@ -1,0 +1,218 @@
+//! `skep cli` without a command: reads commands from standard input and sends them over one connection.
+//!
+//! ```text
+//! 127.0.0.1:7379> put greeting "good morning"        a word in quotes may have blanks, \n, \t, \xNN
+//! 127.0.0.1:7379> space ordered                      only here: another space for the commands after it
+//! 127.0.0.1:7379 ordered> prefix user:
+//! ```
+//!
+//! - On a terminal a line can be edited, Tab completes it, and what it still lacks is shown in grey. The lines of earlier runs
+//!   are kept in `$XDG_STATE_HOME/skep/history`, or below `~/.local/state`.
+//! - From a pipe each line is a command. A failed one does not stop the others; the exit code is 1 if one has failed.
+//! - Empty lines, and lines that begin with `#`, are skipped.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, IsTerminal};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use clap::{CommandFactory, Parser};
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{Config, Editor};
+use skep::{Client, Element, Fold, Predicate, UpdateFunction};
+use skep_wire::resp::split_words;
+
+use super::line_help::LineHelp;
+use super::words::Words;
+use super::{Form, Prepared, Source, Space, connect};
+use crate::failure::Failure;
+use crate::password::Login;
+
+/// Lines that the history keeps.
+const HISTORY_MAX: usize = 1000;
+
+/// A line: a command, or one for this program.
+#[derive(clap::Parser, Debug)]
+#[command(no_binary_name = true, name = "", disable_version_flag = true, subcommand_required = true)]
+struct Line {
+    /// Space of the server for this command.
+    #[arg(long, global = true, value_enum)]
+    space: Option<Space>,
+    #[command(subcommand)]
+    command: LineCommand,
+}
+
+/// The commands of a line.
+#[derive(clap::Subcommand, Debug)]
+enum LineCommand {
+    #[command(flatten)]
+    Words(Words),
+    /// Use a space for the commands after this one; without a name, the usual one of each command.
+    #[command(after_help = "Example: space ordered")]
+    Space {
+        /// hash, ordered or cache.
+        #[arg(value_enum)]
+        space: Option<Space>,
+    },
+    /// End the program, as Ctrl-D does.
+    #[command(alias = "quit")]
+    Exit,
+}
+
+/// What follows a line.
+enum Next {
+    Line,
+    Exit,
+}
+
+/// The connection, and what the lines have chosen.
+struct Session<'l> {
+    login: &'l Login,
+    /// Absent after a failure: then the next command connects again.
+    client: Option<Client>,
+    space: Option<Space>,
+}
+
+/// Reads commands and executes them until the input ends.
+pub(super) fn run(login: &Login, space: Option<Space>) -> Result<(), Failure> {
+    let client = Some(connect(login).map_err(Failure::Runtime)?);
+    let mut session = Session { login, client, space };
+    if io::stdin().is_terminal() { session.edit_lines() } else { session.read_lines() }
+}
+
+impl Session<'_> {
+    /// Executes the lines of a pipe.
+    fn read_lines(&mut self) -> Result<(), Failure> {
+        let mut failed = 0;
+        for (index, line) in io::stdin().lock().split(b'\n').enumerate() {
+            match self.execute(line?) {
+                Ok(Next::Line) => {}
+                Ok(Next::Exit) => break,
+                Err(Failure::ReaderGone) => return Err(Failure::ReaderGone),
+                Err(failure) => {
+                    failed += 1;
+                    failure.message().inspect(|message| eprintln!("skep: line {}: {message}", index + 1));
+                }
+            }
+        }
+        if failed > 0 { Err(Failure::No) } else { Ok(()) }
+    }
+
+    /// Executes the lines that are typed.
+    fn edit_lines(&mut self) -> Result<(), Failure> {
+        let failed = |error: ReadlineError| Failure::Runtime(format!("cannot read from the terminal: {error}"));
+        let config = Config::builder().max_history_size(HISTORY_MAX).map_err(failed)?.auto_add_history(true).build();
+        let mut editor = Editor::<LineHelp, FileHistory>::with_config(config).map_err(failed)?;
+        editor.set_helper(Some(LineHelp::new(Line::command(), value_names)));
+        let history = history_file();
+        history.iter().for_each(|file| drop(editor.load_history(file)));
+        println!("Connected to {}. Tab completes, `help COMMAND` explains, Ctrl-D ends.", self.login.address);
+        loop {
+            let line = match editor.readline(&self.prompt()) {
+                Ok(line) => line,
+                Err(ReadlineError::Interrupted) => continue,
+                Err(ReadlineError::Eof) => break,
+                Err(error) => return Err(failed(error)),
+            };
+            match self.execute(line.into_bytes()) {
+                Ok(Next::Line) => {}
+                Ok(Next::Exit) => break,
+                Err(Failure::ReaderGone) => return Err(Failure::ReaderGone),
+                Err(failure) => _ = failure.message().inspect(|message| eprintln!("{message}")),
+            }
+        }
+        // A history that cannot be written is not worth an error.
+        history.iter().for_each(|file| drop(editor.save_history(file)));
+        Ok(())
+    }
+
+    fn prompt(&self) -> String {
+        let space = self.space.map_or_else(String::new, |space| format!(" {}", space.name()));
+        format!("{}{space}> ", self.login.address)
+    }
+
+    /// Executes a line.
+    fn execute(&mut self, mut line: Vec<u8>) -> Result<Next, Failure> {
+        let mut ranges = Vec::new();
+        let refused = |_| {
+            Failure::Usage(
+                "quotes are not closed, or something follows one: write \\\" for a quote in a word".to_owned(),
+            )
+        };
+        split_words(&mut line, &mut ranges).map_err(refused)?;
+        let words: Vec<OsString> = ranges.iter().map(|word| OsString::from_vec(line[word.range()].to_vec())).collect();
+        if words.first().is_none_or(|word| word.as_encoded_bytes().starts_with(b"#")) {
+            return Ok(Next::Line);
+        }
+        let line = match Line::try_parse_from(words) {
+            Ok(line) => line,
+            Err(help) if !help.use_stderr() => {
+                help.print()?;
+                return Ok(Next::Line);
+            }
+            Err(error) => return Err(Failure::Usage(error.to_string().trim_end().to_owned())),
+        };
+        match line.command {
+            LineCommand::Exit => return Ok(Next::Exit),
+            LineCommand::Space { space } => self.space = space,
+            LineCommand::Words(words) => self.send(words, line.space)?,
+        }
+        Ok(Next::Line)
+    }
+
+    /// Sends a command.
+    fn send(&mut self, words: Words, space: Option<Space>) -> Result<(), Failure> {
+        let prepared = Prepared::new(words, Source::Line)?;
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => connect(self.login).map_err(Failure::Runtime)?,
+        };
+        prepared.execute(&mut client, space.or(self.space), Form::Line)?;
+        // After a failure the connection may be lost.
+        self.client = Some(client);
+        Ok(())
+    }
+}
+
+/// Returns the names that an argument may have, as its help lists them.
+fn value_names(argument: &str) -> Vec<&'static str> {
+    match argument {
+        "function" => UpdateFunction::ALL.map(UpdateFunction::name).to_vec(),
+        "fold" => Fold::ALL.map(Fold::name).to_vec(),
+        "predicate" => Predicate::ALL.map(Predicate::name).to_vec(),
+        "element" => Element::ALL.map(Element::name).to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the file of the history, which only its user may read. Creates it. `None` if there is no place for it.
+fn history_file() -> Option<PathBuf> {
+    let of_home = || std::env::home_dir().map(|home| home.join(".local/state"));
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|state| state.is_absolute());
+    let folder = state.or_else(of_home)?.join("skep");
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
+    let file = folder.join("history");
+    std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&file).ok()?;
+    Some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::{Line, value_names};
+
+    #[test]
+    fn each_command_has_an_example_and_the_names_of_its_arguments_are_known() {
+        let line = Line::command();
+        for command in line.get_subcommands().filter(|command| command.get_name() != "exit") {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Example: ") && help.contains(command.get_name()), "{}", command.get_name());
+        }
+        for (argument, name) in [("function", "wrap"), ("fold", "sum"), ("predicate", "gt"), ("element", "f32")] {
+            assert!(value_names(argument).contains(&name), "{argument}");
+        }
+    }
+}
