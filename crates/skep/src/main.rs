@@ -12,6 +12,7 @@ mod doctor;
 mod failure;
 mod function;
 mod import;
+mod live;
 mod local_server;
 mod log;
 mod package_files;
@@ -21,6 +22,7 @@ mod serve;
 mod size;
 mod sizing;
 mod tls;
+mod top;
 
 use std::process::ExitCode;
 
@@ -69,6 +71,8 @@ enum Command {
     Restore(backup::RestoreArguments),
     /// Say what of this machine makes a server slower or may lose its data, and how to change it.
     Doctor(doctor::Arguments),
+    /// Show what a running server does, each second.
+    Top(top::Arguments),
     /// Write man pages, completions of shells and a configuration file into a folder, for a package.
     #[command(hide = true)]
     PackageFiles(package_files::Arguments),
@@ -88,6 +92,7 @@ fn main() -> ExitCode {
             Command::Backup(arguments) => backup::backup(&arguments),
             Command::Restore(arguments) => backup::restore(&arguments),
             Command::Doctor(arguments) => doctor::run(&arguments),
+            Command::Top(arguments) => top::run(&arguments),
             Command::PackageFiles(arguments) => package_files::run(&arguments),
         },
         Err(error) => match error.kind() {

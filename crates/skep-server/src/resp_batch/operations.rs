@@ -67,7 +67,9 @@ impl<'a> RespOperations<'a> {
     /// Sets the position to the operation at `index` of the next command.
     fn open(&mut self) {
         let Requests { commands, simple, .. } = &self.parsed.requests;
-        self.run = commands.get(self.command).map_or(&[], |command| &command.run(simple)[self.index..]);
+        let run = commands.get(self.command).map_or(&[][..], |command| command.run(simple));
+        // The index of an operation of another command is no position in a run.
+        self.run = run.get(self.index..).unwrap_or_default();
     }
 
     /// Returns the next command. Skips a run that is done.
