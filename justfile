@@ -109,6 +109,10 @@ durability *arguments: build-benches
 functions *arguments: build-benches
     target/release/skep-benches functions {{arguments}}
 
+# Measure latency against throughput over shared memory, TCP and UDP: just latency --save
+latency *arguments: build-benches
+    target/release/skep-benches latency {{arguments}}
+
 # Change vectors in Skep and in redis-server (which must be installed), as in KV-Direct's Table 2: just vectors --save
 vectors *arguments: build-benches
     target/release/skep-benches vectors {{arguments}}

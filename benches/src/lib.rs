@@ -16,6 +16,7 @@
 //! | `skep-benches expiry` | the memory of ten million expired keys: the time until it is free |
 //! | `skep-benches durability` | puts with a log, snapshots and starts: against the level `memory`, a bare loop of writes and redis-server |
 //! | `skep-benches functions` | user functions: against built-in ones, Lua in redis-server, and compare-and-set |
+//! | `skep-benches latency` | latency against throughput over shared memory, TCP and UDP |
 //! | `skep-benches vectors` | `skep bench vectors` beside redis-server: KV-Direct's Table 2, and saves its report |
 //! | `skep-benches durable` | what a log costs a store inside a program |
 //! | `skep-benches instructions` | instructions of one operation of each store and of whole servers, counted by callgrind |
@@ -46,6 +47,7 @@ pub mod functions;
 pub mod honeycomb;
 pub mod instructions;
 pub mod keys;
+pub mod latency;
 pub mod maps;
 pub mod micro;
 pub mod ordered;

@@ -6,7 +6,8 @@ use clap::{Parser, Subcommand};
 use skep_benches::process::catch_signals;
 use skep_benches::program::{self, Comparison};
 use skep_benches::{
-    connections, durability, durable, engine, expiry, functions, instructions, page, servers, shards, soak, vectors,
+    connections, durability, durable, engine, expiry, functions, instructions, latency, page, servers, shards, soak,
+    vectors,
 };
 use skep_measure::Progress;
 
@@ -37,6 +38,8 @@ enum Command {
     Functions(functions::Plan),
     /// Runs `skep bench vectors` beside redis-server and saves the report that it prints.
     Vectors(Comparison<vectors::Plan>),
+    /// Measures latency against throughput over shared memory, TCP and UDP.
+    Latency(Comparison<latency::Plan>),
     /// Counts the instructions of one operation of a store with callgrind. Wants valgrind, and a release build.
     Instructions(instructions::Plan),
     /// Runs all attacks against one server at once and checks two well-behaved clients.
@@ -65,6 +68,7 @@ fn run(command: Command, progress: Progress) -> Result<(), String> {
         Command::Expiry(plan) => expiry::run(&plan, &progress).map(|report| println!("{}", report.tables().text())),
         Command::Functions(plan) => functions::run(&plan, &progress).map(|tables| println!("{}", tables.text())),
         Command::Vectors(comparison) => comparison.run(progress, vectors::run),
+        Command::Latency(comparison) => comparison.run(progress, latency::run),
         Command::Instructions(plan) => instructions::run(&plan, &progress).map(|text| println!("{text}")),
         Command::Soak(plan) => {
             catch_signals(&plan.interrupted)?;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use crate::program::Measured;
 use crate::results::folder;
-use crate::{durability, engine, honeycomb, maps, ordered, servers, shards, vectors};
+use crate::{durability, engine, honeycomb, latency, maps, ordered, servers, shards, vectors};
 use summary::Summary;
 
 /// File name of the summary, within the folder of documents.
@@ -62,6 +62,7 @@ enum Saved {
     Shards(shards::Report),
     Durability(durability::Report),
     Vectors(vectors::Report),
+    Latency(latency::Report),
 }
 
 impl Saved {
@@ -80,7 +81,7 @@ impl Saved {
     /// Returns true if the summary has the figures, because it compares stores and servers. Those of durability and
     /// vectors are only on the page of their machine.
     fn is_compared(&self) -> bool {
-        !matches!(self, Saved::Durability(_) | Saved::Vectors(_))
+        !matches!(self, Saved::Durability(_) | Saved::Vectors(_) | Saved::Latency(_))
     }
 
     /// Returns the parts that all results have.
@@ -95,6 +96,7 @@ impl Saved {
             Saved::Shards(report) => report,
             Saved::Durability(report) => report,
             Saved::Vectors(report) => report,
+            Saved::Latency(report) => report,
         }
     }
 }

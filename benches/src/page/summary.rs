@@ -130,7 +130,8 @@ impl<'a> Summary<'a> {
                 | Saved::Honeycomb(_)
                 | Saved::Shards(_)
                 | Saved::Durability(_)
-                | Saved::Vectors(_) => {}
+                | Saved::Vectors(_)
+                | Saved::Latency(_) => {}
             }
         }
         summary

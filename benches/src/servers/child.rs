@@ -17,7 +17,7 @@
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
@@ -323,6 +323,12 @@ pub(crate) fn skep_addresses(screen: &str) -> Option<Vec<(Protocol, SocketAddr)>
 fn free_address() -> Result<SocketAddr, String> {
     let listener = TcpListener::bind(ANY).map_err(|error| format!("no free port: {error}"))?;
     listener.local_addr().map_err(|error| format!("no free port: {error}"))
+}
+
+/// Returns an address that no other program has for UDP at this moment.
+pub(crate) fn free_udp_address() -> Result<SocketAddr, String> {
+    let free = UdpSocket::bind(ANY).and_then(|socket| socket.local_addr());
+    free.map_err(|error| format!("no free port for UDP: {error}"))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ mod rows;
 mod run;
 mod template;
 
-pub(crate) use child::{Server, Setting, skep_addresses};
+pub(crate) use child::{Server, Setting, free_udp_address, skep_addresses};
 pub(crate) use client::{Client, Source};
 pub use defaults::DefaultRow;
 pub use echo::serve as serve_echo;

@@ -38,6 +38,7 @@ pub fn load_masked(bytes: &[u8]) -> (u64, u64) {
 /// Copies bytes over others of the same number. Two to sixteen are copied as two words that may overlap.
 #[inline(always)]
 pub fn overwrite(old: &mut [u8], new: &[u8]) {
+    debug_assert_eq!(old.len(), new.len());
     #[inline(always)]
     fn by_words<const N: usize>(old: &mut [u8], new: &[u8]) -> Option<()> {
         let (first, last) = (*new.first_chunk::<N>()?, *new.last_chunk::<N>()?);

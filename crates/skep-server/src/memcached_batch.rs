@@ -146,9 +146,10 @@ impl MemcachedBatch {
     /// has not arrived.
     fn take_plain(&mut self, input: &[u8], memory_max: usize) -> bool {
         let (first, base) = (self.commands.len(), input.as_ptr());
-        let count_max = (2 * PARSED_OPERATIONS_MAX - self.operations_left).saturating_sub(first) / 2;
+        // Each takes the place of an operation and of a command.
+        let count_max = (2 * PARSED_OPERATIONS_MAX - self.operations_left - first).div_ceil(2);
         let mut size = self.size;
-        while self.commands.len() - first <= count_max && size < PARSED_SIZE_MAX && self.make_room(memory_max) {
+        while self.commands.len() - first < count_max && size < PARSED_SIZE_MAX && self.make_room(memory_max) {
             let Some((plain_size, plain)) = self.parser.parse_plain(&input[size..]) else { break };
             self.commands.push(Command::plain(plain, base));
             size += plain_size;

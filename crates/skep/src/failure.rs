@@ -16,6 +16,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// The command is valid, and its execution failed.
     Runtime(String),
+    /// The same, and the connection to the server is lost.
+    Lost(String),
     /// The result is "no". It has been printed, and the exit code repeats it for scripts.
     No,
     /// The reader of our standard output has closed it. This is not an error, and no message can be printed.
@@ -27,7 +29,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Usage(_) => ExitCode::from(2),
-            Failure::Runtime(_) | Failure::No => ExitCode::FAILURE,
+            Failure::Runtime(_) | Failure::Lost(_) | Failure::No => ExitCode::FAILURE,
             Failure::ReaderGone => ExitCode::SUCCESS,
         }
     }
@@ -35,7 +37,7 @@ impl Failure {
     /// Returns the message for standard error, if there is one.
     pub(crate) fn message(&self) -> Option<&str> {
         match self {
-            Failure::Usage(message) | Failure::Runtime(message) => Some(message),
+            Failure::Usage(message) | Failure::Runtime(message) | Failure::Lost(message) => Some(message),
             Failure::No | Failure::ReaderGone => None,
         }
     }

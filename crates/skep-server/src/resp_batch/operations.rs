@@ -102,8 +102,10 @@ pub(crate) struct OnKeys<'o, 'a> {
 impl<'a> OperationSource<'a> for OnKeys<'_, 'a> {
     #[inline(always)]
     fn next_plain(&mut self) -> Option<PlainRequest<'a>> {
+        // The next run may have been opened by now: a command that changes the space would be between two runs.
         let (first, rest) = self.operations.run.split_first()?;
         let plain = first.plain(self.operations.input)?;
+        debug_assert!(self.operations.next_command().is_some_and(|command| command.space == self.space));
         self.operations.run = rest;
         Some(plain)
     }

@@ -100,13 +100,17 @@ impl RespBatch {
             return false;
         }
         let held = self.capacity() - self.requests.simple.capacity() * size_of::<SimpleRequest>();
+        let is_first = self.requests.commands.is_empty();
         let simple = &mut self.requests.simple;
         let first = simple.len();
-        let count_max = 2 * PARSED_OPERATIONS_MAX - self.replies.operations_left - self.requests.commands.len();
+        let taken = self.replies.operations_left + self.requests.commands.len() + first;
+        // Each takes the place of an operation and of a command.
+        let count_max = (2 * PARSED_OPERATIONS_MAX - taken).div_ceil(2);
         let mut size = self.requests.size;
-        while 2 * (simple.len() - first) < count_max && size < PARSED_SIZE_MAX {
+        while simple.len() - first < count_max && size < PARSED_SIZE_MAX {
             let Some((request, request_size)) = SimpleRequest::decode(input, size) else { break };
-            if simple.len() == simple.capacity() && !make_room(simple, held, memory_max) {
+            let is_allowed = is_first || held + size_of::<SimpleRequest>() <= memory_max;
+            if simple.len() == simple.capacity() && !(is_allowed && make_room(simple, held, memory_max)) {
                 break;
             }
             simple.push(request);
@@ -160,6 +164,8 @@ impl RespBatch {
                 let request = requests.next().expect("there are as many requests as replies");
                 let mut writer = ReplyWriter::new(output, session.version);
                 if shows_commands || !request.command.write(response, &mut writer) {
+                    // The commands before it come first, so that the last one is known.
+                    count_alike(std::mem::replace(&mut alike, (request.name, 0)), context);
                     request.write_other(response, input, progress, output, session, context);
                 } else if alike.0 == request.name {
                     alike.1 += 1;

@@ -8,16 +8,17 @@
 //!
 //! - On a terminal a line can be edited, Tab completes it, and what it still lacks is shown in grey. The lines of earlier runs
 //!   are kept in `$XDG_STATE_HOME/skep/history`, or below `~/.local/state`.
-//! - From a pipe each line is a command. A failed one does not stop the others; the exit code is 1 if one has failed.
+//! - From a pipe each line is a command, and each value is printed as one line. A command that fails does not stop the
+//!   others; the exit code is 1 if one has failed, or if an `exists` has printed no.
 //! - Empty lines, and lines that begin with `#`, are skipped.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{Config, Editor};
@@ -27,11 +28,14 @@ use skep_wire::resp::split_words;
 use super::line_help::LineHelp;
 use super::words::Words;
 use super::{Form, Prepared, Source, Space, connect};
-use crate::failure::Failure;
+use crate::failure::{Failure, one_line};
 use crate::password::Login;
 
 /// Lines that the history keeps.
 const HISTORY_MAX: usize = 1000;
+
+/// Says why a line has no words.
+const QUOTES: &str = "quotes are not closed, or something follows one: write \\\" for a quote in a word";
 
 /// A line: a command, or one for this program.
 #[derive(clap::Parser, Debug)]
@@ -70,7 +74,7 @@ enum Next {
 /// The connection, and what the lines have chosen.
 struct Session<'l> {
     login: &'l Login,
-    /// Absent after a failure: then the next command connects again.
+    /// Absent when it is lost: then the next command connects again.
     client: Option<Client>,
     space: Option<Space>,
 }
@@ -79,7 +83,8 @@ struct Session<'l> {
 pub(super) fn run(login: &Login, space: Option<Space>) -> Result<(), Failure> {
     let client = Some(connect(login).map_err(Failure::Runtime)?);
     let mut session = Session { login, client, space };
-    if io::stdin().is_terminal() { session.edit_lines() } else { session.read_lines() }
+    let is_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if is_terminal { session.edit_lines() } else { session.read_lines() }
 }
 
 impl Session<'_> {
@@ -87,13 +92,15 @@ impl Session<'_> {
     fn read_lines(&mut self) -> Result<(), Failure> {
         let mut failed = 0;
         for (index, line) in io::stdin().lock().split(b'\n').enumerate() {
-            match self.execute(line?) {
+            match self.execute(line?, Form::Escaped) {
                 Ok(Next::Line) => {}
                 Ok(Next::Exit) => break,
                 Err(Failure::ReaderGone) => return Err(Failure::ReaderGone),
                 Err(failure) => {
                     failed += 1;
-                    failure.message().inspect(|message| eprintln!("skep: line {}: {message}", index + 1));
+                    if let Some(message) = failure.message() {
+                        writeln!(io::stderr(), "skep: line {}: {message}", index + 1)?;
+                    }
                 }
             }
         }
@@ -105,27 +112,34 @@ impl Session<'_> {
         let failed = |error: ReadlineError| Failure::Runtime(format!("cannot read from the terminal: {error}"));
         let config = Config::builder().max_history_size(HISTORY_MAX).map_err(failed)?.auto_add_history(true).build();
         let mut editor = Editor::<LineHelp, FileHistory>::with_config(config).map_err(failed)?;
-        editor.set_helper(Some(LineHelp::new(Line::command(), value_names)));
-        let history = history_file();
+        editor.set_helper(Some(LineHelp::new(table(), value_names)));
+        let mut history = history_file();
         history.iter().for_each(|file| drop(editor.load_history(file)));
-        println!("Connected to {}. Tab completes, `help COMMAND` explains, Ctrl-D ends.", self.login.address);
+        let address = &self.login.address;
+        writeln!(io::stdout(), "Connected to {address}. Tab completes, `help COMMAND` explains, Ctrl-D ends.")?;
         loop {
-            let line = match editor.readline(&self.prompt()) {
-                Ok(line) => line,
+            let lines = match editor.readline(&self.prompt()) {
+                Ok(lines) => lines,
                 Err(ReadlineError::Interrupted) => continue,
-                Err(ReadlineError::Eof) => break,
+                Err(ReadlineError::Eof) => return Ok(()),
                 Err(error) => return Err(failed(error)),
             };
-            match self.execute(line.into_bytes()) {
-                Ok(Next::Line) => {}
-                Ok(Next::Exit) => break,
-                Err(Failure::ReaderGone) => return Err(Failure::ReaderGone),
-                Err(failure) => _ = failure.message().inspect(|message| eprintln!("{message}")),
+            // A history that cannot be written is not worth an error.
+            history = history.filter(|file| editor.append_history(file).is_ok());
+            // Pasted text may be several lines.
+            for line in lines.lines() {
+                match self.execute(line.as_bytes().to_vec(), Form::Line) {
+                    Ok(Next::Line) => {}
+                    Ok(Next::Exit) => return Ok(()),
+                    Err(Failure::ReaderGone) => return Err(Failure::ReaderGone),
+                    Err(failure) => {
+                        if let Some(message) = failure.message() {
+                            writeln!(io::stderr(), "{message}")?;
+                        }
+                    }
+                }
             }
         }
-        // A history that cannot be written is not worth an error.
-        history.iter().for_each(|file| drop(editor.save_history(file)));
-        Ok(())
     }
 
     fn prompt(&self) -> String {
@@ -133,47 +147,58 @@ impl Session<'_> {
         format!("{}{space}> ", self.login.address)
     }
 
-    /// Executes a line.
-    fn execute(&mut self, mut line: Vec<u8>) -> Result<Next, Failure> {
-        let mut ranges = Vec::new();
-        let refused = |_| {
-            Failure::Usage(
-                "quotes are not closed, or something follows one: write \\\" for a quote in a word".to_owned(),
-            )
-        };
-        split_words(&mut line, &mut ranges).map_err(refused)?;
-        let words: Vec<OsString> = ranges.iter().map(|word| OsString::from_vec(line[word.range()].to_vec())).collect();
-        if words.first().is_none_or(|word| word.as_encoded_bytes().starts_with(b"#")) {
+    /// Executes a line, and prints its result in this form.
+    fn execute(&mut self, mut line: Vec<u8>, form: Form) -> Result<Next, Failure> {
+        if line.trim_ascii_start().starts_with(b"#") {
             return Ok(Next::Line);
         }
-        let line = match Line::try_parse_from(words) {
+        let mut ranges = Vec::new();
+        split_words(&mut line, &mut ranges).map_err(|_| Failure::Usage(QUOTES.to_owned()))?;
+        if ranges.is_empty() {
+            return Ok(Next::Line);
+        }
+        let words = ranges.iter().map(|word| OsString::from_vec(line[word.range()].to_vec()));
+        let line = table().try_get_matches_from(words).and_then(|matches| Line::from_arg_matches(&matches));
+        let line = match line {
             Ok(line) => line,
             Err(help) if !help.use_stderr() => {
                 help.print()?;
                 return Ok(Next::Line);
             }
-            Err(error) => return Err(Failure::Usage(error.to_string().trim_end().to_owned())),
+            Err(error) => return Err(Failure::Usage(one_line(&error, "help"))),
         };
         match line.command {
             LineCommand::Exit => return Ok(Next::Exit),
             LineCommand::Space { space } => self.space = space,
-            LineCommand::Words(words) => self.send(words, line.space)?,
+            LineCommand::Words(words) => self.send(words, line.space, form)?,
         }
         Ok(Next::Line)
     }
 
-    /// Sends a command.
-    fn send(&mut self, words: Words, space: Option<Space>) -> Result<(), Failure> {
+    /// Sends a command. Connects again if the last one has lost the connection.
+    fn send(&mut self, words: Words, space: Option<Space>, form: Form) -> Result<(), Failure> {
         let prepared = Prepared::new(words, Source::Line)?;
         let mut client = match self.client.take() {
             Some(client) => client,
             None => connect(self.login).map_err(Failure::Runtime)?,
         };
-        prepared.execute(&mut client, space.or(self.space), Form::Line)?;
-        // After a failure the connection may be lost.
-        self.client = Some(client);
-        Ok(())
+        let result = prepared.execute(&mut client, space.or(self.space), form);
+        match result {
+            Err(Failure::Lost(message)) => Err(Failure::Lost(message + ": the next command connects again")),
+            result => {
+                self.client = Some(client);
+                result
+            }
+        }
     }
+}
+
+/// Returns the table of the commands. Their examples are those of lines.
+fn table() -> clap::Command {
+    Line::command().mut_subcommands(|command| {
+        let help = command.get_after_help().map(|help| help.to_string().replace("skep cli ", ""));
+        help.into_iter().fold(command, clap::Command::after_help)
+    })
 }
 
 /// Returns the names that an argument may have, as its help lists them.
@@ -194,22 +219,20 @@ fn history_file() -> Option<PathBuf> {
     let folder = state.or_else(of_home)?.join("skep");
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
     let file = folder.join("history");
-    std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&file).ok()?;
+    let opened = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&file).ok()?;
+    opened.set_permissions(std::fs::Permissions::from_mode(0o600)).ok()?;
     Some(file)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
-    use super::{Line, value_names};
+    use super::{table, value_names};
 
     #[test]
     fn each_command_has_an_example_and_the_names_of_its_arguments_are_known() {
-        let line = Line::command();
-        for command in line.get_subcommands().filter(|command| command.get_name() != "exit") {
+        for command in table().get_subcommands().filter(|command| command.get_name() != "exit") {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.starts_with("Example: ") && help.contains(command.get_name()), "{}", command.get_name());
+            assert!(help.starts_with(&format!("Example: {}", command.get_name())), "{}: {help}", command.get_name());
         }
         for (argument, name) in [("function", "wrap"), ("fold", "sum"), ("predicate", "gt"), ("element", "f32")] {
             assert!(value_names(argument).contains(&name), "{argument}");

@@ -89,8 +89,10 @@ enum Source {
 enum Form {
     /// Its bytes unchanged, so that it can be put again.
     Bytes,
-    /// A line, escaped if it is not text.
+    /// Readable text, and the end of a line.
     Line,
+    /// One line, escaped, so that different values are different lines.
+    Escaped,
 }
 
 /// A command that was checked.
@@ -134,7 +136,7 @@ impl Prepared {
 /// Sends a command on a key and prints the result.
 fn execute(command: &Command, client: &mut Client, form: Form) -> Result<(), Failure> {
     let mut responses = Responses::default();
-    client.execute(&[command.request()], &mut responses).map_err(|error| Failure::Runtime(reason(&error)))?;
+    client.execute(&[command.request()], &mut responses).map_err(|error| Failure::Lost(reason(&error)))?;
     match responses.get(0) {
         Ok(Reply::Done) => print(command, None, form),
         Ok(Reply::Value(value)) => print(command, Some(value), form),
@@ -267,7 +269,7 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
 fn ping(client: &mut Client) -> Result<(), Failure> {
     let request = Request { key: b"ping", operation: Operation::Contains };
     let mut responses = Responses::default();
-    client.execute(&[request], &mut responses).map_err(|error| Failure::Runtime(reason(&error)))?;
+    client.execute(&[request], &mut responses).map_err(|error| Failure::Lost(reason(&error)))?;
     let refused = |error| Failure::Runtime(format!("the server refused the request: {error}"));
     responses.get(0).map_err(refused)?;
     Ok(writeln!(io::stdout(), "pong")?)

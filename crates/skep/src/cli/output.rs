@@ -54,8 +54,10 @@ fn elements(element: Element, value: &[u8]) -> Result<Vec<u8>, Failure> {
 
 /// Formats a value.
 fn plain(value: &[u8], form: Form) -> Vec<u8> {
-    if form == Form::Bytes {
-        return value.to_vec();
+    match form {
+        Form::Bytes => return value.to_vec(),
+        Form::Escaped => return (escape(value) + "\n").into_bytes(),
+        Form::Line => {}
     }
     let is_readable = |text: &&str| text.chars().all(|c| is_shown(c) || c == '\n' || c == '\t');
     let text = str::from_utf8(value).ok().filter(is_readable);

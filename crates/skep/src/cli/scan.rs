@@ -82,7 +82,7 @@ pub(super) fn run(words: &ScanWords, client: &mut Client) -> Result<(), Failure>
         ScanWords::Count { start, end, prefix } => {
             let between = between(start.as_deref(), end.as_deref());
             let range = prefix.as_ref().map_or(between, |prefix| KeyRange::prefix(prefix.as_bytes()));
-            let count = client.count(range).map_err(|error| Failure::Runtime(reason(&error)))?;
+            let count = client.count(range).map_err(|error| Failure::Lost(reason(&error)))?;
             writeln!(out, "{count}")?;
             return Ok(());
         }
@@ -94,7 +94,7 @@ pub(super) fn run(words: &ScanWords, client: &mut Client) -> Result<(), Failure>
     let pages = if options.keys { client.key_pages(range) } else { client.pages(range) };
     for page in pages {
         let mut lines = String::new();
-        for (key, value) in page.map_err(|error| Failure::Runtime(reason(&error)))? {
+        for (key, value) in page.map_err(|error| Failure::Lost(reason(&error)))? {
             lines += &escape(&key);
             if !options.keys {
                 lines.push('\t');

@@ -18,7 +18,8 @@ pub(super) enum Words {
     /// Print pong if the server takes the password and a shard replies.
     #[command(after_help = "Example: skep cli ping")]
     Ping,
-    /// Print the value of a key: its bytes unchanged, or on a terminal with a newline, and escaped if it is not text.
+    /// Print the value of a key: its bytes unchanged; on a terminal with a newline, and escaped if it is not text; in reply to
+    /// a line of a pipe as one escaped line.
     #[command(after_help = "Example: skep cli get greeting")]
     Get {
         /// The key.

@@ -296,7 +296,8 @@ fn the_password_is_in_a_file_or_in_the_environment() {
 #[test]
 fn lines_of_a_pipe_are_commands() {
     let server = Server::start(&["--ordered-memory", "64MiB"]);
-    let lines = b"# a comment\n\nput greeting \"good \\\"morning\\\"\\n\\xff\"\nget greeting\nput k -\nget k\nincr n\n\
+    let lines =
+        b"# don't read this\n\nput greeting \"good \\\"morning\\\"\\n\\xff\"\nget greeting\nput k -\nget k\nincr n\n\
         space ordered\nput a 1\nput b 2 --space hash\nprefix \"\"\nspace\nexists b\nquit\nput k after\n";
     let output = server.cli_with_input(&[], lines);
     assert_eq!(text(&output.stderr), "");
