@@ -13,7 +13,7 @@ mod memcached;
 mod native;
 mod resp;
 
-use skep_core::operation::{KEY_SIZE_MAX, PlainRequest, Request};
+use skep_core::operation::{KEY_SIZE_MAX, Request};
 use skep_store::cache::ItemRequest;
 use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
@@ -23,7 +23,7 @@ use crate::exchange::{ForwardedBatch, Peer};
 use crate::parsed_batch::ParsedBatch;
 use crate::reply_queue::{ReplyRange, Slot, push_range};
 use crate::spaces::SpaceRequests;
-use crate::vocabulary::{KeyspaceOperation, Limit, List, Refusal, Space};
+use crate::vocabulary::{KeyspaceOperation, Limit, List, OperationSource, Refusal, Space};
 
 /// The operations that one connection sends to one other shard.
 pub(crate) enum Outgoing {
@@ -31,16 +31,6 @@ pub(crate) enum Outgoing {
     /// There is no slot; these operations are submitted later.
     NoSlot,
     Batch(Box<ForwardedBatch>),
-}
-
-/// Operations in the order of their requests, as a front end decodes them.
-pub(crate) trait OperationSource<'a> {
-    /// Takes the next operation if it is plain. It is to be inlined: then a plain operation stays in registers until it is
-    /// written into the batch.
-    fn next_plain(&mut self) -> Option<PlainRequest<'a>>;
-
-    /// Takes the next operation, if there is one. It may be of any kind.
-    fn next_other(&mut self) -> Option<Result<Request<'a>, WireError>>;
 }
 
 /// Takes the operations of one connection.
@@ -203,13 +193,13 @@ mod tests {
     use skep_wire::native::WireError;
     use skep_wire::partition::Partition;
 
-    use super::{Dispatch, OperationSource, Outgoing};
+    use super::{Dispatch, Outgoing};
     use crate::batch::OwnedReply;
     use crate::exchange::connect_shards;
     use crate::reply_queue::{ReplyRange, Slot, push_range};
     use crate::spaces::SpaceRequests;
     use crate::start::Steps;
-    use crate::vocabulary::{Limit, ReplyIndex, Space};
+    use crate::vocabulary::{Limit, OperationSource, ReplyIndex, Space};
 
     /// The operations of a list: each second one may be taken as a plain one.
     struct Listed<'l, 'a>(&'l [Result<Request<'a>, WireError>]);

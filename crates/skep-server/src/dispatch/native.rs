@@ -3,10 +3,10 @@
 use skep_core::operation::{PlainRequest, Request};
 use skep_wire::native::{Operations, WireError};
 
-use super::{Dispatch, OperationSource};
+use super::Dispatch;
 use crate::native_batch::NativeOperations;
 use crate::reply_queue::ReplyRange;
-use crate::vocabulary::{Functions, Limit, Refusal, Space};
+use crate::vocabulary::{Functions, Limit, OperationSource, Refusal, Space};
 
 /// The operations of a frame.
 struct NativeSource<'a> {

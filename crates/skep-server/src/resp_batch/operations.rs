@@ -7,9 +7,8 @@ use skep_wire::native::WireError;
 
 use super::simple::SimpleRequest;
 use super::{Command, Replies, Requests, RespBatch};
-use crate::dispatch::OperationSource;
 use crate::resp_command::{Action, CommandRequest};
-use crate::vocabulary::Space;
+use crate::vocabulary::{OperationSource, Space};
 
 /// The position of an operation among those of its command.
 #[derive(Clone, Copy, Debug)]

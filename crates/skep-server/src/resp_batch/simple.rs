@@ -158,23 +158,24 @@ impl RespBatch {
             // Each that gets no reply is looked at by itself.
             let count_max = if session.replies.is_on() { run.len() } else { *next + 1 };
             let begin = output.len();
-            let mut alike = (run[*next].name, 0);
+            let mut alike = Alike { name: run[*next].name, count: 0 };
             let mut requests = run[*next..count_max].iter();
             let count = queue.take(count_max - *next, replies, |response| {
                 let request = requests.next().expect("there are as many requests as replies");
                 let mut writer = ReplyWriter::new(output, session.version);
                 if shows_commands || !request.command.write(response, &mut writer) {
                     // The commands before it come first, so that the last one is known.
-                    count_alike(std::mem::replace(&mut alike, (request.name, 0)), context);
+                    alike.restart(request.name, context);
                     request.write_other(response, input, progress, output, session, context);
-                } else if alike.0 == request.name {
-                    alike.1 += 1;
                 } else {
-                    count_alike(std::mem::replace(&mut alike, (request.name, 1)), context);
+                    if alike.name != request.name {
+                        alike.restart(request.name, context);
+                    }
+                    alike.count += 1;
                 }
                 output.len() <= end
             });
-            count_alike(alike, context);
+            alike.restart(alike.name, context);
             *next += count;
             *operations_left -= count;
             if count == 0 {
@@ -208,11 +209,19 @@ impl Command {
     }
 }
 
-/// Counts adjacent commands of one name that were executed, if there are any.
-#[inline]
-fn count_alike(alike: (CommandName, usize), context: &mut Context<'_>) {
-    let (name, count) = alike;
-    if count > 0 {
-        context.count_alike(name, count);
+/// Adjacent commands of one name that were executed, and are not yet counted.
+struct Alike {
+    name: CommandName,
+    count: usize,
+}
+
+impl Alike {
+    /// Counts them, and begins with no command of this name.
+    #[inline]
+    fn restart(&mut self, name: CommandName, context: &mut Context<'_>) {
+        if self.count > 0 {
+            context.count_alike(self.name, self.count);
+        }
+        *self = Alike { name, count: 0 };
     }
 }

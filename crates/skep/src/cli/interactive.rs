@@ -234,7 +234,7 @@ mod tests {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.starts_with(&format!("Example: {}", command.get_name())), "{}: {help}", command.get_name());
         }
-        for (argument, name) in [("function", "wrap"), ("fold", "sum"), ("predicate", "gt"), ("element", "f32")] {
+        for (argument, name) in [("function", "swap"), ("fold", "sum"), ("predicate", "greater"), ("element", "f32")] {
             assert!(value_names(argument).contains(&name), "{argument}");
         }
     }
