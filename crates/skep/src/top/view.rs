@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{BinaryBytes, HumanCount};
 use ratatui::Frame;
-use ratatui::buffer::Buffer;
+use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
@@ -157,7 +157,7 @@ fn time(seconds: f64) -> String {
 
 /// Returns the lines of a page.
 pub(super) fn lines(page: &Buffer) -> impl Iterator<Item = String> {
-    page.content.chunks(page.area.width.into()).map(|cells| cells.iter().map(|cell| cell.symbol()).collect())
+    page.content.chunks(page.area.width.into()).map(|cells| cells.iter().map(Cell::symbol).collect())
 }
 
 #[cfg(test)]
