@@ -71,6 +71,17 @@ pub struct DispatchCounts {
     pub far: u64,
 }
 
+impl DispatchCounts {
+    /// Adds the statistics of another dispatcher.
+    pub fn add(&mut self, other: DispatchCounts) {
+        self.lines += other.lines;
+        self.cacheable += other.cacheable;
+        self.hits += other.hits;
+        self.write_backs += other.write_backs;
+        self.far += other.far;
+    }
+}
+
 /// The share of the time in which the dispatcher's resources were busy, from 0 to 1. For several links it is the mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemoryLoad {

@@ -20,7 +20,8 @@
 //! | [`sizing`] | the throughput of a board with a given load, and its bottleneck | section 5.2.1 |
 //! | [`network`] | packets, batches, the decoder | section 4, Fig. 15 |
 //! | [`scatter_gather`] | cores of the host that help the NIC | section 6.1, Fig. 18 |
-//! | [`popularity`] | uniform and long-tail accesses | section 5 |
+//! | [`popularity`], [`zipf`] | uniform and long-tail accesses | section 5 |
+//! | [`load`] | pairs and operations of clients, runs of one or several NICs | section 5 |
 //! | [`baseline`] | the hash tables that Figure 11 compares with | section 5.1.1 |
 //! | [`paper`] | the figures and tables, measured | sections 5, 6 |
 
@@ -31,6 +32,7 @@ pub mod clock;
 pub mod dispatcher;
 pub mod dram;
 pub mod hardware;
+pub mod load;
 pub mod memory;
 pub mod network;
 pub mod paper;
@@ -44,3 +46,4 @@ pub mod sizing;
 pub mod time;
 pub mod trace;
 pub mod window;
+pub mod zipf;

@@ -5,10 +5,10 @@
 //! ```
 
 use rand::RngExt;
-use rand_distr::{Distribution as _, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::cache::HostLine;
+use crate::zipf::Zipf;
 
 /// The skew of the paper's long tail.
 const THETA: f64 = 0.99;
@@ -18,7 +18,7 @@ const THETA: f64 = 0.99;
 pub struct Popularity {
     line_bits: u32,
     salt: u64,
-    zipf: Option<Zipf<f64>>,
+    zipf: Option<Zipf>,
 }
 
 impl Popularity {
@@ -29,15 +29,14 @@ impl Popularity {
 
     /// Returns a long tail. The salt decides which lines are popular.
     pub fn long_tail(line_bits: u32, salt: u64) -> Self {
-        let zipf = Zipf::new(2_f64.powi(line_bits as i32), THETA).expect("there are lines, and the skew is positive");
-        Popularity { line_bits, salt, zipf: Some(zipf) }
+        Popularity { line_bits, salt, zipf: Some(Zipf::new(1 << line_bits, THETA)) }
     }
 
     /// Draws the next line.
     pub fn draw(&self, random: &mut Xoshiro256PlusPlus) -> HostLine {
         match &self.zipf {
             None => random.random_range(0..1 << self.line_bits),
-            Some(zipf) => self.scatter(zipf.sample(random) as u64 - 1),
+            Some(zipf) => self.scatter(zipf.draw(random)),
         }
     }
 

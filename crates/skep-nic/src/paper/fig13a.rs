@@ -14,11 +14,11 @@ use skep_core::operation::{Operation, PutCondition, Request, Shape, Update};
 use skep_store::hash::Settings;
 use skep_store::processor::Replies;
 
-use super::corpus::processor;
 use super::{Axis, Context, Curve, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
 use crate::clock::{Clock, run};
 use crate::dispatcher::Policy;
 use crate::hardware::Hardware;
+use crate::load::corpus::processor;
 use crate::memory::Pace;
 use crate::pipeline::{Clients, Hazard, run_pipeline};
 use crate::resource::{Meter, Path, mops};

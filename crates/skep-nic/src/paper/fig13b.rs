@@ -10,10 +10,11 @@
 //! Two stricter decoders test which rule could explain the paper's curve: see [`Hazard::Drains`] and
 //! [`Hazard::InOrder`].
 
-use super::corpus::{Corpus, Workload};
 use super::{Axis, Context, Curve, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
 use crate::dispatcher::Policy;
 use crate::hardware::Hardware;
+use crate::load::corpus::{Corpus, THETA, Workload};
+use crate::load::mix::{Mix, Popularity};
 use crate::pipeline::Hazard;
 
 pub(super) const ITEM: Item = Item {
@@ -55,8 +56,9 @@ fn measure(context: &mut Context<'_>) -> Findings {
         done += 1;
         let workload = Workload {
             policy: Policy::Dispatch(ratio),
-            long_tail: Some(long_tail),
-            put_share: put_percent / 100.0,
+            popularity: Popularity::Among { keys: long_tail, theta: THETA },
+            mix: Mix::of_puts(put_percent / 100.0),
+            hot_share: 0.0,
             hazard,
             whole_pairs: true,
             writes_unchanged: false,

@@ -5,10 +5,12 @@
 //! sent in packets. Each point has the load dispatch ratio at which the model is fastest. Other runs use the
 //! assumptions that the paper's points seem to make.
 
-use super::corpus::{Corpus, Outcome, Workload};
 use super::{Axis, Context, Curve, Figures, Findings, Item, Point, Reference, Sentence, Tolerance, Variant};
 use crate::dispatcher::Policy;
 use crate::hardware::Hardware;
+use crate::load::corpus::{Corpus, THETA, Workload};
+use crate::load::mix::{Mix, Popularity};
+use crate::load::run::Outcome;
 use crate::pipeline::Hazard;
 
 pub(super) const UNIFORM: Item = Item {
@@ -37,11 +39,12 @@ pub(super) const LINE_BITS: u32 = 18;
 const COUNT: u32 = 20_000;
 
 /// Returns GETs and PUTs with this share of PUTs, executed as on the board.
-pub(super) fn workload(corpus: &Corpus, is_long: bool, put_share: f64, ratio: f64, seed: u64) -> Workload {
+pub(super) fn workload(is_long: bool, put_share: f64, ratio: f64, seed: u64) -> Workload {
     Workload {
         policy: Policy::Dispatch(ratio),
-        long_tail: is_long.then_some(f64::from(corpus.key_count)),
-        put_share,
+        popularity: if is_long { Popularity::LongTail { theta: THETA } } else { Popularity::Uniform },
+        mix: Mix::of_puts(put_share),
+        hot_share: 0.0,
         hazard: Hazard::Waits,
         whole_pairs: true,
         writes_unchanged: false,
@@ -52,8 +55,8 @@ pub(super) fn workload(corpus: &Corpus, is_long: bool, put_share: f64, ratio: f6
 
 /// Returns the same workload with its best load dispatch ratio.
 pub(super) fn tuned(corpus: &mut Corpus, is_long: bool, put_share: f64, seed: u64) -> Workload {
-    let untuned = workload(corpus, is_long, put_share, 0.0, seed);
-    Workload { policy: Policy::Dispatch(corpus.tuned_ratio(&untuned)), ..untuned }
+    let untuned = workload(is_long, put_share, 0.0, seed);
+    Workload { policy: Policy::Dispatch(corpus.tuned(&untuned).ratio), ..untuned }
 }
 
 /// The smallest pairs that are not in the index.
@@ -90,9 +93,9 @@ struct Gain {
 impl Readings {
     fn of_memory(&mut self, corpus: &mut Corpus, workload: &Workload, reference: &Reference) {
         let inline = reference.x() < f64::from(NOT_INLINE);
-        let is_long = workload.long_tail.is_some();
-        let twice = Workload { writes_unchanged: workload.put_share == 1.0 && inline, ..*workload };
-        let uniform = Workload { policy: Policy::Dispatch(0.0), long_tail: None, ..twice };
+        let is_long = workload.popularity != Popularity::Uniform;
+        let twice = Workload { writes_unchanged: workload.mix.put == 1.0 && inline, ..*workload };
+        let uniform = Workload { policy: Policy::Dispatch(0.0), popularity: Popularity::Uniform, ..twice };
         let mut rate = |workload: &Workload| corpus.run(workload).carried_mops;
         if !is_long {
             self.pcie_only.push(Point::new(reference, rate(&uniform)));
@@ -105,8 +108,8 @@ impl Readings {
             if twice.writes_unchanged {
                 self.twice.push(Point::new(reference, ours.carried_mops));
             }
-            let all_keys = corpus.key_count_in_full(reference.x());
-            let in_full = corpus.run(&Workload { long_tail: Some(all_keys), ..twice });
+            let popularity = Popularity::Among { keys: corpus.key_count_in_full(), theta: THETA };
+            let in_full = corpus.run(&Workload { popularity, ..twice });
             self.gains.push(Gain {
                 ours: ours.carried_mops / corpus.run(&uniform).carried_mops,
                 paper: reference.y / published_uniform(reference),
@@ -214,7 +217,7 @@ impl Runs {
         if let Policy::Dispatch(ratio) = workload.policy {
             append(&mut self.ratios, &name, ratio);
         }
-        if workload.put_share == 0.0 || workload.put_share == 1.0 {
+        if workload.mix.put == 0.0 || workload.mix.put == 1.0 {
             append(&mut self.lines, &name, outcome.lines);
             append(&mut self.near, &name, 100.0 * outcome.near_share);
             append(&mut self.hits, &name, 100.0 * outcome.hit_rate);

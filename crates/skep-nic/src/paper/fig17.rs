@@ -10,11 +10,11 @@
 //!
 //! Further curves have clients that always have another request, with and without the congestion window.
 
-use super::corpus::{Corpus, Workload};
 use super::fig15;
 use super::fig16::{LINE_BITS, tuned};
 use super::{Axis, Context, Curve, Figures, Findings, Item, NoEvidence, Point, Reference, Sentence, Tolerance};
 use crate::hardware::Hardware;
+use crate::load::corpus::{Corpus, Workload};
 use crate::network::packet_bytes;
 use crate::time::Time;
 

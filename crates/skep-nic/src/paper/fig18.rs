@@ -7,13 +7,13 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::corpus::{Corpus, Workload};
 use super::fig03a::requests_per_us;
 use super::fig16::workload;
 use super::{Axis, Context, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
 use crate::clock::{Clock, run};
 use crate::dispatcher::{Dispatcher, Extent, Policy};
 use crate::hardware::Hardware;
+use crate::load::corpus::{Corpus, Workload};
 use crate::resource::Meter;
 use crate::time::Time;
 
@@ -154,7 +154,7 @@ fn store(put_share: f64, seed: u64) -> [f64; 3] {
     let mut corpus = Corpus::load(&board(0), LINE_BITS, KV_BYTES, seed);
     [board(0), board(CORES), many].map(|hardware| {
         corpus.hardware = hardware;
-        let workload = workload(&corpus, false, put_share, 0.0, seed);
+        let workload = workload(false, put_share, 0.0, seed);
         corpus.run(&Workload { count: 20 * MANY, ..workload }).carried_mops
     })
 }

@@ -4,12 +4,16 @@
 //! their hash. The clients draw keys of a long tail, with 256 operations in flight for each NIC, without regard to the
 //! owners of the keys.
 
-use super::corpus::Corpus;
-use super::fig16::workload as one_nic_workload;
-use super::server_corpus::{ServerCorpus, ServerOutcome, ServerWorkload, hottest};
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::fig16::workload as saturating;
 use super::{Axis, Context, Curve, Figures, Findings, Item, Point, Sentence, Tolerance};
 use crate::hardware::Hardware;
-use crate::time::Time;
+use crate::load::corpus::{Corpus, THETA, UTILIZATION, Workload};
+use crate::load::run::Outcome;
+use crate::server::owner;
+use crate::zipf::Zipf;
 
 pub(super) const ITEM: Item = Item {
     name: "fig20",
@@ -37,62 +41,59 @@ fn server(nics: u32) -> Hardware {
     hardware
 }
 
+/// Returns a workload of clients that wait for all NICs. A GET's request has only its key.
+fn workload(is_long: bool, put_share: f64, ratio: f64, seed: u64) -> Workload {
+    Workload { whole_pairs: false, count: COUNT, ..saturating(is_long, put_share, ratio, seed) }
+}
+
 /// Tunes the load dispatch ratio for the long tail on one of the NICs, as `skep size` does.
 fn tuned_ratio(put_share: f64, seed: u64) -> f64 {
     let mut corpus = Corpus::load(&server(10).one_nic(), LINE_BITS, KV_BYTES, seed);
-    let untuned = one_nic_workload(&corpus, true, put_share, 0.0, seed);
-    corpus.tuned_ratio(&untuned)
+    corpus.tuned(&saturating(true, put_share, 0.0, seed)).ratio
 }
 
 /// Returns the GETs and the PUTs of ten NICs, in millions a second.
 pub(super) fn ten_nics(seed: u64) -> [f64; 2] {
     let hardware = server(10);
-    let mut corpus = ServerCorpus::load(&hardware, LINE_BITS, KV_BYTES, seed);
-    [0.0, 1.0].map(|put_share| {
-        let ratio = tuned_ratio(put_share, seed);
-        let interval = Time::ZERO;
-        corpus.run(&hardware, &ServerWorkload { ratio, is_long: true, put_share, interval, count: COUNT, seed }).mops
-    })
+    let mut corpus = Corpus::load(&hardware, LINE_BITS, KV_BYTES, seed);
+    [0.0, 1.0].map(|put_share| corpus.run(&workload(true, put_share, tuned_ratio(put_share, seed), seed)).carried_mops)
 }
 
 fn measure(context: &mut Context<'_>) -> Findings {
     let counts = [2, 4, 6, 8, 10];
     let seed = context.seed;
-    let interval = Time::ZERO;
-    let workload =
-        |ratio, is_long, put_share| ServerWorkload { ratio, is_long, put_share, interval, count: COUNT, seed };
+    let workload = |ratio, is_long, put_share| workload(is_long, put_share, ratio, seed);
     let (mut gets, mut puts, mut high, mut uniform) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut half_gets, mut half_puts, mut others) = (Vec::new(), Vec::new(), Vec::new());
     let tuned = [0.0, 1.0].map(|put_share| tuned_ratio(put_share, seed));
     for (done, nics) in counts.into_iter().enumerate() {
         context.progress(done, counts.len());
-        let mut hardware = server(nics);
-        let mut corpus = ServerCorpus::load(&hardware, LINE_BITS, KV_BYTES, seed);
-        gets.push(corpus.run(&hardware, &workload(tuned[0], true, 0.0)));
-        puts.push(corpus.run(&hardware, &workload(tuned[1], true, 1.0)));
-        half_gets.push(corpus.run(&hardware, &workload(HALF, true, 0.0)));
-        half_puts.push(corpus.run(&hardware, &workload(HALF, true, 1.0)));
-        high.push(corpus.run(&hardware, &workload(HIGH_RATIO, true, 0.0)));
-        uniform.push(corpus.run(&hardware, &workload(HIGH_RATIO, false, 0.0)));
+        let mut corpus = Corpus::load(&server(nics), LINE_BITS, KV_BYTES, seed);
+        gets.push(corpus.run(&workload(tuned[0], true, 0.0)));
+        puts.push(corpus.run(&workload(tuned[1], true, 1.0)));
+        half_gets.push(corpus.run(&workload(HALF, true, 0.0)));
+        half_puts.push(corpus.run(&workload(HALF, true, 1.0)));
+        high.push(corpus.run(&workload(HIGH_RATIO, true, 0.0)));
+        uniform.push(corpus.run(&workload(HIGH_RATIO, false, 0.0)));
         if nics == 10 {
             let gets = workload(HIGH_RATIO, true, 0.0);
-            hardware.host_dram.bandwidth_gb_per_s *= 1e3;
-            others.push(corpus.run(&hardware, &gets));
-            let mut hardware = server(nics);
-            hardware.processor.clock_mhz *= 2.0;
-            others.push(corpus.run(&hardware, &gets));
+            corpus.hardware.host_dram.bandwidth_gb_per_s *= 1e3;
+            others.push(corpus.run(&gets));
+            corpus.hardware = server(nics);
+            corpus.hardware.processor.clock_mhz *= 2.0;
+            others.push(corpus.run(&gets));
         }
     }
     let point = |reference: &super::Reference| {
         let index = counts.iter().position(|nics| f64::from(*nics) == reference.x()).expect("2, 4, … 10 NICs");
         let runs = if reference.series == "GET" { &gets } else { &puts };
-        Point::new(reference, runs[index].mops)
+        Point::new(reference, runs[index].carried_mops)
     };
-    let curve = |series: &str, what: &str, runs: &[ServerOutcome]| {
+    let curve = |series: &str, what: &str, runs: &[Outcome]| {
         Curve::beside(
             series,
             what,
-            counts.iter().map(|nics| f64::from(*nics)).zip(runs.iter().map(|run| run.mops)).collect(),
+            counts.iter().map(|nics| f64::from(*nics)).zip(runs.iter().map(|run| run.carried_mops)).collect(),
         )
     };
     let points: Vec<Point> = ITEM.references().iter().map(point).collect();
@@ -127,7 +128,7 @@ fn setting() -> String {
 }
 
 /// Returns the figures of ten NICs.
-fn of_ten(last: &ServerOutcome, seed: u64) -> [Sentence; 2] {
+fn of_ten(last: &Outcome, seed: u64) -> [Sentence; 2] {
     let [mean, least, most] = hottest(&server(10), KV_BYTES, seed);
     let busiest = Figures::new("Operations of the busiest of ten NICs, over the average")
         .beside("in the run", last.busiest.over_average, 1.5)
@@ -136,21 +137,44 @@ fn of_ten(last: &ServerOutcome, seed: u64) -> [Sentence; 2] {
         .with("most", most);
     let shares = Figures::new("Ten NICs, in %")
         .with("of the busiest one's GETs are forwarded", 100.0 * last.busiest.forwarded)
-        .with("of all GETs", 100.0 * last.forwarded)
+        .with("of all GETs", 100.0 * last.forwarded_share)
         .with("of the lines are in the NICs' DRAM", 100.0 * last.near_share);
     [busiest.sentence(), shares.sentence()]
 }
 
+/// Returns the load of the busiest NIC over the average, for a long tail: mean and extremes over ways to divide the
+/// keys.
+fn hottest(hardware: &Hardware, kv_bytes: u32, seed: u64) -> [f64; 3] {
+    const DIVISIONS: u64 = 20;
+    const DRAWS: usize = 50_000;
+    let nics = hardware.server.nics;
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let bytes = hardware.host_dram.size_gib * 2_f64.powi(30) * f64::from(nics);
+    let zipf = Zipf::new((bytes * UTILIZATION / f64::from(kv_bytes)) as u64, THETA);
+    let shares = (0..DIVISIONS).map(|division| {
+        let mut of_nics = vec![0; nics as usize];
+        for _ in 0..DRAWS {
+            // Beyond 2^32, ranks wrap around. There are enough of such keys for each NIC to get its part of them.
+            of_nics[owner(zipf.draw(&mut random) as u32, seed.wrapping_add(division), nics) as usize] += 1;
+        }
+        let most: usize = of_nics.into_iter().max().expect("a server has a NIC");
+        most as f64 * f64::from(nics) / DRAWS as f64
+    });
+    let shares: Vec<f64> = shares.collect();
+    let extreme = |choose: fn(f64, f64) -> f64| shares.iter().copied().reduce(choose).expect("there are some");
+    [shares.iter().sum::<f64>() / shares.len() as f64, extreme(f64::min), extreme(f64::max)]
+}
+
 /// Returns what may explain that the paper's GETs fall: the runs at the high ratio, those with another bound removed,
 /// and those of uniform keys.
-fn causes(high: &[ServerOutcome], others: &[ServerOutcome], uniform: &[ServerOutcome]) -> [Sentence; 2] {
+fn causes(high: &[Outcome], others: &[Outcome], uniform: &[Outcome]) -> [Sentence; 2] {
     let rates = Figures::new(format!("GETs with l = {HIGH_RATIO}, million/s a NIC"))
-        .beside("2 NICs", high[0].mops / 2.0, 139.5)
-        .beside("6", high[2].mops / 6.0, 136.7)
-        .beside("10", high[4].mops / 10.0, 122.2)
-        .with("10 with a host memory of a thousand times the bandwidth", others[0].mops / 10.0)
-        .with("10 with a clock of twice the rate", others[1].mops / 10.0)
-        .with("10 with uniform keys", uniform[4].mops / 10.0)
+        .beside("2 NICs", high[0].carried_mops / 2.0, 139.5)
+        .beside("6", high[2].carried_mops / 6.0, 136.7)
+        .beside("10", high[4].carried_mops / 10.0, 122.2)
+        .with("10 with a host memory of a thousand times the bandwidth", others[0].carried_mops / 10.0)
+        .with("10 with a clock of twice the rate", others[1].carried_mops / 10.0)
+        .with("10 with uniform keys", uniform[4].carried_mops / 10.0)
         .with("cycles in which the busiest of 10 decodes, in %", 100.0 * high[4].busiest.decoder);
     let paper = Sentence::fact(
         "Between 2 and 10 NICs, the paper's GETs fall from 139.5 to 122.2 million/s a NIC, and its PUTs do not. A clock \

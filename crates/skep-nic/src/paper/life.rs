@@ -6,13 +6,16 @@
 
 use std::rc::Rc;
 
-use skep_core::operation::{Operation, PutCondition, Reply, Request};
+use skep_core::operation::Reply;
 use skep_store::hash::Settings;
 use skep_store::processor::Replies;
 
-use super::corpus::{KEY_BYTES, keys, processor, requests};
 use crate::dispatcher::{Dispatcher, Policy};
 use crate::hardware::Hardware;
+use crate::load::corpus::processor;
+use crate::load::mix::Kind;
+use crate::load::pairs::{KEY_BYTES_MIN, Pairs};
+use crate::load::requests::{Contents, Drawn, Keys};
 use crate::memory::Pace;
 use crate::network::packet_bytes;
 use crate::pipeline::{Clients, Hazard, run_pipeline};
@@ -20,7 +23,7 @@ use crate::time::Time;
 use crate::trace::{Event, Track};
 
 /// Sizes of the pairs whose life can be shown, key and value: the value is not empty, and the pair fits one slab.
-pub const LIFE_KV_BYTES: std::ops::RangeInclusive<u32> = KEY_BYTES + 1..=500;
+pub const LIFE_KV_BYTES: std::ops::RangeInclusive<u32> = KEY_BYTES_MIN + 1..=500;
 
 /// The operation and its conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +71,14 @@ fn life(hardware: &Hardware, settings: &LifeSettings, records: bool) -> Life {
     let (mut processor, extent) = processor(hardware, &store, Policy::Dispatch(RATIO), seed);
     let clock = Rc::clone(processor.memory().clock());
     let mut replies = Replies::with_budget(usize::MAX);
-    let value = vec![7; (kv_bytes - KEY_BYTES) as usize];
+    let pairs = Pairs::of_bytes(kv_bytes);
+    let contents = Contents::of(&pairs);
+    let drawn = |key: u32, kind: Kind| Drawn { key, part: 0, kind, begins: true };
     let key_count = (memory as f64 * UTILIZATION / f64::from(kv_bytes)) as u32;
     processor.memory().set_pace(Pace::AtOnce);
-    let all: Vec<(u32, bool)> = (0..key_count).map(|key| (key, true)).collect();
+    let all: Vec<Drawn> = (0..key_count).map(|key| drawn(key, Kind::Insert)).collect();
     for chunk in all.chunks(1 << 12) {
-        processor.execute(&requests(chunk, &keys(chunk), &value), &mut replies);
+        processor.execute(&contents.requests(&pairs, chunk, &Keys::of(&pairs, chunk)), &mut replies);
         assert!(replies.iter().all(|reply| reply == Reply::Done), "the corpus fits");
     }
     let dispatcher = Dispatcher::new(&clock, hardware, extent, Policy::Dispatch(RATIO), seed);
@@ -81,24 +86,23 @@ fn life(hardware: &Hardware, settings: &LifeSettings, records: bool) -> Life {
     processor.memory().set_pace(Pace::Timed);
 
     let key = ((seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % u64::from(key_count)) as u32;
-    let key = key.to_le_bytes();
-    let put = Operation::Put { value: &value, condition: PutCondition::Always };
-    let request = Request { key: &key, operation: if puts { put } else { Operation::Get } };
+    let operation = drawn(key, if puts { Kind::Put } else { Kind::Get });
+    let key = Keys::of(&pairs, &[operation]);
+    let requests = contents.requests(&pairs, &[operation], &key);
     let spec = &hardware.network;
-    let value_bytes = kv_bytes - KEY_BYTES;
     let on_wire = |bytes: u32| Time::of_bytes(packet_bytes(spec, 1, bytes).into(), spec.bandwidth_gb_per_s);
     let one_way = Time::from_ns(spec.delay_us * 1e3);
 
     let start = clock.now();
-    let sent = on_wire(KEY_BYTES + if puts { value_bytes } else { 0 });
+    let sent = on_wire(operation.request_bytes(&pairs));
     let arrival = sent + one_way;
     if records {
         clock.recorder().switch_on();
     }
     let clients = Clients::Open(&[arrival]);
-    let passage = run_pipeline(&mut processor, hardware, Hazard::Waits, &[request], clients, &mut replies).pop();
+    let passage = run_pipeline(&mut processor, hardware, Hazard::Waits, &requests, clients, &mut replies).pop();
     let replied = passage.expect("there is one request").replied;
-    let back = replied + on_wire(if puts { 0 } else { value_bytes });
+    let back = replied + on_wire(operation.reply_bytes(&pairs));
     let latency = back + one_way;
     for (name, begin, end) in [
         ("operation", Time::ZERO, latency),

@@ -18,7 +18,6 @@
 use std::cmp::Ordering;
 
 mod accesses;
-pub(crate) mod corpus;
 mod counted_store;
 mod fig03a;
 mod fig03b;
@@ -44,7 +43,6 @@ mod point;
 mod reference;
 mod seeds;
 mod sentence;
-pub(crate) mod server_corpus;
 mod table2;
 mod table3;
 mod table4;

@@ -3,11 +3,11 @@
 //! Run: Figure 16b with one operation a packet, and a network of another speed. The bottleneck is found by
 //! doubling one part of the board after the other. It is the part whose doubling increases the rate most, if any does.
 
-use super::corpus::{Corpus, Workload};
 use super::fig16::{LINE_BITS, workload};
 use super::fig17::latency;
 use super::{Axis, Context, Curve, Figures, Findings, Item, Point, Sentence, Tolerance};
 use crate::hardware::Hardware;
+use crate::load::corpus::{Corpus, Workload};
 
 pub(super) const ITEM: Item = Item {
     name: "net200",
@@ -76,7 +76,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
         context.progress(done, SIZES.len());
         let mut corpus = Corpus::load(&board(200.0), LINE_BITS, kv_bytes, context.seed);
         for (name, put_share) in [("GET", 0.0), ("PUT", 1.0)] {
-            let workload = workload(&corpus, true, put_share, RATIO, context.seed);
+            let workload = workload(true, put_share, RATIO, context.seed);
             let workload = Workload { whole_pairs: false, ..workload };
             let mut points = Vec::new();
             for speed in SPEEDS {

@@ -18,10 +18,10 @@ use skep_store::processor::Replies;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::corpus::processor;
 use super::{Axis, Context, Curve, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
 use crate::dispatcher::{LINE_BYTES, Policy};
 use crate::hardware::Hardware;
+use crate::load::corpus::processor;
 use crate::memory::Pace;
 use crate::network::carry;
 use crate::pipeline::{Clients, Hazard, run_pipeline};

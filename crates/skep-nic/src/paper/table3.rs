@@ -4,13 +4,13 @@
 //! because otherwise the network does not carry the printed rates (Figure 15a). Ten NICs are those of Figure 20. The
 //! rows of other systems are measurements of others. Power is not measured, because a model consumes none.
 
-use super::corpus::Corpus;
 use super::fig15::added_by_batching_us;
 use super::fig16::{LINE_BITS, tuned};
 use super::fig17::latency;
 use super::fig20::ten_nics;
 use super::{Axis, Context, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
 use crate::hardware::Hardware;
+use crate::load::corpus::Corpus;
 
 pub(super) const ITEM: Item = Item {
     name: "table3",

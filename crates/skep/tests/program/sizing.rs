@@ -6,25 +6,28 @@ use crate::process::{assert_refusal, output, text};
 
 #[test]
 fn a_load_is_sized_for_people_and_for_programs() {
-    let load = ["size", "--kv-size", "10", "--put-ratio", "0", "--skew", "0", "--utilization", "0.5", "--seed", "3"];
+    let load = ["size", "--kv-size", "10", "--put", "0", "--skew", "0", "--utilization", "0.5", "--seed", "3", "--seeds", "2"];
     let printed = output(&load);
     assert_eq!((printed.status.code(), text(&printed.stderr)), (Some(0), String::new()));
     let screen = text(&printed.stdout);
-    for part in ["throughput", "bottleneck            PCIe", "load dispatch ratio", "kv-direct", "64 GiB"] {
+    for part in ["throughput", "bottleneck            PCIe", "load dispatch ratio", "kv-direct", "64 GiB", "values of 6 B", "DMA engine", "part of PCIe"] {
         assert!(screen.contains(part), "{part}: {screen}");
     }
     let json = |more: &[&str]| output(&[&load[..], &["--json"], more].concat()).stdout;
     assert!(json(&[]) == json(&[]), "the same seed printed other bytes");
     let report: serde_json::Value = serde_json::from_slice(&json(&[])).expect("it prints JSON");
     assert_eq!(report["bottleneck"], "PCIe");
-    for figure in ["throughput_mops", "hash_index_ratio", "inline_threshold", "load_dispatch_ratio", "pairs"] {
+    for figure in ["throughput_mops", "hash_index_ratio", "inline_threshold", "load_dispatch_ratio"] {
         assert!(report[figure].is_number(), "{figure}: {report}");
     }
+    assert!(report["load"]["pairs"].as_u64() > Some(3_000_000_000), "{report}");
+    let [low, high] = [0, 1].map(|end| report["throughput_range_mops"][end].as_f64().expect("a rate"));
+    assert!(low <= high && report["resources"][2]["parts"][3]["bound_mops"].is_number(), "{report}");
     assert_eq!(report["latencies"].as_array().map(Vec::len), Some(2));
     assert_eq!(report["resources"].as_array().map(Vec::len), Some(6));
     // With the same cache and a quarter of the memory, the cache holds four times the share.
     let small: serde_json::Value = serde_json::from_slice(&json(&["--memory", "16GiB"])).expect("it prints JSON");
-    assert_eq!(small["memory_bytes"], 16_u64 << 30);
+    assert_eq!(small["hardware"]["memory_bytes"], 16_u64 << 30);
     let share = |report: &serde_json::Value| report["nic_dram_share"].as_f64().expect("a share");
     assert!(share(&small) > 2.0 * share(&report), "{small}");
 }
@@ -36,11 +39,11 @@ fn all_nics_of_a_server_are_sized() {
     let path = std::env::temp_dir().join(format!("skep-size-nics-{}.toml", std::process::id()));
     fs::write(&path, board.replacen("nics = 10", "nics = 2", 1)).expect("it can be written");
     let file = path.to_str().expect("the path is UTF-8");
-    let printed = output(&["size", "--hardware", file, "--kv-size", "10", "--memory", "32GiB", "--json"]);
+    let printed = output(&["size", "--hardware", file, "--kv-size", "10", "--memory", "32GiB", "--seeds", "1", "--json"]);
     assert_eq!((printed.status.code(), text(&printed.stderr)), (Some(0), String::new()));
     let report: serde_json::Value = serde_json::from_slice(&printed.stdout).expect("it prints JSON");
-    assert_eq!((&report["nics"], &report["memory_bytes"]), (&2.into(), &(32_u64 << 30).into()));
-    assert!(report["busiest_nic"].as_f64().expect("a number") >= 1.0, "{report}");
+    assert_eq!((&report["hardware"]["nics"], &report["hardware"]["memory_bytes"]), (&2.into(), &(32_u64 << 30).into()));
+    assert!(report["hardware"]["busiest_nic"].as_f64().expect("a number") >= 1.0, "{report}");
     fs::remove_file(&path).expect("it was written");
 }
 
@@ -72,10 +75,18 @@ fn a_board_is_read_from_a_file_and_an_error_in_it_is_named() {
     assert_refusal(&output(&["size", "--memory", "1GiB"]), 2, &["nic_dram.size_gib", "host_dram.size_gib"]);
     for (flag, value, reason) in [
         ("--kv-size", "4", "5"),
-        ("--put-ratio", "-1", "between 0 and 1"),
+        ("--key-size", "3", "between 4 and 460"),
+        ("--value-size", "0..9", "between 1 and 65536"),
+        ("--put", "-1", "between 0 and 1"),
+        ("--insert", "2", "between 0 and 1"),
+        ("--hot-key", "1.5", "between 0 and 1"),
         ("--skew", "9", "1.5"),
         ("--utilization", "1", "below 1"),
     ] {
         assert_refusal(&output(&["size", flag, value]), 2, &[&flag[2..], reason]);
     }
+    assert_refusal(&output(&["size", "--seeds", "0"]), 2, &["--seeds", "0 is not in 1..=100"]);
+    assert_refusal(&output(&["size", "--value-size", "many"]), 2, &["--value-size", "16..1024"]);
+    assert_refusal(&output(&["size", "--pairs", "9000000000"]), 2, &["pairs", "64 GiB"]);
+    assert_refusal(&output(&["size", "--update", "1", "--value-size", "1024"]), 2, &["update", "not atomic"]);
 }
