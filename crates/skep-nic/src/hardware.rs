@@ -1,7 +1,8 @@
 //! A typed description of the modelled hardware, its TOML form, and the paper's boards.
 //!
-//! It contains every constant of the model, and the name of each constant ends with its unit. `boards/kv-direct.toml`
-//! states for each value if the paper gives it or if it was fitted. That file is also the template for other boards.
+//! It contains every constant of the model, and the name of each constant ends with its unit. The files in `boards/`
+//! state for each value if the paper or a specification gives it, or if it was fitted or assumed. They are also the
+//! templates for other boards.
 //!
 //! A description is checked completely before a run begins. The error names the first invalid field and the reason.
 
@@ -17,7 +18,9 @@ pub struct Hardware {
     pub name: String,
     /// The server of the NICs.
     pub server: Server,
-    /// The pipeline that executes operations.
+    /// The card as a whole.
+    pub card: Card,
+    /// The pipeline of KV-Direct's card, which executes operations.
     pub processor: Processor,
     /// The links to the host's memory.
     pub pcie: Pcie,
@@ -42,12 +45,22 @@ pub struct Server {
     pub memory_nodes: u32,
 }
 
-/// The pipeline, which executes one operation per cycle.
+/// A card without its processor: the clock, and what a server with its cards costs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Card {
+    /// The clock of the processor.
+    pub clock_mhz: f64,
+    /// Power of the server with all of its cards at the peak. Without it, no rate per watt is calculated.
+    pub watts: Option<f64>,
+    /// Price of the server with all of its cards, in any currency. Without it, no rate per price is calculated.
+    pub price: Option<f64>,
+}
+
+/// KV-Direct's pipeline, which executes one operation per cycle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processor {
-    /// Its clock.
-    pub clock_mhz: f64,
     /// Time from the arrival of a packet until its operations enter the reservation station. Operations at this stage
     /// are not among those in flight.
     pub latency_ns: f64,
@@ -197,52 +210,55 @@ pub enum HardwareError {
     },
 }
 
-/// The name of a board, and the function that returns the board.
-pub type Preset = (&'static str, fn() -> Hardware);
+/// A board that comes with the crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// Its file, with the source of each value.
+    pub text: &'static str,
+}
 
 /// Largest number of links. Each link has its own seed and queues.
 const LINKS_MAX: u32 = 64;
 
-/// The board of the paper.
+/// Largest region of a NIC, in bytes: a pointer of the store has 31 bits and counts units of 32 bytes.
+pub const MEMORY_OF_CARD_MAX: u64 = skep_store::memory::MEMORY_SIZE_MAX;
+const REGION_GIB_MAX: f64 = MEMORY_OF_CARD_MAX as f64 / (1_u64 << 30) as f64;
+
+/// The boards of the paper, and one of the next generation.
 const KV_DIRECT: &str = include_str!("../boards/kv-direct.toml");
+const ONE_LINK: &str = include_str!("../boards/kv-direct-one-link.toml");
+const TEN_NICS: &str = include_str!("../boards/kv-direct-ten-nics.toml");
+const GEN5_X16: &str = include_str!("../boards/gen5-x16.toml");
 
 impl Hardware {
     /// The boards that come with the crate, by name.
     pub const PRESETS: &[Preset] = &[
-        ("kv-direct", Hardware::kv_direct),
-        ("kv-direct-one-link", Hardware::kv_direct_one_link),
-        ("kv-direct-ten-nics", Hardware::kv_direct_ten_nics),
+        Preset { name: "kv-direct", text: KV_DIRECT },
+        Preset { name: "kv-direct-one-link", text: ONE_LINK },
+        Preset { name: "kv-direct-ten-nics", text: TEN_NICS },
+        Preset { name: "gen5-x16", text: GEN5_X16 },
     ];
 
     /// Returns the board of [`Hardware::PRESETS`] with this name.
-    pub fn preset(name: &str) -> Option<Self> {
-        Hardware::PRESETS.iter().find(|(preset, _)| *preset == name).map(|(_, board)| board())
+    pub fn preset(name: &str) -> Option<Preset> {
+        Hardware::PRESETS.iter().find(|preset| preset.name == name).copied()
     }
 
     /// Returns the paper's NIC with both of its PCIe links (section 4).
     pub fn kv_direct() -> Self {
-        Hardware::from_toml(KV_DIRECT).expect("the board of the crate is valid")
+        of_crate(KV_DIRECT)
     }
 
     /// Returns the paper's NIC with one link: Figure 3 and section 6.1.
     pub fn kv_direct_one_link() -> Self {
-        let mut board = Hardware::kv_direct();
-        board.name += "-one-link";
-        board.pcie.links = 1;
-        board
+        of_crate(ONE_LINK)
     }
 
     /// Returns a server with ten of the paper's NICs, each with one link: section 6.2.
-    ///
-    /// Its 80 lanes are those of two processors. The paper does not state the size of the regions. The benchmarked
-    /// server has 128 GiB (section 5), so ten regions of 12 GiB leave 8 GiB to the system. A region cannot be much
-    /// larger.
     pub fn kv_direct_ten_nics() -> Self {
-        let mut board = Hardware::kv_direct_one_link();
-        board.name = "kv-direct-ten-nics".to_owned();
-        board.server = Server { nics: 10, memory_nodes: 2 };
-        board.host_dram.size_gib = 12.0;
-        board
+        of_crate(TEN_NICS)
     }
 
     /// Returns one of the server's NICs alone, with its part of the shared resources.
@@ -274,10 +290,18 @@ impl Hardware {
 
     /// Checks that all values are possible.
     pub fn check(&self) -> Result<(), HardwareError> {
-        let Hardware { processor, pcie, nic_dram, host_dram, host_cpu, network, .. } = self;
+        self.check_sizes_and_times()?;
+        self.check_counts()?;
+        self.check_together()
+    }
+
+    fn check_sizes_and_times(&self) -> Result<(), HardwareError> {
+        let Hardware { card, processor, pcie, nic_dram, host_dram, host_cpu, network, .. } = self;
         let engine = &pcie.dma_engine;
         for (field, value) in [
-            ("processor.clock_mhz", processor.clock_mhz),
+            ("card.clock_mhz", card.clock_mhz),
+            ("card.watts", card.watts.unwrap_or(1.0)),
+            ("card.price", card.price.unwrap_or(1.0)),
             ("processor.latency_ns", processor.latency_ns),
             ("processor.delay_target_us", processor.delay_target_us),
             ("pcie.bandwidth_gb_per_s", pcie.bandwidth_gb_per_s),
@@ -307,6 +331,12 @@ impl Hardware {
                 return refuse(field, format!("{value} is not between 0 and a billion"));
             }
         }
+        Ok(())
+    }
+
+    fn check_counts(&self) -> Result<(), HardwareError> {
+        let Hardware { processor, pcie, nic_dram, host_dram, host_cpu, network, .. } = self;
+        let engine = &pcie.dma_engine;
         for (field, value) in [
             ("nic_dram.channels", nic_dram.channels),
             ("host_dram.channels", host_dram.channels),
@@ -342,7 +372,7 @@ impl Hardware {
                 return refuse(field, format!("{value} is more than 65536"));
             }
         }
-        self.check_together()
+        Ok(())
     }
 
     /// Checks values that are possible alone but may contradict each other.
@@ -384,6 +414,15 @@ impl Hardware {
             let reason = format!("{} is more than the {fastest} ns of a whole read", pcie.round_trip_ns);
             return refuse("pcie.round_trip_ns", reason);
         }
+        if host_dram.size_gib > REGION_GIB_MAX {
+            let (size, nics) = (host_dram.size_gib, self.server.nics);
+            let needed = (size * f64::from(nics) / REGION_GIB_MAX).ceil();
+            let reason = format!(
+                "{size} is more than the {REGION_GIB_MAX} GiB that a NIC can address: {} GiB in all need {needed} NICs, and server.nics is {nics}",
+                size * f64::from(nics)
+            );
+            return refuse("host_dram.size_gib", reason);
+        }
         let ratio = host_dram.size_gib / nic_dram.size_gib;
         if ratio < 1.0 {
             return refuse("nic_dram.size_gib", format!("{} is more than host_dram.size_gib", nic_dram.size_gib));
@@ -407,6 +446,21 @@ impl Hardware {
         Ok(())
     }
 
+    /// Returns what is possible but useless: a link that its DMA engine cannot fill.
+    pub fn warnings(&self) -> Vec<String> {
+        let (link, engine) = (self.pcie.bandwidth_gb_per_s, &self.pcie.dma_engine);
+        let moved = engine.clock_mhz * f64::from(engine.word_bytes) / 1e3;
+        let is_slower = moved < link;
+        let warning = || {
+            format!(
+                "pcie.bandwidth_gb_per_s: {link} is more than the {moved} GB/s of pcie.dma_engine, {} MHz times {} B: the \
+                 engine limits the link",
+                engine.clock_mhz, engine.word_bytes
+            )
+        };
+        is_slower.then(warning).into_iter().collect()
+    }
+
     /// Returns the time that a read of 64 bytes spends in the engine and on an idle link. The rest of its latency is
     /// the host's.
     pub(crate) fn idle_read_of_the_engine(&self) -> Time {
@@ -418,6 +472,11 @@ impl Hardware {
     }
 }
 
+/// Returns a board of the crate.
+fn of_crate(text: &str) -> Hardware {
+    Hardware::from_toml(text).expect("the boards of the crate are valid")
+}
+
 fn refuse(field: &'static str, reason: String) -> Result<(), HardwareError> {
     Err(HardwareError::Value { field, reason })
 }
@@ -427,6 +486,8 @@ fn form(error: &toml::de::Error) -> HardwareError {
     let text = error.to_string();
     HardwareError::Form(text.lines().map(str::trim).collect::<Vec<_>>().join(" "))
 }
+
+mod fields;
 
 #[cfg(test)]
 mod tests;

@@ -233,7 +233,7 @@ mod tests {
         let extent = Extent::scaled(&hardware, LINES);
         let dispatcher = Rc::new(Dispatcher::new(&clock, &hardware, extent, Policy::Dispatch(ratio), seed));
         let bytes = LocalMemory::new(LINES * u64::from(LINE_BYTES)).unwrap();
-        let cycle = Time::cycle(hardware.processor.clock_mhz);
+        let cycle = Time::cycle(hardware.card.clock_mhz);
         (NicMemory::new(bytes, Rc::clone(&clock), dispatcher, cycle), clock)
     }
 

@@ -31,7 +31,7 @@ impl NetworkPath {
         NetworkPath {
             clock,
             spec: hardware.network.clone(),
-            cycle: Time::cycle(hardware.processor.clock_mhz),
+            cycle: Time::cycle(hardware.card.clock_mhz),
             wire: Path::default(),
             decoder: Path::default(),
         }

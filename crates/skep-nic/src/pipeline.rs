@@ -290,7 +290,7 @@ impl<'a, 'f> Pipeline<'a, 'f> {
             flow,
             requests: feed.requests,
             hazard: feed.hazard,
-            cycle: Time::cycle(spec.clock_mhz),
+            cycle: Time::cycle(hardware.card.clock_mhz),
             turn: Slots::new(1),
             latency: Time::from_ns(spec.latency_ns),
             decoder: Path::default(),

@@ -1,4 +1,4 @@
-//! Draws ranks by Zipf's law in constant time, whatever their number is.
+//! Draws ranks by Zipf's law, in a time that does not depend on their number.
 //!
 //! ```text
 //! ranks     0  1  2  …  511 │ 512 … 527 │ 528 … 543 │ …       segments: single ranks, then a 32nd of their rank

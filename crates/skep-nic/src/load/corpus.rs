@@ -34,7 +34,7 @@ use crate::time::Time;
 pub(crate) const THETA: f64 = 0.99;
 /// Memory utilization at the start (section 5.2.1).
 pub(crate) const UTILIZATION: f64 = 0.5;
-/// Most draws that warm the caches, for each line of the memory.
+/// Most accesses that warm the caches, for each line of the memory.
 const WARM_PER_LINE: f64 = 2.0;
 /// Reserved keys that a run has more than it is expected to delete or insert.
 const RESERVE_SLACK: f64 = 1.2;
@@ -108,7 +108,7 @@ fn processor_on(
     let extent = Extent::scaled(hardware, settings.memory / u64::from(LINE_BYTES));
     let dispatcher = Rc::new(Dispatcher::new(clock, hardware, extent, policy, seed));
     let bytes = LocalMemory::new(settings.memory).expect("the host has memory for a scaled corpus");
-    let memory = NicMemory::new(bytes, Rc::clone(clock), dispatcher, Time::cycle(hardware.processor.clock_mhz));
+    let memory = NicMemory::new(bytes, Rc::clone(clock), dispatcher, Time::cycle(hardware.card.clock_mhz));
     let processor = Processor::with_memory(memory, settings).expect("the settings fit the memory");
     (processor, extent)
 }
@@ -157,12 +157,7 @@ impl Corpus {
         // Popular keys have low numbers. If they were loaded first, all of them would be in the first buckets of their
         // chains.
         keys.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(store.seed));
-        corpus.change_at_once(keys, Kind::Insert).then_some(corpus)
-    }
-
-    /// Returns the number of pairs that the board's whole memory would hold.
-    pub(crate) fn key_count_in_full(&self) -> f64 {
-        self.full_key_count
+        corpus.change_at_once(&keys, Kind::Insert).then_some(corpus)
     }
 
     /// Attaches idle hardware to the stores, warms it, and draws the requests.
@@ -186,12 +181,13 @@ impl Corpus {
         if let Policy::Dispatch(ratio) = workload.policy
             && ratio > 0.0
         {
-            // Draws twice as many cacheable lines as the caches have. A long tail needs more draws for its unpopular
+            // Accesses twice as many cacheable lines as the caches have. A long tail needs more draws for its unpopular
             // lines, but never more than two for each line of the memory. The share of changed lines is then dirty, and
             // their write-backs are part of the run.
             let rounds = if matches!(workload.popularity, Popularity::Uniform) { 2.0 } else { 6.0 };
             let Extent { nic_lines, host_lines } = self.extent;
-            let of_nic = (nic_lines as f64 * rounds / ratio).min(host_lines as f64 * WARM_PER_LINE);
+            let wanted = (nic_lines as f64 * rounds / ratio).min(host_lines as f64 * WARM_PER_LINE);
+            let of_nic = wanted / (self.pairs.mean() / f64::from(LINE_BYTES)).max(1.0);
             let chunks = (of_nic * self.processors.len() as f64) as u64 / (1 << 12) + 1;
             self.set_pace(Pace::Warming);
             let mut drawn = Vec::new();
@@ -240,15 +236,15 @@ impl Corpus {
         // A key that has no room is missing in the run, whose outcome tells how many operations fail.
         if to - from > needed {
             self.reserved[0] = to - needed;
-            self.change_at_once((from..to - needed).collect(), Kind::Delete);
+            self.change_at_once(&Vec::from_iter(from..to - needed), Kind::Delete);
         } else {
             self.reserved[1] = from + needed;
-            self.change_at_once((to..from + needed).collect(), Kind::Insert);
+            self.change_at_once(&Vec::from_iter(to..from + needed), Kind::Insert);
         }
     }
 
     /// Inserts or deletes these keys in no time. Returns false if one of them has no room.
-    fn change_at_once(&mut self, keys: Vec<u32>, kind: Kind) -> bool {
+    fn change_at_once(&mut self, keys: &[u32], kind: Kind) -> bool {
         self.set_pace(Pace::AtOnce);
         let mut drawn = Vec::new();
         for chunk in keys.chunks(1 << 12) {

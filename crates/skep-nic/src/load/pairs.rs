@@ -126,7 +126,7 @@ impl fmt::Display for Sizes {
 impl SizeRange {
     fn at(self, number: u64) -> u32 {
         let width = u64::from(self.most - self.least) + 1;
-        self.least + (u128::from(number) * u128::from(width) >> 64) as u32
+        self.least + ((u128::from(number) * u128::from(width)) >> 64) as u32
     }
 }
 

@@ -153,7 +153,7 @@ impl Corpus {
                 over_average: of_hottest.len() as f64 * passages.len() as f64 / requests,
                 requests: of_hottest.len() as u32,
                 decoder: rate(of_hottest.iter().map(|passage| passage.decoded).collect())
-                    / self.hardware.processor.clock_mhz,
+                    / self.hardware.card.clock_mhz,
                 forwarded: forwarded(of_hottest) / of_hottest.len() as f64,
                 held: of_hottest.iter().map(|passage| passage.replied - passage.decoded).sum(),
                 carried_bytes,

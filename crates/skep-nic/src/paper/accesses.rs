@@ -45,7 +45,7 @@ impl Accesses<'_> {
                 dispatcher.warm(line, !reads);
             }
         }
-        let cycle = Time::cycle(self.hardware.processor.clock_mhz);
+        let cycle = Time::cycle(self.hardware.card.clock_mhz);
         let pipeline = Path::default();
         let meter = Meter::default();
         let drawn = (0..self.count).map(|_| draw());

@@ -45,7 +45,7 @@ struct Part {
 }
 
 const PARTS: [Part; 4] = [
-    Part { name: "the clock", double: |hardware| hardware.processor.clock_mhz *= 2.0 },
+    Part { name: "the clock", double: |hardware| hardware.card.clock_mhz *= 2.0 },
     Part { name: "the network", double: |hardware| hardware.network.bandwidth_gb_per_s *= 2.0 },
     Part { name: "PCIe", double: |hardware| hardware.pcie.links *= 2 },
     Part { name: "NIC DRAM", double: |hardware| hardware.nic_dram.bandwidth_gb_per_s *= 2.0 },

@@ -278,7 +278,7 @@ impl<'a> Run<'a> {
         let lambda = Path::default();
         let lines = (self.value.len() as u64).div_ceil(u64::from(LINE_BYTES));
         let lines = if self.operation == Operation::Get { 0 } else { lines };
-        let cycles = Time::cycle(self.hardware.processor.clock_mhz) * lines;
+        let cycles = Time::cycle(self.hardware.card.clock_mhz) * lines;
         let mut done: Vec<_> =
             passages.iter().zip(&sent).map(|(passage, (sent, _))| (passage.replied, *sent)).collect();
         done.sort_unstable();

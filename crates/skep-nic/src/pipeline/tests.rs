@@ -27,7 +27,7 @@ fn nic_on(hardware: &Hardware, settings: &Settings, policy: Policy, seed: u64) -
     let extent = Extent::scaled(hardware, MEMORY / 64);
     let dispatcher = Rc::new(Dispatcher::new(&clock, hardware, extent, policy, seed));
     let bytes = LocalMemory::new(MEMORY).unwrap();
-    let memory = NicMemory::new(bytes, clock, dispatcher, Time::cycle(hardware.processor.clock_mhz));
+    let memory = NicMemory::new(bytes, clock, dispatcher, Time::cycle(hardware.card.clock_mhz));
     Processor::with_memory(memory, settings).unwrap()
 }
 
@@ -106,7 +106,7 @@ fn a_write_is_answered_when_it_is_confirmed_and_a_packet_takes_the_latency_of_th
     };
     let mut board = Hardware::kv_direct();
     let [put, get] = spans(&board);
-    let latency = Time::from_ns(board.processor.latency_ns) + Time::cycle(board.processor.clock_mhz);
+    let latency = Time::from_ns(board.processor.latency_ns) + Time::cycle(board.card.clock_mhz);
     assert!(get > latency + Time::from_ns(748.0) && get < latency + Time::from_ns(1400.0), "{get}");
     let confirmed = board.pcie.write_confirmed_ns;
     assert!(put > latency + Time::from_ns(748.0 + confirmed), "{put}");
@@ -152,7 +152,7 @@ fn operations_on_one_key_are_decoded_one_a_cycle_and_stall_without_the_station()
     let put = |value| Request { key: b"key", operation: Operation::Put { value, condition: PutCondition::Always } };
     let requests: Vec<_> = values.iter().map(|value| put(value)).collect();
     let hardware = Hardware::kv_direct();
-    let cycle = Time::cycle(hardware.processor.clock_mhz);
+    let cycle = Time::cycle(hardware.card.clock_mhz);
     // With the station: 11.1 µs to decode 2000 operations, 1.1 µs of latency, and 2.1 µs each for the first operation,
     // which inserts the key and during which the slots fill, and for the last write.
     for (hazard, span) in [(Hazard::Waits, 13.0..17.0), (Hazard::Stalls, 1600.0..2600.0)] {

@@ -12,7 +12,7 @@ use crate::load::pairs::{KEY_BYTES_MIN, PAIR_BYTES_MAX, Pairs, Sizes};
 use crate::load::run::Outcome;
 
 /// Pairs of a scaled memory of one NIC, at least. With several NICs, each has fewer.
-const PAIRS_MIN: f64 = 60_000.0;
+const PAIRS_MIN: f64 = 40_000.0;
 const PAIRS_MIN_OF_SEVERAL: f64 = 15_000.0;
 /// Lines of a scaled memory, as powers of two.
 const LINE_BITS: std::ops::RangeInclusive<u32> = 15..=20;

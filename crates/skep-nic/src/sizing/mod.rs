@@ -15,12 +15,14 @@
 //! The most popular keys of a long tail have the shares that they have among all keys of the whole memory.
 
 mod demand;
+mod questions;
 mod resources;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use demand::Demand;
+pub use questions::{Cards, Tried, Within, cards_for, rate_within};
 pub use resources::{Part, Resource};
 
 use crate::dispatcher::Policy;
@@ -158,7 +160,7 @@ pub(crate) fn of_seeds<T: Send>(
     let shares = Mutex::new(vec![0.0; seeds.len()]);
     let results: Mutex<Vec<Option<Result<T, SizingError>>>> = Mutex::new(seeds.iter().map(|_| None).collect());
     let next = AtomicUsize::new(0);
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(seeds.len());
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(seeds.len());
     std::thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {

@@ -48,7 +48,7 @@ pub(super) struct Change {
 
 /// The doublings of all resources. A board may lack the last one.
 pub(super) const DOUBLINGS: [Change; 7] = [
-    Change { name: "clock", apply: |board| board.processor.clock_mhz *= 2.0 },
+    Change { name: "clock", apply: |board| board.card.clock_mhz *= 2.0 },
     Change { name: "operations in flight", apply: |board| board.processor.operations_in_flight *= 2 },
     Change { name: "PCIe", apply: |board| board.pcie.links *= 2 },
     Change { name: "NIC DRAM", apply: |board| board.nic_dram.bandwidth_gb_per_s *= 2.0 },
@@ -99,9 +99,10 @@ impl Resource {
         self.parts.iter().copied().max_by(|one, other| one.busy.total_cmp(&other.busy)).expect("it has a part")
     }
 
-    /// Returns the lowest bound of a part.
-    pub fn bound_mops(&self) -> f64 {
-        self.parts.iter().map(|part| part.bound_mops).fold(f64::INFINITY, f64::min)
+    /// Returns the part with the lowest bound, which limits the others.
+    pub fn narrowest(&self) -> Part {
+        let lowest = self.parts.iter().copied().min_by(|one, other| one.bound_mops.total_cmp(&other.bound_mops));
+        lowest.expect("it has a part")
     }
 }
 
@@ -112,7 +113,7 @@ impl Observed<'_> {
         let (busiest, load) = (&run.busiest, &run.busiest.load);
         match name {
             "clock" => {
-                let cycles = Time::cycle(hardware.processor.clock_mhz) * u64::from(busiest.requests);
+                let cycles = Time::cycle(hardware.card.clock_mhz) * u64::from(busiest.requests);
                 vec![self.part("decoder", cycles.share_of(run.span))]
             }
             "operations in flight" => {

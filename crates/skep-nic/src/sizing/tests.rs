@@ -1,10 +1,14 @@
 //! Tests of sizing: bottlenecks, several NICs, sizes and mixes, and what is refused.
 
-use super::*;
-use crate::hardware::Server;
+use std::sync::Mutex;
+
+use skep_store::hash::Settings;
+
+use super::{Bench, Demand, Sizing, cards_for, median, rate_within, size};
+use crate::hardware::{Hardware, Server};
 use crate::load::mix::Mix;
 use crate::load::pairs::{PAIR_BYTES_MAX, Pairs, SizeRange, Sizes};
-use skep_store::hash::Settings;
+use crate::time::Time;
 
 fn demand(kv_bytes: u32, put_share: f64, skew: f64) -> Demand {
     Demand { utilization: Some(0.4), ..Demand::of_puts(kv_bytes, put_share, skew) }
@@ -40,7 +44,7 @@ fn the_dispatch_ratio_is_among_the_best() {
         let demand = demand(kv_bytes, put_share, skew);
         let mut board = Hardware::kv_direct();
         // No other resource may be the bound.
-        board.processor.clock_mhz = 1000.0;
+        board.card.clock_mhz = 1000.0;
         board.network.bandwidth_gb_per_s = 500.0;
         let sizing = size(&board, &demand, &[7], &|_| ()).unwrap();
         let (_, mut bench) = Bench::load(&board, &demand, 7).unwrap();
@@ -182,9 +186,14 @@ fn bounds_are_above_the_rate() {
     for (kv_bytes, put_share, skew) in [(5, 0.0, 0.99), (10, 0.0, 0.0), (254, 0.0, 0.99), (10, 1.0, 0.0)] {
         let sizing = sized(&demand(kv_bytes, put_share, skew));
         for resource in &sizing.resources {
-            assert!(resource.bound_mops() > 0.97 * sizing.mops, "{kv_bytes} B: {resource:?} and {}", sizing.mops);
+            assert!(
+                resource.narrowest().bound_mops > 0.97 * sizing.mops,
+                "{kv_bytes} B: {resource:?} and {}",
+                sizing.mops
+            );
         }
-        let least = sizing.resources.iter().map(Resource::bound_mops).fold(f64::INFINITY, f64::min);
+        let least =
+            sizing.resources.iter().map(|resource| resource.narrowest().bound_mops).fold(f64::INFINITY, f64::min);
         assert!(least < 1.25 * sizing.mops, "{kv_bytes} B: {least} and {}", sizing.mops);
         assert_eq!(sizing.widened.is_empty(), sizing.bottleneck != "PCIe");
     }
@@ -210,4 +219,26 @@ fn medians_have_a_spread() {
     let [low, high] = together.mops_range;
     assert!(low <= together.mops && together.mops <= high && low < high && high < 1.05 * low, "{together:?}");
     assert_eq!(median([3.0, 1.0, 2.0, 9.0].into_iter()), 2.0);
+}
+
+#[test]
+fn cards_are_counted_for_a_rate() {
+    let gets = demand(10, 0.0, 0.0);
+    let cards = cards_for(&Hardware::kv_direct(), &gets, 300.0, &[7], &|_| ()).unwrap();
+    assert!(cards.mops >= 300.0 && (2..=4).contains(&cards.cards), "{cards:?}");
+    assert!(cards.tried.iter().all(|tried| tried.cards == cards.cards || tried.mops < 300.0), "{cards:?}");
+    // All operations are on one key, which has one card.
+    let one_key = Demand { hot_share: 1.0, mix: Mix { update: 1.0, ..Mix::default() }, ..demand(12, 0.0, 0.0) };
+    let refusal = cards_for(&Hardware::kv_direct(), &one_key, 400.0, &[7], &|_| ()).unwrap_err().to_string();
+    assert!(refusal.starts_with("target") && refusal.contains("at most 1") && refusal.contains("16"), "{refusal}");
+}
+
+#[test]
+fn the_rate_for_a_latency_is_below_the_full_rate_and_an_idle_card_is_the_limit() {
+    let gets = demand(10, 0.05, 0.99);
+    let within = rate_within(&Hardware::kv_direct(), &gets, 8.0, &[7], &|_| ()).unwrap();
+    assert!(within.at.p99_us <= 8.0 && within.at.mops < within.full_mops, "{within:?}");
+    assert!(within.at.mops > 0.3 * within.full_mops && within.idle_p99_us < within.at.p99_us, "{within:?}");
+    let refusal = rate_within(&Hardware::kv_direct(), &gets, 2.0, &[7], &|_| ()).unwrap_err().to_string();
+    assert!(refusal.starts_with("p99: 2 µs is below the") && refusal.contains("or more"), "{refusal}");
 }

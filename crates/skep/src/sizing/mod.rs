@@ -1,34 +1,58 @@
 //! `skep size`: computes the performance of a programmable NIC under a given load, the resource that limits it, and the
 //! best settings of the store. All of it is measured on the model of the NIC.
 
+mod cores;
+mod questions;
 mod report;
 
 use std::fs;
 use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use skep_nic::hardware::Hardware;
+use skep_nic::hardware::{Hardware, HardwareError, MEMORY_OF_CARD_MAX};
 use skep_nic::load::mix::Mix;
 use skep_nic::load::pairs::{KEY_BYTES_MIN, Pairs, Sizes};
-use skep_nic::sizing::{Demand, size};
+use skep_nic::sizing::{Demand, SizingError, size};
 
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
+use questions::{Microseconds, Rate, Sweep};
 
 /// Prints the performance of a programmable NIC under a load, and the resource that limits it.
-#[derive(clap::Args, Debug)]
+///
+/// Without a question, it answers how fast the board is. Other questions: --target, --p99, --sweep.
+#[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Arguments {
-    /// The board: one of the names kv-direct, kv-direct-one-link and kv-direct-ten-nics, or a TOML file.
+    /// The board: one of the names kv-direct, kv-direct-one-link, kv-direct-ten-nics and gen5-x16, or a TOML file.
     #[arg(long, value_name = "NAME|FILE", default_value = "kv-direct")]
     hardware: String,
-    /// Print the board as a TOML file, to edit and use with --hardware.
+    /// Print the board as a TOML file with the source of each value, to edit and use with --hardware.
     #[arg(long)]
     print_hardware: bool,
     #[command(flatten)]
     load: LoadArguments,
-    /// Memory of the host for keys and values, for all NICs together [default: the board's].
+    /// Memory of the host for keys and values, for all cards together [default: the board's].
     #[arg(long, value_name = "SIZE")]
     memory: Option<MemorySize>,
+    /// Number of cards in the server, each with its own region and keys [default: the board's].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    cards: Option<u32>,
+    /// Find the number of cards that reach this rate, in operations a second: 500M.
+    #[arg(long, value_name = "RATE", conflicts_with_all = ["p99", "sweep", "cards"])]
+    target: Option<Rate>,
+    /// Find the largest rate at which 99 % of the operations take at most this time: 5us.
+    #[arg(long, value_name = "TIME", conflicts_with = "sweep")]
+    p99: Option<Microseconds>,
+    /// Size the board with each of these values of a field of the load or the board: value-size=64,256 or
+    /// pcie.links=1,2,4.
+    #[arg(long, value_name = "FIELD=A,B,C")]
+    sweep: Option<Sweep>,
+    /// Print the sweep as CSV.
+    #[arg(long, requires = "sweep", conflicts_with = "json")]
+    csv: bool,
+    /// Compare with the cores of this machine: a saved result of `skep bench engine --json`.
+    #[arg(long, value_name = "FILE")]
+    cores: Option<String>,
     /// Seed of all random numbers, and the first of several.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -36,12 +60,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
     /// Print one line of JSON instead of tables.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sweep")]
     json: bool,
 }
 
 /// The load. Operations that have no share are GETs.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 struct LoadArguments {
     /// Size of a key in bytes: a number, a range as 8..24, or shares of both as 9:16,1:32..64.
     #[arg(long, value_name = "SIZES", default_value = "16")]
@@ -80,27 +104,75 @@ struct LoadArguments {
 
 /// Computes the report and prints it.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut hardware = hardware(&arguments.hardware)?;
-    if let Some(memory) = arguments.memory {
-        hardware.host_dram.size_gib = memory.0 as f64 / f64::from(1_u32 << 30) / f64::from(hardware.server.nics);
-    }
+    let board = board(arguments)?;
     if arguments.print_hardware {
-        hardware.check().map_err(|error| Failure::Usage(error.to_string()))?;
-        return Ok(write!(io::stdout(), "{}", hardware.to_toml())?);
+        return Ok(write!(io::stdout(), "{}", board.text)?);
     }
-    let demand = arguments.load.demand(&hardware)?;
-    let seeds: Vec<u64> = (0..arguments.seeds).map(|more| arguments.seed.wrapping_add(more)).collect();
-    let style = ProgressStyle::with_template("sizing {wide_bar} {percent}% {eta}").expect("the template is valid");
-    let bar = ProgressBar::new(1000).with_style(style);
-    let sizing = size(&hardware, &demand, &seeds, &|share| bar.set_position((share * 1e3) as u64));
-    bar.finish_and_clear();
-    let sizing = sizing.map_err(|error| Failure::Usage(error.to_string()))?;
-    let text = if arguments.json {
-        report::json(&hardware, &demand, &sizing)
-    } else {
-        report::tables(&hardware, &demand, &sizing)
+    let hardware = board.hardware;
+    for warning in hardware.warnings() {
+        writeln!(io::stderr(), "warning: {warning}")?;
+    }
+    let text = match (&arguments.sweep, arguments.target, arguments.p99) {
+        (Some(sweep), ..) => questions::sweep(arguments, sweep)?,
+        (None, Some(rate), _) => questions::cards(&hardware, &arguments.load.demand(&hardware)?, rate, arguments)?,
+        (None, None, Some(limit)) => {
+            questions::within(&hardware, &arguments.load.demand(&hardware)?, limit, arguments)?
+        }
+        (None, None, None) => throughput(&hardware, arguments)?,
     };
     Ok(writeln!(io::stdout(), "{text}")?)
+}
+
+/// Sizes the board. Returns the text of the report.
+fn throughput(hardware: &Hardware, arguments: &Arguments) -> Result<String, Failure> {
+    let demand = arguments.load.demand(hardware)?;
+    let sizing = with_progress("sizing", |progress| size(hardware, &demand, &arguments.all_seeds(), progress))?;
+    let cores = arguments.cores.as_ref().map(|path| cores::equal_cores(path, &demand, sizing.mops)).transpose()?;
+    let report = report::Sized { hardware, demand: &demand, sizing: &sizing, cores };
+    Ok(if arguments.json { report.json() } else { report.tables() })
+}
+
+/// Carries out a task that reports its progress as a share, and shows it.
+fn with_progress<T>(
+    name: &str,
+    task: impl FnOnce(&(dyn Fn(f64) + Sync)) -> Result<T, SizingError>,
+) -> Result<T, Failure> {
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {percent}% {eta}").expect("the template is valid");
+    let bar = ProgressBar::new(1000).with_style(style).with_message(name.to_owned());
+    let result = task(&|share| bar.set_position((share * 1e3) as u64));
+    bar.finish_and_clear();
+    result.map_err(|error| Failure::Usage(error.to_string()))
+}
+
+impl Arguments {
+    fn all_seeds(&self) -> Vec<u64> {
+        (0..self.seeds).map(|more| self.seed.wrapping_add(more)).collect()
+    }
+
+    /// Sets a field of the load by its name.
+    fn set(&mut self, field: &str, value: &str) -> Result<(), String> {
+        fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(value: &str) -> Result<T, String> {
+            value.parse().map_err(|error: T::Err| format!("`{value}`: {error}"))
+        }
+        let load = &mut self.load;
+        match field {
+            "cards" => self.cards = Some(parsed(value)?),
+            "memory" => self.memory = Some(parsed(value)?),
+            "key-size" => load.key_size = parsed(value)?,
+            "value-size" => load.value_size = parsed(value)?,
+            "put" => load.put = Some(parsed(value)?),
+            "insert" => load.insert = parsed(value)?,
+            "delete" => load.delete = parsed(value)?,
+            "update" => load.update = parsed(value)?,
+            "hot-key" => load.hot_key = parsed(value)?,
+            "skew" => load.skew = parsed(value)?,
+            _ => load.utilization = Some(parsed(value)?),
+        }
+        if field.ends_with("-size") {
+            load.kv_size = None;
+        }
+        Ok(())
+    }
 }
 
 impl LoadArguments {
@@ -111,7 +183,9 @@ impl LoadArguments {
             Some(bytes) if bytes > KEY_BYTES_MIN => Pairs::of_bytes(bytes),
             Some(bytes) => {
                 let least = KEY_BYTES_MIN + 1;
-                return Err(Failure::Usage(format!("kv-size: {bytes} is less than {least}, a key of 4 bytes and a value")));
+                return Err(Failure::Usage(format!(
+                    "kv-size: {bytes} is less than {least}, a key of 4 bytes and a value"
+                )));
             }
         };
         let others = self.insert + self.delete + self.update;
@@ -131,20 +205,97 @@ impl LoadArguments {
     }
 }
 
-/// Returns the board with this name, or from this file.
-fn hardware(name: &str) -> Result<Hardware, Failure> {
-    if let Some(board) = Hardware::preset(name) {
-        return Ok(board);
-    }
-    let text = fs::read_to_string(name).map_err(|error| {
-        let known: Vec<_> = Hardware::PRESETS.iter().map(|(name, _)| *name).collect();
-        let (known, reason) = (known.join(", "), reason(&error));
-        Failure::Usage(format!("--hardware {name}: neither one of {known} nor a readable file: {reason}"))
-    })?;
-    Hardware::from_toml(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))
+/// A board with its file.
+struct Board {
+    hardware: Hardware,
+    text: String,
 }
 
-/// Returns the memory of all NICs.
+/// Returns the chosen board, with the memory that was asked for.
+fn board(arguments: &Arguments) -> Result<Board, Failure> {
+    let name = &arguments.hardware;
+    let text = match Hardware::preset(name) {
+        Some(preset) => preset.text.to_owned(),
+        None => fs::read_to_string(name).map_err(|error| {
+            let known: Vec<_> = Hardware::PRESETS.iter().map(|preset| preset.name).collect();
+            let (known, reason) = (known.join(", "), reason(&error));
+            Failure::Usage(format!("--hardware {name}: neither one of {known} nor a readable file: {reason}"))
+        })?,
+    };
+    let mut board = Board {
+        hardware: Hardware::from_toml(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?,
+        text,
+    };
+    if let Some(cards) = arguments.cards.filter(|cards| *cards != board.hardware.server.nics) {
+        let Hardware { server, card, .. } = &mut board.hardware;
+        server.nics = cards;
+        server.memory_nodes = server.memory_nodes.min(cards);
+        (card.watts, card.price) = (None, None);
+        let nodes = server.memory_nodes;
+        for (table, field, line) in [
+            ("server", "nics", format!("nics = {cards}  # --cards")),
+            ("server", "memory_nodes", format!("memory_nodes = {nodes}  # --cards")),
+            ("card", "watts", "# watts = 0.0  # not known with --cards".to_owned()),
+            ("card", "price", "# price = 0.0  # not known with --cards".to_owned()),
+        ] {
+            board.text = with_line(&board.text, table, field, &line);
+        }
+    }
+    if let Some(memory) = arguments.memory {
+        let gib = memory.0 as f64 / f64::from(1_u32 << 30) / f64::from(board.hardware.server.nics);
+        board.text = with_line(&board.text, "host_dram", "size_gib", &format!("size_gib = {gib:?}  # --memory"));
+        board.hardware.host_dram.size_gib = gib;
+    }
+    board.hardware.check().map_err(|error| {
+        let memory = arguments.memory.map_or_else(String::new, |memory| format!("--memory {memory}: "));
+        Failure::Usage(format!("{memory}{error}{}", more_cards(arguments.memory, &error)))
+    })?;
+    Ok(board)
+}
+
+/// Returns what helps if the memory is more than the cards can address.
+fn more_cards(memory: Option<MemorySize>, error: &HardwareError) -> String {
+    match (memory, error) {
+        (Some(memory), HardwareError::Value { field: "host_dram.size_gib", .. }) => {
+            let cards = memory.0.div_ceil(MEMORY_OF_CARD_MAX);
+            format!("; use --cards {cards}, or at most {} a card", MemorySize(MEMORY_OF_CARD_MAX))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Returns the file with another line for a field. All other lines stay as they are, with their comments.
+fn with_line(text: &str, table: &str, field: &str, new: &str) -> String {
+    let (header, mut current) = (format!("[{table}]"), "");
+    let mut changed = String::new();
+    for line in text.lines() {
+        if line.starts_with('[') {
+            current = line.trim();
+        }
+        let is_field = current == header && line.split('=').next().is_some_and(|key| key.trim() == field);
+        changed += if is_field { new } else { line };
+        changed.push('\n');
+    }
+    changed
+}
+
+/// Returns the memory of all cards.
 fn memory_bytes(hardware: &Hardware) -> u64 {
     (hardware.host_dram.size_gib * f64::from(1_u32 << 30) * f64::from(hardware.server.nics)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_changed_and_every_comment_stays() {
+        for preset in Hardware::PRESETS {
+            let changed = with_line(preset.text, "host_dram", "size_gib", "size_gib = 16.0  # --memory");
+            let hardware = Hardware::from_toml(&changed).expect("it is still a board");
+            assert_eq!((hardware.host_dram.size_gib, changed.lines().count()), (16.0, preset.text.lines().count()));
+            let same = changed.lines().zip(preset.text.lines()).filter(|(changed, before)| changed == before).count();
+            assert_eq!(same, preset.text.lines().count() - 1);
+        }
+    }
 }

@@ -1,0 +1,70 @@
+//! The fields of a description by their names: `pcie.links`, `pcie.dma_engine.clock_mhz`.
+
+use toml::{Table, Value};
+
+use super::{Hardware, HardwareError, form};
+
+impl Hardware {
+    /// Returns the names of all numbers of a description, with the names of their tables.
+    pub fn fields(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        collect(&self.table(), "", &mut names);
+        names
+    }
+
+    /// Returns the description with another number in a field, which is not checked. Returns `None` if there is no such
+    /// field.
+    pub fn with(&self, field: &str, number: &str) -> Option<Result<Self, HardwareError>> {
+        if !self.fields().iter().any(|name| name == field) {
+            return None;
+        }
+        let mut table = self.table();
+        let (tables, key) = field.rsplit_once('.')?;
+        let inner = tables.split('.').try_fold(&mut table, |table, name| table.get_mut(name)?.as_table_mut())?;
+        let is_float = matches!(inner.get(key), Some(Value::Float(_)));
+        let value =
+            if is_float { number.parse().ok().map(Value::Float) } else { number.parse().ok().map(Value::Integer) };
+        let Some(value) = value else {
+            let kind = if is_float { "number" } else { "whole number" };
+            return Some(Err(HardwareError::Form(format!("{field}: `{number}` is not a {kind}"))));
+        };
+        inner.insert(key.to_owned(), value);
+        Some(table.try_into().map_err(|error| form(&error)))
+    }
+
+    fn table(&self) -> Table {
+        Table::try_from(self).expect("numbers and text are always valid TOML")
+    }
+}
+
+fn collect(table: &Table, path: &str, names: &mut Vec<String>) {
+    for (key, value) in table {
+        match value {
+            Value::Table(inner) => collect(inner, &format!("{path}{key}."), names),
+            Value::Integer(_) | Value::Float(_) => names.push(format!("{path}{key}")),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_replaced_by_its_name() {
+        let board = Hardware::kv_direct();
+        assert_eq!(board.fields().len(), 47);
+        let links = board.with("pcie.links", "3").unwrap().unwrap();
+        assert_eq!((links.pcie.links, links.pcie.read_tags), (3, 64));
+        let engine = board.with("pcie.dma_engine.clock_mhz", "500").unwrap().unwrap();
+        assert_eq!(engine.pcie.dma_engine.clock_mhz, 500.0);
+        assert_eq!(board.with("pcie.lanes", "3"), None);
+        assert_eq!(board.with("links", "3"), None);
+        for (field, number, reason) in [("pcie.links", "1.5", "whole number"), ("card.clock_mhz", "fast", "`fast`")] {
+            let refusal = board.with(field, number).unwrap().unwrap_err().to_string();
+            assert!(refusal.starts_with(field) && refusal.contains(reason), "{refusal}");
+        }
+        assert!(board.with("pcie.links", "-1").unwrap().is_err());
+    }
+}
