@@ -83,7 +83,7 @@ fn a_board_is_read_from_a_file_and_an_error_in_it_is_named() {
         text(&with("read_tags = 64", "read_tags = 32").stdout),
         board.replace("read_tags = 64", "read_tags = 32")
     );
-    assert_refusal(&with("read_tags = 64\n", ""), 2, &[file, "read_tags", "missing"]);
+    assert_refusal(&with("read_tags = 64", ""), 2, &[file, "read_tags", "missing"]);
     assert_refusal(&with("clock_mhz = 180.0", "clock_mhz = -180.0"), 2, &[file, "card.clock_mhz", "-180"]);
     assert_refusal(&with("spare_bits = 6", "spare_bits = 2"), 2, &[file, "nic_dram.spare_bits", "4 bits of tag"]);
     fs::remove_file(&path).expect("it was written");
