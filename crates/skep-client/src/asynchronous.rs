@@ -271,7 +271,7 @@ async fn open(
     let mut stream = connected
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         .map_err(|source| ClientError::of_connect(address, source))?;
-    let mut handshake = Handshake::new(address, settings.password.as_ref(), expected);
+    let mut handshake = Handshake::new(address, settings, expected);
     let welcome = timeout(limit, async {
         stream.write_all(&handshake.hello()).await?;
         stream.flush().await?;

@@ -247,7 +247,7 @@ fn open(
     let shard = expected.map_or(0, |(shard, _)| shard);
     let mut stream = Stream::connect(&address.of_shard(shard), tls, limit)
         .map_err(|source| ClientError::of_connect(address, source))?;
-    let mut handshake = Handshake::new(address, settings.password.as_ref(), expected);
+    let mut handshake = Handshake::new(address, settings, expected);
     let welcome = (|| {
         let hello = handshake.hello();
         let mut sent = 0;

@@ -7,6 +7,7 @@ use skep_wire::native::{Hello, Password, ProtocolError, Welcome};
 
 use crate::address::ResolvedAddress;
 use crate::error::{ClientError, NotWelcome};
+use crate::settings::ClientSettings;
 
 /// The first bytes of an alert of TLS.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
@@ -15,6 +16,7 @@ const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 #[derive(Debug)]
 pub(crate) struct Handshake {
     address: ResolvedAddress,
+    user: String,
     password: Option<Password>,
     /// The requested shard, and the welcome of an earlier connection to the same server.
     expected: Option<(u16, Welcome)>,
@@ -25,18 +27,15 @@ pub(crate) struct Handshake {
 impl Handshake {
     /// Returns the handshake of the first connection to a server, or of a connection to one shard of the server with
     /// this welcome.
-    pub(crate) fn new(
-        address: &ResolvedAddress,
-        password: Option<&Password>,
-        expected: Option<(u16, Welcome)>,
-    ) -> Self {
-        let (address, password) = (address.clone(), password.cloned());
-        Handshake { address, password, expected, arrived: [0; Welcome::SIZE], size: 0 }
+    pub(crate) fn new(address: &ResolvedAddress, settings: &ClientSettings, expected: Option<(u16, Welcome)>) -> Self {
+        let (user, password) = (settings.user.clone(), settings.password.clone());
+        Handshake { address: address.clone(), user, password, expected, arrived: [0; Welcome::SIZE], size: 0 }
     }
 
     /// Returns the bytes to send first.
     pub(crate) fn hello(&self) -> Vec<u8> {
-        Hello { shard: self.expected.map(|(shard, _)| shard), password: self.password.clone() }.encode()
+        Hello { shard: self.expected.map(|(shard, _)| shard), user: self.user.clone(), password: self.password.clone() }
+            .encode()
     }
 
     /// Returns the buffer for the bytes that arrive. It is not longer than the missing part of the welcome.

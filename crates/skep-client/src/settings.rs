@@ -1,4 +1,4 @@
-//! The settings of a client: its password, its timeouts, and how often it connects again.
+//! The settings of a client: its user and password, its timeouts, and how often it connects again.
 
 use std::time::Duration;
 
@@ -28,7 +28,9 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// The password of the server, if it has one. None by default.
+    /// The name of the user, of at most 128 bytes; empty: the user `default`. It needs a password. Empty by default.
+    pub user: String,
+    /// The password of the user, if it has one. None by default.
     pub password: Option<Password>,
     /// The authorities to trust and the certificate of the client, for an address `tls:HOST:PORT`. Those of the system,
     /// and none, by default.
@@ -49,6 +51,7 @@ pub struct ClientSettings {
 impl Default for ClientSettings {
     fn default() -> Self {
         ClientSettings {
+            user: String::new(),
             password: None,
             tls: ClientTlsSettings::default(),
             connect_timeout: Duration::from_secs(5),
@@ -63,6 +66,7 @@ impl ClientSettings {
     /// Returns the settings with all timeouts within their bounds.
     pub(crate) fn within_bounds(&self) -> Self {
         ClientSettings {
+            user: self.user.clone(),
             password: self.password.clone(),
             tls: self.tls.clone(),
             connect_timeout: self.connect_timeout.clamp(TIMEOUT_MIN, TIMEOUT_MAX),

@@ -74,6 +74,7 @@ mod tests {
     use skep_store::processor::Replies;
 
     use super::*;
+    use crate::access::{Access, Login};
     use crate::memcached_batch::MemcachedBatch;
     use crate::settings::ServerSettings;
     use crate::unix_time::UnixTime;
@@ -109,11 +110,11 @@ mod tests {
     #[test]
     fn a_flush_begins_when_the_commands_before_it_are_done() {
         let flushes = Arc::new(CacheFlushes::default());
-        let mut batch = MemcachedBatch::boxed(&ServerSettings::default(), Arc::clone(&flushes));
+        let mut batch = MemcachedBatch::boxed(&ServerSettings::default(), Login::default(), Arc::clone(&flushes));
         let mut input = b"get a\r\nflush_all\r\nflush_all 10\r\n".to_vec();
         let mut begun = Vec::new();
         for _ in 0..3 {
-            batch.decode(&mut input, usize::MAX, UnixTime::default(), false);
+            batch.decode(&mut input, usize::MAX, UnixTime::default(), &Access::new(None, true));
             begun.push(flushes.begun());
             let size = batch.finish();
             input.drain(..size);

@@ -22,6 +22,9 @@ const STEP_WORK: usize = 4;
 /// Work of a character that an element matches, when a pattern is prepared.
 const MEMBER_WORK: usize = 4;
 
+/// The most bytes of a pattern that [`Pattern::matches_short`] takes.
+pub(crate) const SHORT_PATTERN: usize = 512;
+
 /// A set of characters.
 type Class = [u64; 256 / WORD];
 
@@ -71,26 +74,39 @@ impl Pattern {
 
     /// Returns true if a key matches. Spends the work.
     pub(crate) fn matches(&mut self, key: &[u8], account: &mut Account) -> bool {
-        let Pattern { words, matching, stars, count, state } = self;
+        let mut state = std::mem::take(&mut self.state);
         state.clear();
-        state.resize(*words, 0);
+        state.resize(self.words, 0);
+        let (is_match, steps) = self.run(&mut state, key);
+        self.state = state;
+        account.spend(STEP_WORK * (self.words + 1) * steps);
+        is_match
+    }
+
+    /// Returns true if a key matches, for a pattern of at most [`SHORT_PATTERN`] bytes that several threads share.
+    pub(crate) fn matches_short(&self, key: &[u8]) -> bool {
+        let mut state = [0; SHORT_PATTERN / WORD + 1];
+        self.run(&mut state[..self.words], key).0
+    }
+
+    /// Returns true if a key matches, and the number of steps that this took. The state is all zero.
+    fn run(&self, state: &mut [u64], key: &[u8]) -> (bool, usize) {
+        let Pattern { words, matching, stars, count, .. } = self;
         state[0] = 1;
         for (index, character) in key.iter().enumerate() {
             let matching = &matching[usize::from(*character) * *words..][..*words];
             let (mut carry, mut any) = (0, 0);
-            for ((numbers, matching), stars) in state.iter_mut().zip(matching).zip(&*stars) {
+            for ((numbers, matching), stars) in state.iter_mut().zip(matching).zip(stars) {
                 let moved = *numbers & matching;
                 *numbers = moved << 1 | carry | *numbers & stars;
                 carry = moved >> (WORD - 1);
                 any |= *numbers;
             }
             if any == 0 {
-                account.spend(STEP_WORK * (*words + 1) * (index + 1));
-                return false;
+                return (false, index + 1);
             }
         }
-        account.spend(STEP_WORK * (*words + 1) * (key.len() + 1));
-        state[*count / WORD] >> (*count % WORD) & 1 == 1
+        (state[*count / WORD] >> (*count % WORD) & 1 == 1, key.len() + 1)
     }
 }
 

@@ -82,6 +82,7 @@ mod window;
 pub use crate::certificates::{TlsError, TlsSettings};
 pub use crate::limits::FREED_BUFFERS_KEPT;
 pub use crate::recovery_error::RecoveryError;
+pub use crate::resp_command::UsersError;
 pub use crate::start_error::StartError;
 pub use crate::vocabulary::Durability;
 pub use durability::embedding;
@@ -111,6 +112,7 @@ use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
 
 use crate::waker::Waker;
+use access::Access;
 use certificates::Certificates;
 use cores::pin_to;
 use durability::loading::{Progress, Told};
@@ -118,6 +120,7 @@ use durability::{Log, Patience, loading, recovery};
 use exchange::connect_shards;
 use function_loader::FunctionLoader;
 use listen::Listeners;
+use resp_command::read_users;
 use shard::{Handover, Parts, Shard};
 use shared::Shared;
 use sockets::Sockets;
@@ -148,6 +151,8 @@ impl Server {
         let connections_wanted = settings.connections_max;
         settings.connections_max = threads::connections_granted(connections_wanted);
         let certificates = settings.tls.as_ref().map(Certificates::read).transpose()?;
+        let access = Access::new(settings.password.as_ref(), settings.protected_mode).with_certificates(certificates);
+        let access = with_users(access, settings.users.as_deref())?;
         let sockets = Sockets::bind(&mut settings, &mut steps)?;
         let cores = cores_for_shards(&settings, &mut steps)?;
         let loader = Arc::new(FunctionLoader::new(usize::from(settings.shards)));
@@ -160,7 +165,7 @@ impl Server {
         let rings = connect_shards(stores.len(), &mut steps)?;
         let wakers: Vec<Arc<Waker>> = rings.iter().map(|(waker, _)| waker.clone()).collect();
         let (handovers, incoming) = Handover::all(wakers.iter().cloned());
-        let shared = share(settings, ordered, recovered.as_ref(), loader).with_certificates(certificates);
+        let shared = share(settings, ordered, recovered.as_ref(), loader).with_access(access);
         let shared = Arc::new(shared);
         let mut threads = Threads::default();
         if let Some((recovered, log)) = recovered.zip(shared.log.clone()) {
@@ -252,6 +257,22 @@ impl Server {
         certificates.read_again().map(|()| true)
     }
 
+    /// Returns true if a connection must log in: the user `default` has a password, or is off.
+    pub fn needs_password(&self) -> bool {
+        self.shared.access.needs_password()
+    }
+
+    /// Reads the file of users again. Connections stay, but those of users that it lacks. If it is wrong, the users before
+    /// stay in force. Returns false if the server has no such file.
+    pub fn read_users(&self) -> Result<bool, UsersError> {
+        let access = &self.shared.access;
+        let Some(path) = &access.file else { return Ok(false) };
+        let deleted = access.replace_users(read_users(path, &access.default_user())?);
+        self.shared.end_connections_of(&deleted, |_| false);
+        self.wakers.iter().for_each(|waker| waker.wake());
+        Ok(true)
+    }
+
     /// Lets the command `SHUTDOWN` call this function once, from a thread of the server. The function must return soon,
     /// and let the owner of the server stop it. Without one, the command is an error.
     pub fn on_shutdown(&self, stop: impl FnOnce() + Send + 'static) {
@@ -273,6 +294,15 @@ impl Drop for Server {
         }
         self.shared.loader.stop();
     }
+}
+
+/// Puts the users of a file in force, if there is one.
+fn with_users(mut access: Access, path: Option<&Path>) -> Result<Access, UsersError> {
+    if let Some(path) = path {
+        access.replace_users(read_users(path, &access.default_user())?);
+        access.file = Some(path.to_owned());
+    }
+    Ok(access)
 }
 
 /// The hash store of a shard, and its part of the cache.

@@ -7,6 +7,7 @@
 //! are the most frequent ones: they are parsed, dispatched and replied to in loops of their own.
 
 mod command;
+mod permission;
 mod reply;
 
 pub(crate) use self::command::Operation;
@@ -18,6 +19,7 @@ use skep_wire::memcached::{Parsed, RequestParser, Words};
 
 use self::command::{Action, Command, Decoder, Item, Span};
 use self::reply::PlainCounts;
+use crate::access::{Access, Gate, Login};
 use crate::cache_flushes::CacheFlushes;
 use crate::limits::{DECODE_WORK, LOCKED_REQUEST_MAX, LOCKED_VALUE_MAX, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::reply_queue::ReplyQueue;
@@ -33,8 +35,8 @@ pub(crate) struct MemcachedBatch {
     parser: RequestParser,
     value_size_max: usize,
     shard_count: u16,
-    /// The client has sent the password.
-    is_authenticated: bool,
+    /// The user of the connection.
+    login: Login,
     commands: Vec<Command>,
     /// The operations on keys that are neither retrievals nor plain.
     items: Vec<Item>,
@@ -60,13 +62,13 @@ pub(crate) struct MemcachedBatch {
 
 impl MemcachedBatch {
     /// Returns a batch without commands.
-    pub(crate) fn boxed(settings: &ServerSettings, flushes: Arc<CacheFlushes>) -> Box<MemcachedBatch> {
+    pub(crate) fn boxed(settings: &ServerSettings, login: Login, flushes: Arc<CacheFlushes>) -> Box<MemcachedBatch> {
         Box::new(MemcachedBatch {
             flushes,
             parser: RequestParser::new(settings.memcached_value_max),
             value_size_max: settings.memcached_value_max,
             shard_count: settings.shards,
-            is_authenticated: false,
+            login,
             commands: Vec::new(),
             items: Vec::new(),
             size: 0,
@@ -80,22 +82,16 @@ impl MemcachedBatch {
         })
     }
 
-    /// Takes whole commands from the input, as many as a batch may have and as `memory_max` allows. `needs_password` says
-    /// that the server has a password.
-    pub(crate) fn decode(
-        &mut self,
-        input: &mut [u8],
-        memory_max: usize,
-        now: UnixTime,
-        needs_password: bool,
-    ) -> Decoded {
+    /// Takes whole commands from the input, as many as a batch may have and as `memory_max` allows.
+    pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime, access: &Access) -> Decoded {
         self.set_time(now);
-        let is_locked = needs_password && !self.is_authenticated;
+        let gate = self.login.refresh(access, now);
+        let is_locked = gate == Gate::Locked;
         self.parser.set_value_size_max(if is_locked { LOCKED_VALUE_MAX } else { self.value_size_max });
         let base = input.as_ptr();
         let mut is_incomplete = false;
         while !self.is_full() && self.make_room(memory_max) {
-            if !is_locked && self.take_plain(input, memory_max) {
+            if gate == Gate::Open && self.take_plain(input, memory_max) {
                 continue;
             }
             if !self.make_room_for_item(memory_max) {
@@ -118,7 +114,8 @@ impl MemcachedBatch {
                 Parsed::Complete { size, request } if is_locked => (size, Command::locked(&request, base)),
                 Parsed::Complete { size, request } => {
                     let mut decoder = Decoder { base, value_size_max: self.value_size_max, items: &mut self.items };
-                    (size, decoder.decode(&request, self.shard_count, now))
+                    let denied = permission::denied(&self.login, &request, size, base);
+                    (size, denied.unwrap_or_else(|| decoder.decode(&request, self.shard_count, now)))
                 }
             };
             if command.is_alone() && !self.commands.is_empty() {
@@ -213,6 +210,12 @@ impl MemcachedBatch {
     /// Returns the number of operations that were just decoded, or that of commands if it is larger.
     pub(crate) fn request_count(&self) -> usize {
         self.operations_left.max(self.commands.len())
+    }
+
+    /// Returns the login of the connection.
+    #[inline]
+    pub(crate) fn login(&self) -> &Login {
+        &self.login
     }
 
     /// Returns true if all replies are in the output.
@@ -310,7 +313,9 @@ impl MemcachedBatch {
             if command.operation_count == 0 && !context.may_execute(command.is_small()) {
                 return;
             }
-            self.is_authenticated |= command.finish(self.is_refused, input, output, context);
+            if let Some(login) = command.finish(self.is_refused, &self.login, input, output, context) {
+                self.login = login;
+            }
             (self.operation, self.words_done, self.is_refused) = (0, 0, false);
             self.command += 1;
         }
@@ -396,9 +401,9 @@ mod tests {
     /// Also after commands without operations, and after a part of the operations was skipped.
     #[test]
     fn plain_commands_are_recognised_after_all_others() {
-        let mut parsed = MemcachedBatch::boxed(&ServerSettings::default(), Arc::default());
+        let mut parsed = MemcachedBatch::boxed(&ServerSettings::default(), Login::default(), Arc::default());
         let mut input = b"mn\r\nget a b\r\nget c\r\nset d 0 0 1 noreply\r\nx\r\nset e 0 0 1\r\nx\r\nget f\r\n".to_vec();
-        parsed.decode(&mut input, usize::MAX, UnixTime::default(), false);
+        parsed.decode(&mut input, usize::MAX, UnixTime::default(), &Access::new(None, true));
         let mut operations = parsed.operations(&input);
         let mut keys = Vec::new();
         for plain_before in [0, 0, 1, 2] {
@@ -426,8 +431,8 @@ mod tests {
             ("set k 0 0 1 noreply\r\nx\r\n", false),
             ("flush_all\r\n", false),
         ] {
-            let mut parsed = MemcachedBatch::boxed(&ServerSettings::default(), Arc::default());
-            parsed.decode(&mut command.as_bytes().to_vec(), usize::MAX, UnixTime::default(), false);
+            let mut parsed = MemcachedBatch::boxed(&ServerSettings::default(), Login::default(), Arc::default());
+            parsed.decode(&mut command.as_bytes().to_vec(), usize::MAX, UnixTime::default(), &Access::new(None, true));
             assert_eq!(parsed.may_be_refused(0, 1), expected, "{command:?}");
         }
     }

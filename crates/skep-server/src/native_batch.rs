@@ -10,19 +10,26 @@ use skep_wire::native::{
     FUNCTIONS_SPACE, Operations, Position, ProtocolError, REPLY_FRAME_SIZE_FULL, ReplyFrameWriter, RequestFrame,
 };
 
+use crate::access::{Access, LimitedUser, Login};
 use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
 use crate::reply_queue::ReplyQueue;
 use crate::resp_command::Context;
 use crate::spaces::SpaceReplies;
+use crate::unix_time::UnixTime;
 use crate::vocabulary::{Functions, Need, Space, Spaces, make_room};
 use functions::FunctionsFrame;
 
 mod functions;
+mod permission;
+
+pub(crate) use permission::permit;
 
 /// The decoded frames.
 #[derive(Debug)]
 pub(crate) struct NativeBatch {
     spaces: Spaces,
+    /// The user of the connection.
+    login: Box<Login>,
     frames: Vec<FrameEntry>,
     /// Bytes of the input that the frames take.
     size: usize,
@@ -63,9 +70,10 @@ impl FrameEntry {
 
 impl NativeBatch {
     /// Returns a batch without frames; they may name these spaces.
-    pub(crate) fn new(spaces: Spaces) -> NativeBatch {
+    pub(crate) fn new(spaces: Spaces, login: Login) -> NativeBatch {
         NativeBatch {
             spaces,
+            login: Box::new(login),
             frames: Vec::new(),
             size: 0,
             frame: 0,
@@ -75,9 +83,22 @@ impl NativeBatch {
         }
     }
 
+    /// Returns the login of the connection.
+    #[inline]
+    pub(crate) fn login(&self) -> &Login {
+        &self.login
+    }
+
     /// Takes whole frames from the input, as many as a batch may have. Returns the number of operations, and true if no
     /// more frames are complete.
-    pub(crate) fn decode(&mut self, input: &[u8], memory_max: usize) -> Result<(usize, bool), ProtocolError> {
+    pub(crate) fn decode(
+        &mut self,
+        input: &[u8],
+        memory_max: usize,
+        now: UnixTime,
+        access: &Access,
+    ) -> Result<(usize, bool), ProtocolError> {
+        self.login.refresh(access, now);
         let mut operation_count = 0;
         while operation_count < PARSED_OPERATIONS_MAX && self.size < PARSED_SIZE_MAX {
             match RequestFrame::decode(&input[self.size..]) {
@@ -176,7 +197,7 @@ impl NativeBatch {
     ) {
         let begin = output.len();
         if let (Some(functions), Some(entry)) = (&mut self.functions, self.frames.get(self.frame)) {
-            if functions.run(&entry.decode(input), output, begin + room, context) {
+            if functions.run(&entry.decode(input), &self.login, output, begin + room, context) {
                 self.frame += 1;
             }
             return;
@@ -247,6 +268,12 @@ impl<'a> NativeOperations<'a> {
             }
             count -= taken;
         }
+    }
+
+    /// Returns the user whose permissions are to be checked, if there is one.
+    #[inline]
+    pub(crate) fn limited(&self) -> Option<LimitedUser<'a>> {
+        self.parsed.login.limited()
     }
 
     /// Returns the functions that the operations may name.

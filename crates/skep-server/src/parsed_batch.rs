@@ -8,6 +8,7 @@
 
 use skep_wire::native::{Hello, ProtocolError};
 
+use crate::access::{Access, Login};
 use crate::limits::DECODE_WORK;
 use crate::memcached_batch::MemcachedBatch;
 use crate::native_batch::NativeBatch;
@@ -34,21 +35,21 @@ pub(crate) enum ParsedBatch {
 
 impl ParsedBatch {
     /// Takes complete requests from the input, or decodes the next part of a long one. The last batch must be finished.
-    /// Always takes one small request. Takes more only while it holds at most about `memory_max` bytes. `needs_password`
-    /// says that the server has a password.
+    /// Always takes one small request. Takes more only while it holds at most about `memory_max` bytes.
+    /// Refuses what the user of the connection may not do.
     pub(crate) fn decode(
         &mut self,
         input: &mut [u8],
         memory_max: usize,
         now: UnixTime,
-        needs_password: bool,
+        access: &Access,
     ) -> Result<Decoded, ProtocolError> {
         match self {
             ParsedBatch::Handshake => {
                 Ok(Hello::decode(input)?.map_or(Decoded::NoHello, |(hello, size)| Decoded::Hello(hello, size)))
             }
             ParsedBatch::Native(parsed) => {
-                let (queue_size, exhausted) = parsed.decode(input, memory_max)?;
+                let (queue_size, exhausted) = parsed.decode(input, memory_max, now, access)?;
                 Ok(Decoded::Requests {
                     queue_size,
                     request_count: queue_size,
@@ -56,8 +57,8 @@ impl ParsedBatch {
                     work: queue_size * DECODE_WORK,
                 })
             }
-            ParsedBatch::Resp(parsed) => Ok(parsed.decode(input, memory_max, now, needs_password)),
-            ParsedBatch::Memcached(parsed) => Ok(parsed.decode(input, memory_max, now, needs_password)),
+            ParsedBatch::Resp(parsed) => Ok(parsed.decode(input, memory_max, now, access)),
+            ParsedBatch::Memcached(parsed) => Ok(parsed.decode(input, memory_max, now, access)),
             ParsedBatch::Away => unreachable!("they are not finished"),
         }
     }
@@ -195,6 +196,32 @@ impl ParsedBatch {
     /// Writes the replies that have arrived, in order, until they are more than `room` bytes. Begins the next reply
     /// queue when one is finished.
     pub(crate) fn encode(
+        &mut self,
+        queue: &mut ReplyQueue,
+        replies: &SpaceReplies,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        room: usize,
+        context: &mut Context<'_>,
+    ) {
+        let begin = output.len();
+        self.encode_replies(queue, replies, input, output, room, context);
+        if let Some(login) = self.login() {
+            login.count_reply(output.len() - begin);
+        }
+    }
+
+    /// Returns the login of the connection, if it has said hello.
+    fn login(&self) -> Option<&Login> {
+        match self {
+            ParsedBatch::Handshake | ParsedBatch::Away => None,
+            ParsedBatch::Native(parsed) => Some(parsed.login()),
+            ParsedBatch::Resp(parsed) => Some(parsed.login()),
+            ParsedBatch::Memcached(parsed) => Some(parsed.login()),
+        }
+    }
+
+    fn encode_replies(
         &mut self,
         queue: &mut ReplyQueue,
         replies: &SpaceReplies,

@@ -23,6 +23,7 @@ use self::command::{Command, is_on_key};
 use self::isolated::queue;
 use self::memory::watch_growth;
 use self::simple::SimpleRequest;
+use crate::access::{Access, Gate};
 use crate::limits::{
     DECODE_WORK, LONG_COMMAND, OPERAND_BYTE_WORK, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, TEXT_WORK,
 };
@@ -151,23 +152,17 @@ impl RespBatch {
     }
 
     /// Takes whole commands from the input, as many as a batch may have and as `memory_max` allows, or decodes the next
-    /// part of a long one. `needs_password` says that the server has a password.
-    pub(crate) fn decode(
-        &mut self,
-        input: &mut [u8],
-        memory_max: usize,
-        now: UnixTime,
-        needs_password: bool,
-    ) -> Decoded {
+    /// part of a long one.
+    pub(crate) fn decode(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime, access: &Access) -> Decoded {
         self.set_time(now);
-        let is_locked = needs_password && !self.session.is_authenticated;
-        self.parser.restrict(is_locked);
+        let gate = self.session.login.refresh(access, now);
+        self.parser.restrict(gate == Gate::Locked);
         let mut after = After::Command;
         while after == After::Command && !self.requests.is_decoding && !self.is_full() {
-            if !is_locked && self.has_room(memory_max) && self.take_run(input, memory_max) {
+            if gate == Gate::Open && self.has_room(memory_max) && self.take_run(input, memory_max) {
                 continue;
             }
-            after = self.parse(&mut input[self.requests.size..], memory_max, now, is_locked);
+            after = self.parse(&mut input[self.requests.size..], memory_max, now, gate);
         }
         match after {
             After::NeedsMemory(bytes) if self.requests.commands.is_empty() => {
@@ -238,11 +233,11 @@ impl RespBatch {
     }
 
     /// Takes the command that `input` begins with.
-    fn parse(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime, is_locked: bool) -> After {
+    fn parse(&mut self, input: &mut [u8], memory_max: usize, now: UnixTime, gate: Gate) -> After {
         if !self.has_room(memory_max) {
             return After::End;
         }
-        if let Some(after) = self.needed_by_inline(input, memory_max).filter(|_| !is_locked) {
+        if let Some(after) = self.needed_by_inline(input, memory_max).filter(|_| gate != Gate::Locked) {
             return after;
         }
         let start = self.requests.size;
@@ -263,7 +258,7 @@ impl RespBatch {
             Ok(Parsed::Part(size)) => return After::Part(size),
             Ok(Parsed::Complete(size)) => {
                 let request = &input[..size];
-                match self.take(request, first_argument, memory_max, now, is_locked) {
+                match self.take(request, first_argument, memory_max, now) {
                     Ok(Some(action)) => action,
                     Ok(None) => return After::Command,
                     Err(after) => {
@@ -285,7 +280,6 @@ impl RespBatch {
         first_argument: usize,
         memory_max: usize,
         now: UnixTime,
-        is_locked: bool,
     ) -> Result<Option<Action>, After> {
         let arguments = Arguments::new(request, &self.requests.arguments[first_argument..]);
         // Array requests can be parsed again from the same bytes. Inline requests cannot, because they lost their quotes.
@@ -303,9 +297,10 @@ impl RespBatch {
             return Ok(None);
         }
         let operands_before = self.requests.operands.bytes().len();
+        let (login, ranges) = (&self.session.login, &self.requests.arguments[first_argument..]);
         let mut action = match self.multi.is_open() {
-            false => Action::decode(arguments, self.space, self.spaces, &mut self.requests.operands, now, is_locked),
-            true => queue(&mut self.multi, request, &self.requests.arguments[first_argument..], room, is_locked),
+            false => Action::decode(arguments, self.space, self.spaces, &mut self.requests.operands, now, login),
+            true => queue(&mut self.multi, request, ranges, room, self.spaces, login),
         };
         if let Action::Isolated(_, Isolated::Watch) = action {
             let growth = watch_growth(arguments);

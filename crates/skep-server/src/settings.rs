@@ -73,8 +73,10 @@ pub struct ServerSettings {
     /// Longest time from the read of a request to its reply, between a millisecond and a minute: a request that would
     /// take longer while other connections wait is refused with `BUSY`. Without it, nothing is refused.
     pub delay_max: Option<Duration>,
-    /// The password that clients must send, if there is one.
+    /// The password of the user `default`, if there is one.
     pub password: Option<Password>,
+    /// The file of users, if there is one: see `docs/security.md`.
+    pub users: Option<PathBuf>,
     /// Refuses clients on other machines while there is no password.
     pub protected_mode: bool,
     /// Seconds after which a connection without requests is closed; 0: never.
@@ -132,6 +134,7 @@ impl Default for ServerSettings {
             connection_memory: 256 << 20,
             delay_max: None,
             password: None,
+            users: None,
             protected_mode: true,
             timeout: 0,
             tcp_keepalive: 300,

@@ -13,7 +13,6 @@ use crate::account::Account;
 use crate::activity::Activity;
 use crate::adjustable::Adjustable;
 use crate::cache_flushes::CacheFlushes;
-use crate::certificates::Certificates;
 use crate::command_metrics::COMMAND_COUNT;
 use crate::command_metrics::ERROR_PREFIXES;
 use crate::counter::Counter;
@@ -61,7 +60,7 @@ pub(crate) struct Shared {
     pub(crate) adjustable: Adjustable,
     /// Loads the user functions.
     pub(crate) loader: Arc<FunctionLoader>,
-    /// The password, the protected mode, and the certificates.
+    /// The users, the protected mode, and the certificates.
     pub(crate) access: Access,
     /// The memory that connections share.
     pub(crate) memory_budget: Arc<MemoryBudget>,
@@ -133,6 +132,8 @@ pub(crate) struct Client {
     pub(crate) library_name: String,
     /// The version of its library.
     pub(crate) library_version: String,
+    /// The name of its user.
+    pub(crate) user: Arc<str>,
     /// The space that its commands are about.
     pub(crate) space: Space,
     /// The version of RESP it speaks; 0: it speaks the native protocol.
@@ -169,7 +170,7 @@ impl Shared {
         let budget = usize::try_from(settings.connection_memory).unwrap_or(usize::MAX);
         let memory_budget = Arc::new(MemoryBudget::new(budget, settings.connections_max, shard_count));
         let adjustable = Adjustable::new(settings.timeout, settings.tcp_keepalive);
-        let access = Access::new(settings.password.clone(), settings.protected_mode);
+        let access = Access::new(settings.password.as_ref(), settings.protected_mode);
         Shared {
             settings,
             loader: Arc::new(FunctionLoader::new(0)),
@@ -203,10 +204,9 @@ impl Shared {
         Shared { loader, ..self }
     }
 
-    /// Returns the state with these certificates.
-    pub(crate) fn with_certificates(mut self, certificates: Option<Certificates>) -> Self {
-        self.access.certificates = certificates;
-        self
+    /// Returns the state with this access.
+    pub(crate) fn with_access(self, access: Access) -> Self {
+        Shared { access, ..self }
     }
 
     /// Notes that a shard has no more connections. The last one ends the log.
@@ -383,6 +383,7 @@ impl Shared {
             name: String::new(),
             library_name: String::new(),
             library_version: String::new(),
+            user: self.access.default_name(),
             space: Space::default(),
             protocol,
             home: None,
@@ -421,6 +422,15 @@ impl Shared {
             self.orders.kill(shard, token);
         }
         true
+    }
+
+    /// Ends the connections of users, but those that `spares` spares, by their numbers. The caller then wakes the shards.
+    pub(crate) fn end_connections_of(&self, users: &[Arc<str>], mut spares: impl FnMut(u64) -> bool) {
+        for (number, client) in self.clients().iter_mut() {
+            if users.contains(&client.user) && !spares(*number) {
+                self.kill(client);
+            }
+        }
     }
 
     /// Forgets a connection, and ends the leases that it has. Its cursors stay, as those of a connection that has ended.

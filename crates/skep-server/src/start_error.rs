@@ -13,6 +13,7 @@ use crate::limits::{
     connection_memory_min,
 };
 use crate::recovery_error::RecoveryError;
+use crate::resp_command::UsersError;
 
 /// The number after the largest port.
 pub(crate) const PORTS_END: u32 = u16::MAX as u32 + 1;
@@ -58,6 +59,9 @@ pub enum StartError {
     /// Certificates that cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// A file of users that cannot be used.
+    #[error(transparent)]
+    Users(#[from] UsersError),
     /// No connections at all.
     #[error("0 connections: choose at least 1")]
     Connections,

@@ -122,7 +122,7 @@ fn the_password_changes_for_new_connections() {
 fn a_native_client_sends_the_password_in_its_hello() {
     for shards in [1, 3] {
         let server = with_password(shards);
-        let hello = |password: &[u8], shard| Hello { shard, password: Password::new(password) };
+        let hello = |password: &[u8], shard| Hello { shard, user: String::new(), password: Password::new(password) };
         for shard in [None, Some(0), Some(shards - 1)] {
             let refused = |refusal| (Err(ProtocolError::Refused(refusal)), true);
             assert_eq!(greet(&server, &Hello::new(shard)), refused(Refusal::PasswordNeeded));
@@ -182,7 +182,7 @@ fn without_a_password_only_this_machine_is_served() {
             assert_eq!(reply.starts_with("-DENIED "), is_denied, "{reply}");
             assert_eq!(reply.ends_with("+OK\r\n"), !is_denied, "{reply}");
             let mut stream = connect(SocketAddr::new(outer, server.native_address().port()));
-            let hello = Hello { shard: None, password: Password::new(b"ham") };
+            let hello = Hello { shard: None, user: String::new(), password: Password::new(b"ham") };
             stream.write_all(&hello.encode()).unwrap();
             let mut welcome = [0; Welcome::SIZE];
             stream.read_exact(&mut welcome).unwrap();

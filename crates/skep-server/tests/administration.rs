@@ -157,7 +157,8 @@ fn commands_of_the_server() {
     resp.expect("COMMAND LIST FILTERBY PATTERN getb*\r\n", "*1\r\n$6\r\ngetbit\r\n");
     resp.expect("COMMAND LIST FILTERBY MODULE x\r\n", "*0\r\n");
     resp.expect("CONFIG SET requirepass ham\r\n", "+OK\r\n");
-    resp.expect("ACL LIST\r\n", "*1\r\n$37\r\nuser default on #(hidden) ~* &* +@all\r\n");
+    let ham = "0eccfe263668d171bd19b7d491c3ef5c43559e6d3acf697ef37596181c6fdf4c";
+    resp.expect("ACL LIST\r\n", format!("*1\r\n$93\r\nuser default on #{ham} ~* &* +@all\r\n"));
     server.stop();
 }
 

@@ -124,7 +124,7 @@ fn the_three_protocols_speak_tls() {
         // The hello may name another shard than the one that has accepted the connection.
         for shard in 0..shards {
             let mut native = files.connect(server.native_address(), false);
-            native.write_all(&Hello { shard: Some(shard), password: None }.encode()).unwrap();
+            native.write_all(&Hello::new(Some(shard)).encode()).unwrap();
             let mut welcome = [0; Welcome::SIZE];
             native.read_exact(&mut welcome).unwrap();
             let put = Operation::Put { value: b"value", condition: PutCondition::Always };

@@ -160,6 +160,10 @@ fn query<T: FromRedisValue>(command: &redis::Cmd, arguments: &Arguments, about: 
     let mut info = format!("redis://{addr}").into_connection_info().map_err(unreachable)?;
     if let Some(password) = &login.settings.password {
         let settings = info.redis_settings().clone().set_password(String::from_utf8_lossy(password.bytes()));
+        let settings = match login.settings.user.as_str() {
+            "" => settings,
+            user => settings.set_username(user),
+        };
         info = info.set_redis_settings(settings);
     }
     let client = redis::Client::open(info).map_err(unreachable)?;

@@ -17,6 +17,9 @@ pub(crate) struct PasswordSource {
     /// set].
     #[arg(long, global = true, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// Name of the user whose password this is [default: default].
+    #[arg(long, global = true, value_name = "NAME")]
+    user: Option<String>,
 }
 
 /// A server and how to log in.
@@ -41,7 +44,14 @@ impl Login {
                 _ => None,
             },
         };
-        Ok(Login { address: address.to_owned(), settings: ClientSettings { password, ..ClientSettings::default() } })
+        let user = source.user.clone().unwrap_or_default();
+        if password.is_none() && !user.is_empty() {
+            return Err(Failure::Usage(format!("a user needs a password: add --password-file, or set {VARIABLE}")));
+        }
+        Ok(Login {
+            address: address.to_owned(),
+            settings: ClientSettings { user, password, ..ClientSettings::default() },
+        })
     }
 }
 

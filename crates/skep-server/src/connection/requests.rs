@@ -6,6 +6,7 @@ use skep_wire::native::{Hello, ProtocolError, Welcome, WireError};
 use skep_wire::partition::Partition;
 
 use super::Connection;
+use crate::access::{Access, Login};
 use crate::batch::ReplyBatch;
 use crate::buffer::Input;
 use crate::limits::{
@@ -30,7 +31,7 @@ impl Connection {
         &mut self,
         metrics: &Metrics,
         time: UnixTime,
-        needs_password: bool,
+        access: &Access,
         shard_budget: &mut ShardBudget,
     ) -> Option<Hello> {
         self.parsed.set_time(time);
@@ -44,7 +45,7 @@ impl Connection {
         }
         let room = self.room_to_grow(PARSED_GROWTH_MAX.max(self.holding.needed), PIPELINE_SIZE_MAX, shard_budget);
         let memory_max = self.parsed.capacity() + room.saturating_sub(SHARE_FOR_REPLIES);
-        match self.parsed.decode(self.input.bytes_mut(), memory_max, time, needs_password) {
+        match self.parsed.decode(self.input.bytes_mut(), memory_max, time, access) {
             Ok(Decoded::Requests { queue_size, request_count, exhausted, work }) => {
                 if matches!(self.parsed, ParsedBatch::Native(_)) {
                     metrics.operations.native.add(queue_size as u64);
@@ -92,9 +93,9 @@ impl Connection {
     }
 
     /// Replies to the hello. The connection now belongs to the shard that the welcome names.
-    pub(crate) fn welcome(&mut self, welcome: &Welcome, spaces: Spaces) {
+    pub(crate) fn welcome(&mut self, welcome: &Welcome, spaces: Spaces, login: Login) {
         self.append_free(&welcome.encode());
-        self.parsed = ParsedBatch::Native(NativeBatch::new(spaces));
+        self.parsed = ParsedBatch::Native(NativeBatch::new(spaces, login));
     }
 
     /// Ends a connection that the server does not serve, with these bytes as its reason.

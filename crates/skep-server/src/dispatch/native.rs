@@ -4,7 +4,7 @@ use skep_core::operation::{PlainRequest, Request};
 use skep_wire::native::{Operations, WireError};
 
 use super::Dispatch;
-use crate::native_batch::NativeOperations;
+use crate::native_batch::{NativeOperations, permit};
 use crate::reply_queue::ReplyRange;
 use crate::vocabulary::{Functions, Limit, OperationSource, Refusal, Space};
 
@@ -58,11 +58,11 @@ impl<'a> Dispatch<'_, 'a> {
         refusal: Refusal,
         limit: &mut Limit,
     ) {
-        let functions = operations.functions();
+        let (functions, user) = (operations.functions(), operations.limited());
         operations.for_each_frame(count, |space, count, operations| {
             let mut count = count.min(limit.count);
             let resolve = |request| functions.resolve_in(request);
-            if let (Refusal::Writes(_), Some(space)) = (refusal, space) {
+            if let (Refusal::Writes(_), Some(space), None) = (refusal, space, user) {
                 return self.submit_or_refuse(space, &mut operations.take(count).map(resolve), refusal, limit);
             }
             let mut is_held = false;
@@ -80,6 +80,12 @@ impl<'a> Dispatch<'_, 'a> {
                 limit.count -= count;
                 return self.refuse(WireError::UnknownSpace, count);
             };
+            if let Some(user) = user {
+                let permit = |request: Result<_, _>| permit(user, space, resolve(request)?);
+                self.submit_or_refuse(space, &mut operations.take(count).map(permit), refusal, limit);
+                limit.is_held |= is_held;
+                return;
+            }
             // A copy, which the compiler can keep in registers.
             let mut source = NativeSource { operations: operations.clone(), functions };
             self.extend(space, &mut source, count, limit);

@@ -8,6 +8,7 @@ use skep_wire::memcached::{
     Direction, ErrorReply, Exptime, MetaFlags, Plain, Request, ReturnFlag, Statistics, Store, StoreMode,
 };
 
+use super::permission::Denied;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::KeyspaceOperation;
 
@@ -66,6 +67,11 @@ pub(super) enum Action {
     },
     /// Refuses the command of a client that has not sent the password.
     Lock,
+    /// Refuses a command that the user may not run, or not so often.
+    Deny {
+        reason: Denied,
+        is_quiet: bool,
+    },
     Statistics(Statistics),
     Version,
     Verbosity {
@@ -151,7 +157,7 @@ pub(crate) enum Operation<'a> {
 
 impl Span {
     /// Returns the position of a part of the input, which begins at `base`.
-    fn new(part: &[u8], base: *const u8) -> Span {
+    pub(super) fn new(part: &[u8], base: *const u8) -> Span {
         let start = part.as_ptr().addr() - base.addr();
         debug_assert!(start + part.len() <= u32::MAX as usize, "an input has less than 4 GiB");
         Span { start: start as u32, size: part.len() as u32 }

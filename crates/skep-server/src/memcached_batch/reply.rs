@@ -9,12 +9,14 @@ use skep_wire::memcached::{
 use skep_wire::native::{Response, WireError};
 
 use super::command::{Action, Command, Form, Item, MetaForm, MetaKind, TextForm, milliseconds};
+use super::permission::Denied;
+use crate::access::{Login, LoginRefusal, Reason};
 use crate::limits::{OPERATION_WORK, TEXT_WORK};
 use crate::memcached_counts::Count;
 use crate::memcached_statistics;
 use crate::memcached_statistics::MEMCACHED_VERSION;
 use crate::metrics::Metrics;
-use crate::resp_command::Context;
+use crate::resp_command::{Context, note_denied, note_refused_login};
 
 /// Bytes that memcached counts for an item besides its key, its value and its flags: a header, a number for `cas`, and the
 /// ends of key and value.
@@ -141,15 +143,16 @@ impl Command {
         }
     }
 
-    /// Writes the part of the reply that follows all operations. `is_refused` says that one of them was. Returns true if the
-    /// client has sent the password.
+    /// Writes the part of the reply that follows all operations. `is_refused` says that one of them was. Returns the login of
+    /// a client that has sent its password.
     pub(super) fn finish(
         &self,
         is_refused: bool,
+        login: &Login,
         input: &[u8],
         output: &mut Vec<u8>,
         context: &mut Context<'_>,
-    ) -> bool {
+    ) -> Option<Login> {
         context.account.spend(if self.operation_count == 0 { OPERATION_WORK } else { 0 });
         let before = output.len();
         let mut writer = ReplyWriter::new(output);
@@ -172,14 +175,21 @@ impl Command {
                 }
             }
             Action::Authenticate { is_quiet } => {
-                let is_right = context.shared.access.accepts_user(self.value.of(input));
-                if is_right {
-                    status(Status::Stored, *is_quiet);
-                } else {
-                    context.shared.metrics(context.shard).passwords_refused.add(1);
-                    output.extend_from_slice(b"CLIENT_ERROR authentication failure\r\n");
-                }
-                return is_right;
+                return self.log_in(*is_quiet, input, output, context);
+            }
+            Action::Deny { reason, is_quiet } => {
+                let text: &[u8] = match *reason {
+                    Denied::Rate => b"SERVER_ERROR the user has had all operations or bytes of this second\r\n",
+                    Denied::Command(name) => {
+                        note_denied(Reason::Command, name.text().as_bytes(), login, context);
+                        b"CLIENT_ERROR the user has no permission for this command\r\n"
+                    }
+                    Denied::Key(key) => {
+                        note_denied(Reason::Key, key.of(input), login, context);
+                        b"CLIENT_ERROR the user has no permission for a key\r\n"
+                    }
+                };
+                output.extend_from_slice(if *is_quiet { b"" } else { text });
             }
             Action::Lock => output.extend_from_slice(b"CLIENT_ERROR unauthenticated\r\n"),
             Action::Statistics(Statistics::Reset) => {
@@ -202,7 +212,34 @@ impl Command {
                 context.outcome.closing = true;
             }
         }
-        false
+        None
+    }
+
+    /// Checks the user and the password that the client has sent, and writes the reply.
+    fn log_in(&self, is_quiet: bool, input: &[u8], output: &mut Vec<u8>, context: &Context<'_>) -> Option<Login> {
+        let address = context.shared.clients().get(&context.connection).map(|client| client.address.ip());
+        match context.shared.access.log_in_joined(self.value.of(input), address?, context.now) {
+            Ok(login) => {
+                context.note_user(login.name());
+                if !is_quiet {
+                    ReplyWriter::new(output).status(Status::Stored);
+                }
+                Some(login)
+            }
+            Err(refusal) => {
+                context.shared.metrics(context.shard).passwords_refused.add(1);
+                let user = self.value.of(input).split(|byte| *byte == b' ').next().unwrap_or_default();
+                note_refused_login(user, "set", context);
+                output.extend_from_slice(match refusal {
+                    LoginRefusal::Wrong => b"CLIENT_ERROR authentication failure\r\n",
+                    LoginRefusal::TooManyGuesses => {
+                        &b"CLIENT_ERROR too many wrong passwords from this address: try again in a few seconds\r\n"[..]
+                    }
+                    LoginRefusal::Full => b"CLIENT_ERROR the user has too many connections\r\n",
+                });
+                None
+            }
+        }
     }
 }
 

@@ -8,6 +8,8 @@ use skep_core::operation::{KEY_SIZE_MAX, Operation, OperationError, PutCondition
 use skep_wire::native::functions::{ALL_FUNCTIONS, ChangeOutcome};
 use skep_wire::native::{Position, ReplyFrameWriter, RequestFrame, WireError};
 
+use super::permission::permit_functions;
+use crate::access::Login;
 use crate::function_loader::{Change, ChangeInProgress, FunctionLoader, Module};
 use crate::limits::{FUNCTION_LOOK_TIME, OPERATION_WORK, TEXT_WORK};
 use crate::resp_command::Context;
@@ -37,6 +39,7 @@ impl FunctionsFrame {
     pub(super) fn run(
         &mut self,
         frame: &RequestFrame<'_>,
+        login: &Login,
         output: &mut Vec<u8>,
         end: usize,
         context: &mut Context<'_>,
@@ -47,6 +50,11 @@ impl FunctionsFrame {
             if output.len() > end || !context.may_execute(false) {
                 return false;
             }
+            let request = match (request, login.limited()) {
+                // A change that has begun was permitted.
+                (Ok(request), Some(user)) if self.change.is_none() => permit_functions(user, request),
+                (request, _) => request,
+            };
             let Some(answer) = self.answer(request, context) else { return false };
             let before = output.len();
             let mut writer = ReplyFrameWriter::new(output, frame.sequence);

@@ -6,6 +6,7 @@ use skep_wire::resp::{Argument, ReplyWriter};
 
 use super::memory::inline_watch_growth;
 use super::{After, RespBatch, may_be_watch};
+use crate::access::Login;
 use crate::limits::{ISOLATED_OPERATIONS_MAX, SHARE, TRANSACTION_SIZE_MAX};
 use crate::memory_budget::{Permit, ReplyAccount};
 use crate::resp_command::table::CommandName;
@@ -14,7 +15,7 @@ use crate::resp_command::{
     changes_functions, shards_of_key, wire_error,
 };
 use crate::transaction::{Bounds, Environment, Judgement, Run};
-use crate::vocabulary::{Effort, Refusal, ShardSet, Space, Step};
+use crate::vocabulary::{Effort, Refusal, ShardSet, Space, Spaces, Step};
 
 impl RespBatch {
     /// Returns the shards that the next command involves, if that is an isolated one and its turn has come. If it has begun,
@@ -45,6 +46,12 @@ impl RespBatch {
             shards.extend(shards_of_key(&watched.key, watched.space, partition));
         }
         Some(shards)
+    }
+
+    /// Returns the login of the connection.
+    #[inline]
+    pub(crate) fn login(&self) -> &Login {
+        &self.session.login
     }
 
     /// Returns true if an isolated command is in the parsed batch.
@@ -279,9 +286,16 @@ impl RespBatch {
 }
 
 /// Adds a command to the transaction, which has `room` bytes to grow, unless it ends or refuses it.
-pub(super) fn queue(multi: &mut Multi, request: &[u8], ranges: &[Argument], room: usize, is_locked: bool) -> Action {
+pub(super) fn queue(
+    multi: &mut Multi,
+    request: &[u8],
+    ranges: &[Argument],
+    room: usize,
+    spaces: Spaces,
+    login: &Login,
+) -> Action {
     let arguments = Arguments::new(request, ranges);
-    let name = match Action::name(arguments, is_locked) {
+    let name = match Action::name_to_queue(arguments, spaces, login) {
         Ok(name) => name,
         Err(refusal) => {
             if refusal.discards() {

@@ -1,71 +1,12 @@
-//! Commands of administrators: `ACL`, `ROLE`, `WAIT`, `DEBUG`, `SHUTDOWN`.
+//! Commands of administrators: `ROLE`, `WAIT`, `DEBUG`, `SHUTDOWN`.
 
 use std::time::Duration;
 
 use skep_wire::resp::ReplyWriter;
 
 use super::expiry::integer;
-use super::table::{CATEGORIES, COMMANDS};
 use super::{Arguments, Context, Session, excerpt, save_command};
-use crate::limits::{LOOK_WORK, PAUSE_MAX};
-
-const ACL_HELP: [&str; 12] = [
-    "ACL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "CAT [<category>]",
-    "    List all commands that belong to <category>, or all command categories",
-    "    when no category is specified.",
-    "LIST",
-    "    Show users details in config file format.",
-    "USERS",
-    "    List all the registered usernames.",
-    "WHOAMI",
-    "    Return the current connection username.",
-    "HELP",
-    "    Print this help.",
-];
-
-/// Runs a subcommand of `ACL`. There is one user, who may do everything.
-pub(super) fn acl(
-    arguments: Arguments<'_>,
-    writer: &mut ReplyWriter<'_>,
-    context: &mut Context<'_>,
-) -> Result<(), String> {
-    match arguments.get(1).to_ascii_lowercase().as_slice() {
-        b"whoami" => writer.bulk(b"default"),
-        b"users" => {
-            writer.array(1);
-            writer.bulk(b"default");
-        }
-        b"list" => {
-            let password = if context.shared.access.needs_password() { "#(hidden)" } else { "nopass" };
-            writer.array(1);
-            writer.bulk(format!("user default on {password} ~* &* +@all").as_bytes());
-        }
-        b"cat" if arguments.count() == 2 => {
-            writer.array(CATEGORIES.len());
-            CATEGORIES.iter().for_each(|category| writer.bulk(category.as_bytes()));
-        }
-        b"cat" if arguments.count() == 3 => {
-            let Some(wanted) = CATEGORIES.iter().find(|category| arguments.is(2, category)) else {
-                return Err(format!("ERR Unknown category '{}'", excerpt(arguments.get(2), 128)));
-            };
-            context.account.spend(LOOK_WORK * COMMANDS.len() * CATEGORIES.len() / 4);
-            let names: Vec<&str> = COMMANDS
-                .iter()
-                .filter(|info| info.categories().any(|category| category == *wanted))
-                .map(|info| info.name)
-                .collect();
-            writer.array(names.len());
-            names.iter().for_each(|name| writer.bulk(name.as_bytes()));
-        }
-        b"help" => writer.lines(&ACL_HELP),
-        _ => {
-            let name = excerpt(arguments.get(1), 128);
-            return Err(format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try ACL HELP."));
-        }
-    }
-    Ok(())
-}
+use crate::limits::PAUSE_MAX;
 
 /// Runs `ROLE`: a master that has replicated nothing, without replicas.
 pub(super) fn role(writer: &mut ReplyWriter<'_>) {

@@ -202,9 +202,10 @@ pub(super) fn printable(arguments: Arguments<'_>, index: usize, what: &str) -> R
     }
 }
 
-fn describe(number: u64, client: &Client, shared: &Shared) -> String {
+pub(super) fn describe(number: u64, client: &Client, shared: &Shared) -> String {
     let mut line = String::new();
-    let Client { address, local_address, since, name, library_name, library_version, space, protocol, .. } = client;
+    let Client { address, local_address, since, name, library_name, library_version, user, space, protocol, .. } =
+        client;
     let space = space.number();
     let age = since.elapsed().as_secs();
     let uptime = shared.run.started.elapsed().as_millis() as u64;
@@ -215,7 +216,7 @@ fn describe(number: u64, client: &Client, shared: &Shared) -> String {
     writeln!(
         line,
         "id={number} addr={address} laddr={local_address} name={name} age={age} idle={idle} flags={flags} db={space} \
-         cmd={command} user=default resp={protocol} lib-name={library_name} lib-ver={library_version}"
+         cmd={command} user={user} resp={protocol} lib-name={library_name} lib-ver={library_version}"
     )
     .expect("a String takes every text");
     line

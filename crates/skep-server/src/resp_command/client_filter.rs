@@ -17,6 +17,7 @@ pub(super) struct ClientFilter {
     number: Option<u64>,
     address: Option<String>,
     local_address: Option<String>,
+    user: Option<String>,
     age_min: Option<Duration>,
     /// No connection passes.
     is_empty: bool,
@@ -46,7 +47,7 @@ impl ClientFilter {
             let address = arguments.text(2).into_owned();
             ClientFilter { address: Some(address), includes_own: true, ..ClientFilter::default() }
         } else {
-            Self::decode(arguments)?
+            Self::decode(arguments, context)?
         };
         let (mut next, mut killed) = std::mem::take(&mut session.kill_progress);
         let end = filter.number.map_or(u64::MAX, |number| number.saturating_add(1));
@@ -94,7 +95,7 @@ impl ClientFilter {
         Ok(())
     }
 
-    fn decode(arguments: Arguments<'_>) -> Result<ClientFilter, String> {
+    fn decode(arguments: Arguments<'_>, context: &Context<'_>) -> Result<ClientFilter, String> {
         let mut filter = ClientFilter::default();
         let mut index = 2;
         while index < arguments.count() {
@@ -113,9 +114,9 @@ impl ClientFilter {
             } else if arguments.is(index, "laddr") {
                 filter.local_address = Some(text());
             } else if arguments.is(index, "user") {
-                if value != b"default" {
-                    return Err(format!("ERR No such user '{}'", excerpt(value, 128)));
-                }
+                let name = std::str::from_utf8(value).ok().filter(|name| context.shared.access.user(name).is_some());
+                let name = name.ok_or_else(|| format!("ERR No such user '{}'", excerpt(value, 128)))?;
+                filter.user = Some(name.to_owned());
             } else if arguments.is(index, "maxage") {
                 let seconds = decimal(value).and_then(|number| u64::try_from(number).ok());
                 let seconds = seconds.filter(|&seconds| seconds > 0);
@@ -146,6 +147,7 @@ impl ClientFilter {
         !self.is_empty
             && (self.includes_own || number != context.connection)
             && self.age_min.is_none_or(|age| client.since.elapsed() >= age)
+            && self.user.as_ref().is_none_or(|user| **user == *client.user)
             && is(&self.address, &client.address)
             && is(&self.local_address, &client.local_address)
     }

@@ -145,16 +145,20 @@ fn describe(info: &CommandInfo, writer: &mut ReplyWriter<'_>) {
     subcommands.iter().for_each(|subcommand| describe_subcommand(subcommand, writer));
 }
 
-/// Writes the ten parts for a subcommand, which has no keys.
+/// Writes the ten parts for a subcommand.
 fn describe_subcommand(subcommand: &Subcommand, writer: &mut ReplyWriter<'_>) {
     writer.array(10);
     writer.bulk(subcommand.full_name().as_bytes());
     writer.integer(subcommand.arity);
-    writer.set(0);
-    for _ in 0..3 {
-        writer.integer(0);
+    writer.set(subcommand.flags.len());
+    subcommand.flags.iter().for_each(|flag| writer.simple(flag));
+    for position in subcommand.keys() {
+        writer.integer(position);
     }
-    for _ in 0..4 {
+    let categories: Vec<String> = subcommand.categories().map(|category| format!("@{category}")).collect();
+    writer.set(categories.len());
+    categories.iter().for_each(|category| writer.simple(category));
+    for _ in 0..3 {
         writer.set(0);
     }
 }

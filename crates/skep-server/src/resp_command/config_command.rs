@@ -162,7 +162,7 @@ fn set(arguments: Arguments<'_>, context: &mut Context<'_>) -> Result<(), String
     for (setting, value) in changes {
         match (&SETTINGS[setting].1, value) {
             (Change::Number(setting, ..), Checked::Number(number)) => setting(&context.shared.adjustable).set(number),
-            (_, Checked::Password(password)) => context.shared.access.set_password(password),
+            (_, Checked::Password(password)) => context.shared.access.set_password(password.as_ref()),
             (_, Checked::Protection(is_protected)) => context.shared.access.set_protected(is_protected),
             _ => {}
         }

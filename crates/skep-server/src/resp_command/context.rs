@@ -80,6 +80,13 @@ impl Context<'_> {
         self.shared.stopping.load(Ordering::Relaxed)
     }
 
+    /// Records the user of the connection, for those who ask for the list of clients.
+    pub(crate) fn note_user(&self, user: &Arc<str>) {
+        if let Some(client) = self.shared.clients().get_mut(&self.connection) {
+            client.user = user.clone();
+        }
+    }
+
     /// Wakes all shards, because something has changed that each must notice.
     pub(crate) fn wake_shards(&mut self) {
         self.account.spend(WAKE_WORK * self.wakers.len());

@@ -9,6 +9,7 @@ use skep_wire::resp::{Parsed, RequestParser};
 
 use super::table::{COMMANDS, CommandName};
 use super::{Action, Arguments, CommandRequest, Operands, SimpleCommand};
+use crate::access::Login;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Functions, Space, Spaces};
 
@@ -25,7 +26,7 @@ fn check(line: &str, expected: &Result<Operation<'_>, &str>) {
     let mut operands = Operands::default();
     let now = UnixTime::after(Duration::from_millis(NOW));
     let spaces = Spaces { has_ordered: true, has_cache: true, shard_count: 2, functions: Functions::leaked() };
-    let action = Action::decode(arguments, Space::default(), spaces, &mut operands, now, false);
+    let action = Action::decode(arguments, Space::default(), spaces, &mut operands, now, &Login::default());
     let decoded = match &action {
         Action::Refuse(message) => Err(message.as_str()),
         action => match action.request(arguments, operands.bytes(), 0, None) {
@@ -62,7 +63,8 @@ fn simple_commands_are_what_the_table_decodes() {
                 let mut operands = Operands::default();
                 let spaces =
                     Spaces { has_ordered: true, has_cache: true, shard_count: 2, functions: Functions::leaked() };
-                let action = Action::decode(arguments, space, spaces, &mut operands, UnixTime::default(), false);
+                let action =
+                    Action::decode(arguments, space, spaces, &mut operands, UnixTime::default(), &Login::default());
                 let Action::Keys(decoded, of_table) = action else { panic!("{} is not on a key", info.name) };
                 assert_eq!((decoded, &of_table), (name, &command), "{}", info.name);
                 assert!(operands.bytes().is_empty() && operands.is_complete(), "{}", info.name);

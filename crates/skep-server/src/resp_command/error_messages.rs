@@ -24,7 +24,8 @@ pub(super) fn not_for_caches(command: &str) -> String {
 pub(super) fn is_rejection(message: &str) -> bool {
     let reason = message.strip_prefix(DISCARDED).and_then(|reason| reason.strip_prefix(" of: "));
     let reason = reason.unwrap_or(message.strip_prefix("ERR ").unwrap_or(message));
-    let beginnings = ["wrong number of arguments for", "unknown subcommand", "NOAUTH", NOT_IN_TRANSACTION];
+    let beginnings =
+        ["wrong number of arguments for", "unknown subcommand", "NOAUTH", "NOPERM", "BUSY", NOT_IN_TRANSACTION];
     beginnings.iter().any(|beginning| reason.starts_with(beginning))
 }
 

@@ -27,6 +27,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use skep_core::operation::Reply;
 use skep_wire::native::Response;
@@ -34,6 +35,7 @@ use skep_wire::resp::{ReplyWriter, Version};
 
 use super::table::CommandName;
 use super::{Arguments, Progress, wire_error};
+use crate::access::{KeyAccess, Login, User};
 use crate::account::Account;
 use crate::cursors::is_ordered;
 use crate::glob::Pattern;
@@ -50,9 +52,11 @@ const NO_MEMORY: &str = "ERR the keys take more than the memory that is free for
 const BUCKET_BITS: u32 = 32;
 
 /// A command on all keys of a space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct KeyspaceCommand {
     pub(super) name: CommandName,
+    /// The user of the connection, if it may not read all keys: others are left out of replies.
+    reader: Option<Arc<User>>,
     /// The space, or the first one of several.
     space: Space,
     spaces: Spaces,
@@ -178,7 +182,7 @@ pub(super) fn decode(
     };
     // All spaces begin with the hash space.
     let space = if name == CommandName::FlushAll { Space::Hash } else { space };
-    Some(kind.map(|kind| KeyspaceCommand { name, space, spaces, kind }))
+    Some(kind.map(|kind| KeyspaceCommand { name, reader: None, space, spaces, kind }))
 }
 
 /// Decodes `SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]`.
@@ -236,6 +240,17 @@ fn check_pattern(pattern: &[u8]) -> Result<(), String> {
 }
 
 impl KeyspaceCommand {
+    /// Returns the command for the user of a login.
+    pub(super) fn limited_to(self, login: &Login) -> KeyspaceCommand {
+        let user = login.limited().map(|limited| limited.user).filter(|user| !user.permissions.keys.is_all());
+        KeyspaceCommand { reader: user.cloned(), ..self }
+    }
+
+    /// Returns true if the user of the connection may read a key.
+    fn may_read(&self, key: &[u8]) -> bool {
+        self.reader.as_ref().is_none_or(|user| user.permissions.keys.allow(key, KeyAccess::READ))
+    }
+
     /// Returns the number of operations.
     pub(super) fn operation_count(&self) -> usize {
         match self.kind {
@@ -336,7 +351,7 @@ impl KeyspaceCommand {
         account.spend(bytes.len());
         let mut pattern = self.pattern(arguments).map(|pattern| Pattern::new(pattern, account));
         let is_wanted = |key: &&[u8]| pattern.as_mut().is_none_or(|pattern| pattern.matches(key, account));
-        let keys: Vec<&[u8]> = page.keys().filter(is_wanted).collect();
+        let keys: Vec<&[u8]> = page.keys().filter(|key| self.may_read(key)).filter(is_wanted).collect();
         match self.kind {
             Kind::Scan { .. } if page.next == UNKNOWN => {
                 progress.refused = true;

@@ -7,7 +7,11 @@
 //!
 //! Commands of several keys are isolated: see [`crate::transaction`].
 
+mod acl_command;
+mod acl_file;
+mod acl_rules;
 mod admin_command;
+mod allowed;
 mod bit_command;
 mod bound;
 #[cfg(test)]
@@ -44,6 +48,7 @@ mod monitor_line;
 mod object_command;
 mod operands;
 mod part;
+mod permission;
 mod queue;
 mod relative_times;
 mod restore_command;
@@ -62,6 +67,9 @@ pub(crate) mod table;
 mod vector_command;
 mod work;
 
+pub(crate) use acl_command::{note_denied, note_refused_login};
+pub use acl_file::UsersError;
+pub(crate) use acl_file::read as read_users;
 pub(crate) use bound::{Bound, KeySums};
 pub(crate) use context::{Context, Outcome};
 pub(crate) use error_messages::{NOT_IN_TRANSACTION, store_error, wire_error};
@@ -72,7 +80,9 @@ pub(crate) use key_command::KeyCommand;
 pub(crate) use keys::shards_of_key;
 pub(crate) use lengths::Lengths;
 pub(crate) use operands::Operands;
+pub(crate) use permission::{FunctionsPermission, may_use_functions};
 pub(crate) use queue::{Growth, Multi, Queue, TooLong};
+pub(crate) use scan_command::common_prefix;
 pub(crate) use session::Session;
 pub(crate) use simple_command::SimpleCommand;
 #[cfg(test)]
@@ -86,6 +96,7 @@ use skep_wire::native::{CACHE_SPACE, ORDERED_SPACE};
 use skep_wire::rdb::payload;
 use skep_wire::resp::{Argument, ReplyWriter, Version, error_text};
 
+use crate::access::Gate;
 use crate::account::operations_work;
 use crate::limits::{BIT_FIELD_ARGUMENT_SIZE, ELEMENT_SIZE_MAX, OPERATION_WORK, SERVER_ARGUMENTS_MAX};
 use crate::unix_time::UnixTime;
@@ -136,6 +147,11 @@ impl<'a> Arguments<'a> {
     /// Returns the arguments from this index on.
     pub(crate) fn from(self, index: usize) -> impl Iterator<Item = &'a [u8]> {
         self.ranges[index..].iter().map(move |argument| &self.request[argument.range()])
+    }
+
+    /// Returns the bytes of all arguments.
+    pub(crate) fn size(self) -> usize {
+        self.ranges.iter().map(|argument| argument.range().len()).sum()
     }
 
     /// Returns the argument as text for an error message.
@@ -240,25 +256,8 @@ impl Progress {
 }
 
 impl Action {
-    /// Decodes the request. Numbers written as text are left for `operands` to convert. Relative times begin at `now`.
-    /// If the connection `is_locked`, its client must send the password first.
-    pub(crate) fn decode(
-        arguments: Arguments<'_>,
-        space: Space,
-        spaces: Spaces,
-        operands: &mut Operands,
-        now: UnixTime,
-        is_locked: bool,
-    ) -> Action {
-        let name = match Action::name(arguments, is_locked) {
-            Ok(name) => name,
-            Err(refusal) => return refusal,
-        };
-        Action::decode_checked(name, arguments, space, spaces, operands, now)
-    }
-
-    /// Decodes the request of a command whose name and number of arguments were checked: see [`Action::decode`].
-    pub(crate) fn decode_checked(
+    /// Decodes a command that the user may run, if it may use the keys: see [`Action::decode`].
+    fn decode_allowed(
         name: CommandName,
         arguments: Arguments<'_>,
         space: Space,
@@ -305,8 +304,8 @@ impl Action {
     }
 
     /// Returns the name of the command, or a refusal: if there is none, if it has another number of arguments or no such
-    /// subcommand, or if the connection `is_locked` and its client must send the password first.
-    pub(crate) fn name(arguments: Arguments<'_>, is_locked: bool) -> Result<CommandName, Action> {
+    /// subcommand, or if its client must log in first.
+    fn name(arguments: Arguments<'_>, gate: Gate) -> Result<CommandName, Action> {
         let Some(name) = CommandName::find(arguments.get(0)) else {
             // A web page can make a browser send an HTTP request to a port of its machine, with commands in the body.
             if arguments.is(0, "POST") || arguments.is(0, "Host:") {
@@ -324,7 +323,7 @@ impl Action {
             wrong_argument_count(info.name)
         } else if let Err(message) = subcommands::check(name, arguments) {
             message
-        } else if is_locked && !info.has("no_auth") {
+        } else if gate == Gate::Locked && !info.has("no_auth") {
             "NOAUTH Authentication required.".to_owned()
         } else {
             return Ok(name);
@@ -382,10 +381,10 @@ impl Action {
     /// executed before its reply is made: it counts the pairs of the stores, takes memory for keys that it watches, loads
     /// the functions that they name, or decides if later commands are allowed, must wait, or find the connection at its end.
     pub(crate) fn ends_batch(&self) -> bool {
-        use CommandName::{Auth, Client, Hello, Info, Monitor, Reset, Shutdown, SkepFunction};
+        use CommandName::{Acl, Auth, Client, Hello, Info, Monitor, Reset, Shutdown, SkepFunction};
         match self {
             Action::Server(name) => {
-                matches!(name, Info | Auth | Hello | Reset | Client | Monitor | Shutdown | SkepFunction)
+                matches!(name, Acl | Auth | Client | Hello | Info | Monitor | Reset | Shutdown | SkepFunction)
             }
             Action::Isolated(_, Isolated::Exec(queue)) => queue.ends_batch(),
             Action::Isolated(_, Isolated::Watch) => true,
@@ -501,6 +500,7 @@ impl Action {
                     return;
                 }
                 context.count_command(*name, arguments, 0);
+                acl_command::audit(*name, arguments, session, context);
                 if let Err(message) = reply {
                     ReplyWriter::new(output, session.version).error(&message);
                 }
@@ -509,6 +509,7 @@ impl Action {
                 context.account.spend(OPERATION_WORK);
                 match CommandName::find(arguments.get(0)) {
                     Some(name) if is_rejection(message) => {
+                        acl_command::note_denial(message, name, arguments, session, context);
                         context.shared.metrics(context.shard).commands.of(name as usize).rejected.add(1);
                     }
                     Some(name) => context.count_command(name, arguments, 0),
@@ -527,7 +528,12 @@ impl Action {
 
 /// Returns the space that a `SELECT` chooses, if there is one of this number.
 pub(crate) fn chosen_space(arguments: Arguments<'_>, spaces: Spaces) -> Option<Space> {
-    u16::try_from(arguments.integer(1)?).ok().and_then(|number| spaces.find(number))
+    chosen_space_at(arguments, 1, spaces)
+}
+
+/// Returns the space whose number is the argument at this index, if there is one.
+fn chosen_space_at(arguments: Arguments<'_>, index: usize, spaces: Spaces) -> Option<Space> {
+    u16::try_from(arguments.integer(index)?).ok().and_then(|number| spaces.find(number))
 }
 
 /// Returns the space that a `SELECT` chooses, or the error message.

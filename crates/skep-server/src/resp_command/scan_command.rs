@@ -26,6 +26,7 @@ use skep_core::operation::{
 };
 use skep_wire::resp::ReplyWriter;
 
+use super::table::CommandName;
 use super::{Arguments, Progress, excerpt};
 
 /// A scan as it was asked for; its bytes are those of the arguments.
@@ -126,6 +127,34 @@ pub(super) fn count(arguments: Arguments<'_>) -> Result<ScanCommand, String> {
 /// Decodes `SKEP.FLOOR key`.
 pub(super) fn floor() -> ScanCommand {
     ScanCommand { limit: 1, reply: ReplyForm::Pair, ..WHOLE }
+}
+
+/// Returns the longest text with which all keys begin that the command may return, if it goes through a range. `Some(None)`:
+/// the range is not well formed, or may have any keys.
+pub(super) fn prefix_of(name: CommandName, arguments: Arguments<'_>) -> Option<Option<&[u8]>> {
+    Some(match name {
+        CommandName::SkepPrefix => Some(arguments.get(1)),
+        CommandName::SkepCount if arguments.is(1, "PREFIX") => Some(arguments.get(2)),
+        CommandName::SkepScan | CommandName::SkepCount => match (arguments.get(1), arguments.get(2)) {
+            ([b'[' | b'(', start @ ..], [kind @ (b'[' | b'('), end @ ..]) => {
+                Some(common_prefix(start, end, *kind == b'['))
+            }
+            _ => None,
+        },
+        // The key that it finds may be any.
+        CommandName::SkepFloor => None,
+        _ => return None,
+    })
+}
+
+/// Returns the longest text with which all keys of a range begin.
+pub(crate) fn common_prefix<'k>(start: &'k [u8], end: &[u8], includes_end: bool) -> &'k [u8] {
+    let common = start.iter().zip(end).take_while(|(start, end)| start == end).count();
+    // Below `user;` are all keys that begin with `user:` and are not below `user:`.
+    let is_next = !includes_end
+        && end.len() == common + 1
+        && start.get(common).is_some_and(|byte| byte.checked_add(1) == end.get(common).copied());
+    &start[..common + usize::from(is_next)]
 }
 
 /// No other key is above this one.

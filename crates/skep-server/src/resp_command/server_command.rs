@@ -7,9 +7,10 @@ use super::{
     Arguments, Context, DISCARDED, REDIS_VERSION, Session, client_command, command_command, config_command, info,
 };
 use super::{
-    admin_command, excerpt, function_command, monitor_command, object_command, save_command, slow_log_command,
-    wrong_argument_count,
+    acl_command, admin_command, excerpt, function_command, monitor_command, object_command, save_command,
+    slow_log_command, wrong_argument_count,
 };
+use crate::access::{DEFAULT, Gate, Login, LoginRefusal};
 use crate::vocabulary::Space;
 
 /// Runs a command and writes its reply. On an error, returns the error message. The number of arguments has been
@@ -31,8 +32,8 @@ pub(super) fn run(
         CommandName::Echo => writer.bulk(arguments.get(1)),
         CommandName::Hello => return hello(arguments, output, session, context),
         CommandName::Auth => {
-            auth(arguments, context)?;
-            session.is_authenticated = true;
+            session.login = auth(arguments, session, context)?;
+            context.note_user(session.login.name());
             writer.simple("OK");
         }
         CommandName::Time => {
@@ -44,7 +45,8 @@ pub(super) fn run(
         CommandName::Lolwut => writer.text(concat!("Skep ver. ", env!("CARGO_PKG_VERSION"), "\n")),
         CommandName::Reset => {
             monitor_command::end(context);
-            *session = Session::new(context.shared.access.needs_password());
+            *session = Session::new(Login::anonymous_again(&context.shared.access));
+            context.note_user(session.login.name());
             if let Some(client) = context.shared.clients().get_mut(&context.connection) {
                 client.protocol = protocol_number(session.version);
                 client.space = Space::default();
@@ -65,7 +67,7 @@ pub(super) fn run(
         CommandName::Client => return client_command::run(arguments, &mut writer, session, context),
         CommandName::Command => return command_command::run(arguments, &mut writer, context.account),
         CommandName::Config => return config_command::run(arguments, &mut writer, context),
-        CommandName::Acl => return admin_command::acl(arguments, &mut writer, context),
+        CommandName::Acl => return acl_command::run(arguments, &mut writer, session, context),
         CommandName::SlowLog => return slow_log_command::slow_log(arguments, &mut writer, context),
         CommandName::Latency => return slow_log_command::latency(arguments, &mut writer, context),
         CommandName::Monitor => {
@@ -87,16 +89,16 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Runs `AUTH`: fails unless the password is right.
-fn auth(arguments: Arguments<'_>, context: &mut Context<'_>) -> Result<(), String> {
+/// Runs `AUTH [user] password`: fails unless the password is right.
+fn auth(arguments: Arguments<'_>, session: &Session, context: &Context<'_>) -> Result<Login, String> {
     match arguments.count() {
         2 if !context.shared.access.needs_password() => {
             Err("ERR AUTH <password> called without any password configured for the default user. \
                          Are you sure your configuration is correct?"
                 .to_owned())
         }
-        2 => authenticate(b"default", arguments.get(1), context),
-        3 => authenticate(arguments.get(1), arguments.get(2), context),
+        2 => authenticate(DEFAULT.as_bytes(), arguments.get(1), "AUTH", session, context),
+        3 => authenticate(arguments.get(1), arguments.get(2), "AUTH", session, context),
         _ => Err("ERR syntax error".to_owned()),
     }
 }
@@ -106,7 +108,7 @@ fn hello(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
     session: &mut Session,
-    context: &Context<'_>,
+    context: &mut Context<'_>,
 ) -> Result<(), String> {
     let mut chosen = session.version;
     if arguments.count() > 1 {
@@ -118,12 +120,11 @@ fn hello(
         };
     }
     let mut name = None;
-    let mut is_authenticated = session.is_authenticated || !context.shared.access.needs_password();
+    let mut login = None;
     let mut index = 2;
     while index < arguments.count() {
         if arguments.is(index, "AUTH") && index + 2 < arguments.count() {
-            authenticate(arguments.get(index + 1), arguments.get(index + 2), context)?;
-            is_authenticated = true;
+            login = Some(authenticate(arguments.get(index + 1), arguments.get(index + 2), "HELLO", session, context)?);
             index += 3;
         } else if arguments.is(index, "SETNAME") && index + 1 < arguments.count() {
             name = Some(client_command::printable(arguments, index + 1, "Client names")?);
@@ -132,7 +133,7 @@ fn hello(
             return Err(format!("ERR Syntax error in HELLO option '{}'", excerpt(arguments.get(index), 128)));
         }
     }
-    if !is_authenticated {
+    if login.is_none() && session.login.gate() == Gate::Locked {
         return Err(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> \
                     <pass> option can be used to authenticate the client and select the RESP protocol version at the \
@@ -140,7 +141,10 @@ fn hello(
                 .to_owned(),
         );
     }
-    session.is_authenticated = true;
+    if let Some(login) = login {
+        session.login = login;
+        context.note_user(session.login.name());
+    }
     session.version = chosen;
     if let Some(client) = context.shared.clients().get_mut(&context.connection) {
         client.protocol = protocol_number(chosen);
@@ -167,14 +171,28 @@ fn hello(
     Ok(())
 }
 
-/// Checks a user and a password. There is one user, `default`.
-fn authenticate(user: &[u8], password: &[u8], context: &Context<'_>) -> Result<(), String> {
-    if user == b"default" && context.shared.access.accepts(password) {
-        Ok(())
-    } else {
+/// Checks a user and a password, which came with this command.
+fn authenticate(
+    user: &[u8],
+    password: &[u8],
+    command: &str,
+    session: &Session,
+    context: &Context<'_>,
+) -> Result<Login, String> {
+    let address = context.shared.clients().get(&context.connection).map(|client| client.address.ip());
+    let Some(address) = address else { return Err("ERR the connection has ended".to_owned()) };
+    context.shared.access.log_in(user, password, Some(&session.login), address, context.now).map_err(|refusal| {
         context.shared.metrics(context.shard).passwords_refused.add(1);
-        Err("WRONGPASS invalid username-password pair or user is disabled.".to_owned())
-    }
+        acl_command::note_refused_login(user, command, context);
+        match refusal {
+            LoginRefusal::Wrong => "WRONGPASS invalid username-password pair or user is disabled.",
+            LoginRefusal::TooManyGuesses => {
+                "ERR too many wrong passwords from this address: wait a few seconds, then try again"
+            }
+            LoginRefusal::Full => "ERR max number of clients of this user reached",
+        }
+        .to_owned()
+    })
 }
 
 fn protocol_number(version: Version) -> u8 {

@@ -4,16 +4,18 @@ use std::time::Instant;
 
 use skep_wire::resp::Version;
 
+use super::acl_command::FileWork;
 use super::save_command::Awaited;
+use crate::access::Login;
 use crate::function_loader::ChangeInProgress;
 
-/// The state of a RESP connection. A connection begins with the default, except for the password.
+/// The state of a RESP connection. A connection begins with the default, except for its login.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     /// The version of the replies; `HELLO` changes it.
     pub(crate) version: Version,
-    /// The client has sent the password, or began when there was none.
-    pub(crate) is_authenticated: bool,
+    /// The user of the connection.
+    pub(crate) login: Login,
     /// The client wants replies.
     pub(crate) replies: Replies,
     /// When the `DEBUG SLEEP` that is being executed ends.
@@ -22,6 +24,8 @@ pub(crate) struct Session {
     pub(crate) awaited: Option<Awaited>,
     /// The change of the modules of functions that the command waits for.
     pub(crate) function_change: Option<ChangeInProgress>,
+    /// The work on the file of users that the command waits for.
+    pub(crate) file_work: Option<FileWork>,
     /// The number from which on a `CLIENT KILL` continues, and the connections that it has killed.
     pub(crate) kill_progress: (u64, i64),
 }
@@ -42,8 +46,17 @@ pub(crate) enum Replies {
 
 impl Session {
     /// Returns the session of a new connection.
-    pub(crate) fn new(needs_password: bool) -> Session {
-        Session { is_authenticated: !needs_password, ..Session::default() }
+    pub(crate) fn new(login: Login) -> Session {
+        Session {
+            version: Version::default(),
+            login,
+            replies: Replies::default(),
+            sleeps_until: None,
+            awaited: None,
+            function_change: None,
+            file_work: None,
+            kill_progress: (0, 0),
+        }
     }
 }
 

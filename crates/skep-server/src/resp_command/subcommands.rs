@@ -11,65 +11,81 @@ pub(super) struct Subcommand {
     pub(super) name: &'static str,
     /// Arguments with the two names; negative: at least this number.
     pub(super) arity: i64,
+    pub(super) flags: &'static [&'static str],
     pub(super) summary: &'static str,
 }
 
 macro_rules! subcommands {
-    ($($command:ident $name:literal $arity:literal $summary:literal)*) => {
+    ($($command:ident $name:literal $arity:literal [$($flag:literal)*] $summary:literal)*) => {
         /// All subcommands, by command.
         pub(super) const SUBCOMMANDS: &[Subcommand] = &[$(Subcommand {
-            command: CommandName::$command, name: $name, arity: $arity, summary: $summary,
+            command: CommandName::$command, name: $name, arity: $arity, flags: &[$($flag),*], summary: $summary,
         }),*];
     };
 }
 
 subcommands! {
-    Client "getname" 2 "Returns the name of the connection."
-    Client "help" 2 "Returns a description of the subcommands."
-    Client "id" 2 "Returns the number of the connection."
-    Client "info" 2 "Describes the connection."
-    Client "kill" -3 "Ends connections: ID, ADDR, LADDR, TYPE, USER, MAXAGE, SKIPME."
-    Client "list" -2 "Describes connections: TYPE, ID."
-    Client "no-evict" 3 "Is accepted; connections are never evicted."
-    Client "no-touch" 3 "Is accepted; reads leave no traces."
-    Client "pause" -3 "Holds back commands for some milliseconds: WRITE, ALL."
-    Client "reply" 3 "Switches the replies of the connection: ON, OFF, SKIP."
-    Client "setinfo" 4 "Sets the name or the version of the client's library."
-    Client "setname" 3 "Sets the name of the connection."
-    Client "unpause" 2 "Ends a pause."
-    Command "count" 2 "Returns the number of commands."
-    Command "docs" -2 "Documents commands."
-    Command "getkeys" -4 "Returns the keys of a command."
-    Command "help" 2 "Returns a description of the subcommands."
-    Command "info" -2 "Describes commands."
-    Command "list" -2 "Returns the names of commands: FILTERBY."
-    Config "get" -3 "Returns settings."
-    Config "help" 2 "Returns a description of the subcommands."
-    Config "resetstat" 2 "Sets the statistics of INFO to zero."
-    Config "rewrite" 2 "Is refused; the server does not write its configuration file."
-    Config "set" -4 "Changes settings."
-    SkepFunction "delete" 3 "Removes a module of functions."
-    SkepFunction "help" 2 "Returns a description of the subcommands."
-    SkepFunction "list" 2 "Describes the modules, with their functions and records."
-    SkepFunction "load" -3 "Loads a module of functions: REPLACE."
-    SkepFunction "show" 3 "Returns the source of a module."
-    SkepFunction "stats" 2 "Counts the calls of each function since the start: calls, elements, failed."
-    SlowLog "get" -2 "Returns the last slow commands."
-    SlowLog "help" 2 "Returns a description of the subcommands."
-    SlowLog "len" 2 "Returns the number of slow commands."
-    SlowLog "reset" 2 "Removes the slow commands."
-    Latency "doctor" 2 "Returns a text about delays."
-    Latency "graph" 3 "Is refused; there are no events."
-    Latency "help" 2 "Returns a description of the subcommands."
-    Latency "histogram" -2 "Returns the delays of commands."
-    Latency "history" 3 "Returns the delays of an event; there are none."
-    Latency "latest" 2 "Returns the last delays of events; there are none."
-    Latency "reset" -2 "Removes the delays of events; there are none."
-    Acl "cat" -2 "Returns the categories of commands, or the commands of one."
-    Acl "help" 2 "Returns a description of the subcommands."
-    Acl "list" 2 "Describes the users."
-    Acl "users" 2 "Returns the names of the users."
-    Acl "whoami" 2 "Returns the name of the connection's user."
+    Client "getname" 2 [] "Returns the name of the connection."
+    Client "help" 2 [] "Returns a description of the subcommands."
+    Client "id" 2 [] "Returns the number of the connection."
+    Client "info" 2 [] "Describes the connection."
+    Client "kill" -3 ["admin"] "Ends connections: ID, ADDR, LADDR, TYPE, USER, MAXAGE, SKIPME."
+    Client "list" -2 ["admin"] "Describes connections: TYPE, ID."
+    Client "no-evict" 3 ["admin"] "Is accepted; connections are never evicted."
+    Client "no-touch" 3 [] "Is accepted; reads leave no traces."
+    Client "pause" -3 ["admin"] "Holds back commands for some milliseconds: WRITE, ALL."
+    Client "reply" 3 [] "Switches the replies of the connection: ON, OFF, SKIP."
+    Client "setinfo" 4 [] "Sets the name or the version of the client's library."
+    Client "setname" 3 [] "Sets the name of the connection."
+    Client "unpause" 2 ["admin"] "Ends a pause."
+    Command "count" 2 [] "Returns the number of commands."
+    Command "docs" -2 [] "Documents commands."
+    Command "getkeys" -4 [] "Returns the keys of a command."
+    Command "help" 2 [] "Returns a description of the subcommands."
+    Command "info" -2 [] "Describes commands."
+    Command "list" -2 [] "Returns the names of commands: FILTERBY."
+    Config "get" -3 ["admin"] "Returns settings."
+    Config "help" 2 [] "Returns a description of the subcommands."
+    Config "resetstat" 2 ["admin"] "Sets the statistics of INFO to zero."
+    Config "rewrite" 2 ["admin"] "Is refused; the server does not write its configuration file."
+    Config "set" -4 ["admin"] "Changes settings."
+    SkepFunction "delete" 3 ["write"] "Removes a module of functions."
+    SkepFunction "help" 2 [] "Returns a description of the subcommands."
+    SkepFunction "list" 2 [] "Describes the modules, with their functions and records."
+    SkepFunction "load" -3 ["write"] "Loads a module of functions: REPLACE."
+    SkepFunction "show" 3 [] "Returns the source of a module."
+    SkepFunction "stats" 2 [] "Counts the calls of each function since the start: calls, elements, failed."
+    SlowLog "get" -2 ["admin"] "Returns the last slow commands."
+    SlowLog "help" 2 [] "Returns a description of the subcommands."
+    SlowLog "len" 2 ["admin"] "Returns the number of slow commands."
+    SlowLog "reset" 2 ["admin"] "Removes the slow commands."
+    Latency "doctor" 2 ["admin"] "Returns a text about delays."
+    Latency "graph" 3 ["admin"] "Is refused; there are no events."
+    Latency "help" 2 [] "Returns a description of the subcommands."
+    Latency "histogram" -2 ["admin"] "Returns the delays of commands."
+    Latency "history" 3 ["admin"] "Returns the delays of an event; there are none."
+    Latency "latest" 2 ["admin"] "Returns the last delays of events; there are none."
+    Latency "reset" -2 ["admin"] "Removes the delays of events; there are none."
+    Acl "cat" -2 [] "Returns the categories of commands, or the commands of one."
+    Acl "deluser" -3 ["admin"] "Removes users, and ends their connections."
+    Acl "dryrun" -4 ["admin"] "Tells if a user may run a command, without running it."
+    Acl "genpass" -2 [] "Returns a random password of so many bits, 256 if not said."
+    Acl "getuser" 3 ["admin"] "Describes a user."
+    Acl "help" 2 [] "Returns a description of the subcommands."
+    Acl "list" 2 ["admin"] "Describes the users, as the file of users has them."
+    Acl "load" 2 ["admin"] "Reads the file of users again."
+    Acl "log" -2 ["admin"] "Returns what was denied last: a count, or RESET."
+    Acl "save" 2 ["admin"] "Writes the users to their file."
+    Acl "setuser" -3 ["admin"] "Changes or adds a user by rules."
+    Acl "users" 2 ["admin"] "Returns the names of the users."
+    Acl "whoami" 2 [] "Returns the name of the connection's user."
+    Object "encoding" 3 ["readonly"] "Returns the encoding that Redis gives such a value when it is set."
+    Object "freq" 3 ["readonly"] "Is refused; accesses are not counted."
+    Object "help" 2 [] "Returns a description of the subcommands."
+    Object "idletime" 3 ["readonly"] "Returns 0; accesses are not recorded."
+    Object "refcount" 3 ["readonly"] "Returns 1; values are not shared."
+    Memory "help" 2 [] "Returns a description of the subcommands."
+    Memory "usage" -3 ["readonly"] "Returns the bytes of a key and its value: SAMPLES."
 }
 
 impl Subcommand {
@@ -81,6 +97,61 @@ impl Subcommand {
     /// Returns the subcommand of this full name, such as `client|id`, in small or capital letters.
     pub(super) fn find(name: &[u8]) -> Option<&'static Subcommand> {
         SUBCOMMANDS.iter().find(|subcommand| subcommand.full_name().as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// Returns the index in [`SUBCOMMANDS`] of the subcommand that the arguments name, if the command has subcommands.
+    pub(super) fn index_of(command: CommandName, arguments: Arguments<'_>) -> Option<usize> {
+        if !HAS_SUBCOMMANDS[command as usize] || arguments.count() < 2 {
+            return None;
+        }
+        SUBCOMMANDS.iter().position(|subcommand| subcommand.command == command && arguments.is(1, subcommand.name))
+    }
+
+    /// Returns the positions of its keys, as [`super::table::CommandInfo::keys`] has them.
+    pub(super) fn keys(&self) -> [i64; 3] {
+        let (first, last, step) = self.command.info().keys;
+        if self.flags.contains(&"readonly") { [first, last, step] } else { [0; 3] }
+    }
+
+    /// Returns true if it is one of administrators that shows something and changes nothing.
+    pub(super) fn only_shows(&self) -> bool {
+        const SHOWING: [&str; 13] = [
+            "doctor",
+            "dryrun",
+            "get",
+            "getuser",
+            "graph",
+            "histogram",
+            "history",
+            "latest",
+            "len",
+            "list",
+            "log",
+            "show",
+            "users",
+        ];
+        SHOWING.contains(&self.name)
+    }
+
+    /// Returns the categories of the subcommand, as the access lists of Redis have them.
+    pub(super) fn categories(&self) -> impl Iterator<Item = &'static str> {
+        let of_command = match self.command {
+            CommandName::Object => "keyspace",
+            CommandName::Client | CommandName::Command => "connection",
+            CommandName::SkepFunction => "scripting",
+            _ => "",
+        };
+        let has = |flag| self.flags.contains(&flag);
+        [
+            (of_command, !of_command.is_empty()),
+            ("write", has("write")),
+            ("read", has("readonly")),
+            ("admin", has("admin")),
+            ("dangerous", has("admin")),
+            ("slow", true),
+        ]
+        .into_iter()
+        .filter_map(|(name, has_it)| has_it.then_some(name))
     }
 
     /// Returns the name of the command and that of the subcommand.
@@ -96,8 +167,6 @@ const HAS_SUBCOMMANDS: [bool; COMMAND_COUNT] = {
         has[SUBCOMMANDS[index].command as usize] = true;
         index += 1;
     }
-    // Theirs are on keys, so they are not in the table.
-    (has[CommandName::Object as usize], has[CommandName::Memory as usize]) = (true, true);
     has
 };
 

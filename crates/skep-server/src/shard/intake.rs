@@ -15,6 +15,7 @@ use std::time::Instant;
 use skep_wire::native::{Hello, PASSWORD_SIZE_MAX, REQUEST_FRAME_SIZE_MAX, Refusal, Welcome};
 
 use super::{Message, Shard};
+use crate::access::Login;
 use crate::connection::Connection;
 use crate::endpoint::{Endpoint, MemoryWait};
 use crate::front_end::FrontEnd;
@@ -37,6 +38,10 @@ const DENIED: &[u8] =
     b"-DENIED Skep has no password, so it serves only clients on its own machine (protected mode). To \
 serve others, give it a password (--requirepass-file, or CONFIG SET requirepass on its machine), or allow every client \
 everything (--protected-mode no).\r\n";
+
+/// The replies to clients without a login when the default user has as many connections as it may have.
+const USER_FULL: &[u8] = b"-ERR max number of clients of this user reached\r\n";
+const MEMCACHED_USER_FULL: &[u8] = b"SERVER_ERROR the user has too many connections\r\n";
 
 /// The replies to clients that do not speak TLS at a port that does. Those of the native protocol know the alert of TLS.
 const PLAIN: &[u8] = b"-ERR this port speaks TLS: connect with TLS (redis-cli --tls, rediss://)\r\n";
@@ -82,12 +87,17 @@ impl Shard {
         // A native client is refused after its hello.
         let is_denied =
             front_end != FrontEnd::Native && !transport.proves_client() && !shared.access.admits(address.ip());
-        let session = || Session::new(shared.access.needs_password());
+        let login = Login::anonymous(&shared.access);
+        let is_full = login.is_none() && front_end != FrontEnd::Native;
+        let login = login.unwrap_or_default();
         let (protocol, parsed, shard) = match front_end {
             FrontEnd::Native => (0, ParsedBatch::Handshake, self.parts.index),
-            FrontEnd::Resp => (2, ParsedBatch::Resp(RespBatch::boxed(shared.spaces(), session())), shared.any_shard()),
+            FrontEnd::Resp => {
+                let parsed = RespBatch::boxed(shared.spaces(), Session::new(login));
+                (2, ParsedBatch::Resp(parsed), shared.any_shard())
+            }
             FrontEnd::Memcached => {
-                let parsed = MemcachedBatch::boxed(&shared.settings, Arc::clone(&shared.cache_flushes));
+                let parsed = MemcachedBatch::boxed(&shared.settings, login, Arc::clone(&shared.cache_flushes));
                 (0, ParsedBatch::Memcached(parsed), shared.any_shard())
             }
         };
@@ -97,6 +107,10 @@ impl Shard {
         if is_denied {
             self.metrics().connections.denied.add(1);
             connection.reject(if front_end == FrontEnd::Resp { DENIED } else { MEMCACHED_DENIED });
+        }
+        if is_full {
+            self.metrics().connections.refused.add(1);
+            connection.reject(if front_end == FrontEnd::Resp { USER_FULL } else { MEMCACHED_USER_FULL });
         }
         let endpoint = Endpoint::new(connection, transport);
         self.hand_over(Box::new(endpoint), shard, now);
@@ -130,10 +144,9 @@ impl Shard {
                     let (peer, local) = datagram.addresses();
                     self.turn.account.spend_operations(1, CLIENT_WORK + datagram.size());
                     let number = shared.enter_datagram(peer, local);
-                    let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(
-                        &shared.settings,
-                        Arc::clone(&shared.cache_flushes),
-                    ));
+                    let login = Login::anonymous_again(&shared.access);
+                    let flushes = Arc::clone(&shared.cache_flushes);
+                    let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(&shared.settings, login, flushes));
                     self.metrics().memcached.add(Count::Datagrams, 1);
                     let mut connection = Connection::new(number, parsed, now);
                     // No more than the datagram arrives. If it would have to wait for memory or a pause, it is dropped.
@@ -239,16 +252,12 @@ impl Shard {
             return true;
         };
         let is_known = endpoint.transport.proves_client();
-        if let Err(refusal) = shared.access.check_hello(address.ip(), is_known, hello) {
-            match refusal {
-                Refusal::Protected => self.metrics().connections.denied.add(1),
-                Refusal::Full | Refusal::Loading => self.metrics().connections.refused.add(1),
-                Refusal::PasswordNeeded | Refusal::PasswordWrong => self.metrics().passwords_refused.add(1),
-            }
-            if let Some(connection) = self.connections.connection_mut(token) {
-                connection.reject(&refusal.encode());
-            }
-            return false;
+        let login = match shared.access.check_hello(address.ip(), is_known, hello, now) {
+            Ok(login) => login,
+            Err(refusal) => return self.refuse_hello(token, refusal),
+        };
+        if let Some(client) = shared.clients().get_mut(&endpoint.connection.number) {
+            client.user = login.name().clone();
         }
         endpoint.connection.welcome(
             &Welcome {
@@ -258,6 +267,7 @@ impl Shard {
                 partition_seed: shared.partition_seed,
             },
             shared.spaces(),
+            login,
         );
         if shard == self.parts.index {
             // The next turn decodes the bytes after the hello.
@@ -268,5 +278,20 @@ impl Shard {
             self.hand_over(endpoint, shard, now);
         }
         true
+    }
+
+    /// Tells a native client why it is not served, and ends its connection. Returns false: it has not left the shard.
+    fn refuse_hello(&mut self, token: Token, refusal: Refusal) -> bool {
+        match refusal {
+            Refusal::Protected => self.metrics().connections.denied.add(1),
+            Refusal::Full | Refusal::UserFull | Refusal::Loading => self.metrics().connections.refused.add(1),
+            Refusal::PasswordNeeded | Refusal::PasswordWrong | Refusal::TooManyGuesses => {
+                self.metrics().passwords_refused.add(1);
+            }
+        }
+        if let Some(connection) = self.connections.connection_mut(token) {
+            connection.reject(&refusal.encode());
+        }
+        false
     }
 }

@@ -11,6 +11,7 @@ use skep_wire::native::{ReplyFrame, RequestFrameWriter, WireError};
 use skep_wire::partition::Partition;
 
 use super::driven::{Driven, driven_shards};
+use crate::access::Login;
 use crate::connection::Connection;
 use crate::delays::DelayCounts;
 use crate::endpoint::Endpoint;
@@ -93,7 +94,7 @@ impl Bench {
     }
 
     fn native(&mut self, shard: usize) -> Client {
-        let parsed = ParsedBatch::Native(NativeBatch::new(self.shared.spaces()));
+        let parsed = ParsedBatch::Native(NativeBatch::new(self.shared.spaces(), Login::default()));
         self.connect(shard, parsed)
     }
 

@@ -182,7 +182,7 @@ impl Shard {
     pub(super) fn take_on(&mut self, token: Token, now: Instant) -> usize {
         let share = self.window.share();
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-        let needs_password = self.parts.shared.access.needs_password();
+        let access = &self.parts.shared.access;
         let Some(endpoint) = self.connections.get_mut(token) else { return 0 };
         endpoint.is_queued = false;
         self.turn.expected_work += endpoint.debt(self.turn.number, self.waits.ready.idle_turn, self.waits.ready.len());
@@ -192,7 +192,7 @@ impl Shard {
             endpoint.connection.release(&mut self.shard_budget);
         }
         endpoint.read(metrics, share, now, &mut self.shard_budget);
-        if let Some(hello) = endpoint.connection.decode(metrics, self.turn.time, needs_password, &mut self.shard_budget)
+        if let Some(hello) = endpoint.connection.decode(metrics, self.turn.time, access, &mut self.shard_budget)
             && self.handshake(token, &hello, now)
         {
             self.turn.account.spend_operations(1, 0);

@@ -10,6 +10,7 @@ use skep_core::operation::{
 use skep_store::ordered::OrderedStore;
 use skep_wire::native::{ORDERED_SPACE, ReplyFrame, RequestFrameWriter, Response};
 
+use crate::access::Login;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::native_batch::NativeBatch;
@@ -54,7 +55,7 @@ impl<'s> Scene<'s> {
             client
         };
         let resp = connect(ParsedBatch::Resp(RespBatch::boxed(shared.spaces(), Session::default())));
-        let native = connect(ParsedBatch::Native(NativeBatch::new(shared.spaces())));
+        let native = connect(ParsedBatch::Native(NativeBatch::new(shared.spaces(), Login::default())));
         Scene { shard, resp, native, now }
     }
 

@@ -8,6 +8,7 @@ use skep_wire::native::Response;
 
 use super::command::{count_error, keys, step};
 use super::environment::{Course, Environment};
+use crate::access::Login;
 use crate::keyspace::KeyspaceRequest;
 use crate::limits::{
     ERRORS_SIZE_MAX, ISOLATED_REPLY_MAX, ISOLATED_WORK_SIZE, KEYSPACE_STEP_WORK, OPERANDS_SIZE_KEPT, SHORT_REPLY_SIZE,
@@ -63,9 +64,14 @@ impl Transaction {
         self.operands.capacity() + self.items.capacity() * size_of::<Item>()
     }
 
-    /// Decodes the next commands, unless some are left: one, or some that are executed together. Returns false if none is
-    /// left.
-    pub(super) fn decode(&mut self, queue: &Queue, environment: &mut Environment<'_, '_, '_>) -> bool {
+    /// Decodes the next commands, unless some are left: one, or some that are executed together. What the user of the login
+    /// may not do is refused. Returns false if none is left.
+    pub(super) fn decode(
+        &mut self,
+        queue: &Queue,
+        login: &mut Login,
+        environment: &mut Environment<'_, '_, '_>,
+    ) -> bool {
         if !self.items.is_empty() {
             return true;
         }
@@ -74,6 +80,8 @@ impl Transaction {
             return true;
         }
         self.operands.clear(0);
+        // Its user may have changed since the commands were queued, or a command of the transaction has changed it.
+        login.refresh(&environment.context.shared.access, environment.context.time);
         while self.decoded < queue.len()
             && self.items.len() < TRANSACTION_PART_MAX
             && self.operands.bytes().len() < OPERANDS_SIZE_KEPT
@@ -83,8 +91,8 @@ impl Transaction {
             let arguments = queue.arguments(index);
             let time = environment.context.time;
             let name = queue.name(index);
-            let action =
-                Action::decode_checked(name, arguments, self.space, environment.spaces, &mut self.operands, time);
+            let (spaces, operands) = (environment.spaces, &mut self.operands);
+            let action = Action::decode_queued(name, arguments, self.space, spaces, operands, time, login);
             let is_ready = self.operands.is_complete();
             let refusal = if is_ready { None } else { self.operands.convert(arguments, u32::MAX as usize).err() };
             let refusal = refusal.or_else(|| refusal_in_transaction(&action, arguments));

@@ -134,7 +134,7 @@ impl Run {
                 transaction.insert(Transaction::new(invocation.space, queue.len()))
             }
         };
-        while transaction.decode(queue, environment) {
+        while transaction.decode(queue, &mut output.session.login, environment) {
             transaction.step(queue, course, output, environment)?;
         }
         let Invocation { name, arguments, .. } = invocation;

@@ -155,7 +155,11 @@ impl Native {
         stream.write_all(&Hello::new(shard).encode()).unwrap();
         let mut welcome = [0; Welcome::SIZE];
         stream.read_exact(&mut welcome).unwrap();
-        let welcome = Welcome::decode(&welcome).unwrap().expect("a whole welcome");
+        Native::welcomed(stream, Welcome::decode(&welcome).unwrap().expect("a whole welcome"))
+    }
+
+    /// Returns the connection of a stream that got this welcome.
+    pub(crate) fn welcomed(stream: TcpStream, welcome: Welcome) -> Native {
         Native { stream, welcome, received: Vec::new(), consumed: 0 }
     }
 

@@ -1,9 +1,9 @@
 //! The handshake of a connection: the client sends a hello, the server replies with a welcome or a refusal.
 //!
 //! ```text
-//! hello    0        4         5   6              8                                16
-//!          | "SKEP" | version | 0 | wanted shard | 0                              |               version 1
-//!          | "SKEP" | version | 0 | wanted shard | password size | 0              | password |    version 2
+//! hello    0        4         5   6              8                                   16
+//!          | "SKEP" | version | 0 | wanted shard | 0                                 |               version 1
+//!          | "SKEP" | version | 0 | wanted shard | password size | user size | 0  | user | password |    version 2
 //!
 //! welcome  0        4         5   6             8       10  12                  16               24  32
 //!          | "SKEP" | version | 0 | shard count | shard | 0 | request frame max | partition seed | 0 |
@@ -17,7 +17,8 @@
 //! checks the zero bytes of the hello, so that a later version can use them.
 //!
 //! A hello of version 2 differs from version 1 only in its password, and nothing else has a version 2. So a client
-//! without a password and a server without one are understood by earlier versions. A refusal is a welcome with a reason
+//! without a password and a server without one are understood by earlier versions. The size of the name of the user has
+//! one byte after that of the password; 0 is the user `default`. Servers that do not know users refuse others. A refusal is a welcome with a reason
 //! and without shards: a client that does not know refusals finds it invalid.
 
 use super::password::{PASSWORD_SIZE_MAX, Password};
@@ -32,12 +33,17 @@ const _: () = assert!(Hello::SIZE == MAGIC.len() + 1 + 1 + size_of::<u16>() + si
 const _: () =
     assert!(Welcome::SIZE == MAGIC.len() + 1 + 1 + 3 * size_of::<u16>() + size_of::<u32>() + 2 * size_of::<u64>());
 
+/// The most bytes of the name of a user.
+pub const USER_SIZE_MAX: usize = 128;
+
 /// The first bytes of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The shard to serve the connection, or any.
     pub shard: Option<u16>,
-    /// The password of the server, if it has one.
+    /// The name of the user, of at most [`USER_SIZE_MAX`] bytes; empty: the user `default`. It needs a password.
+    pub user: String,
+    /// The password of the user, if it has one.
     pub password: Option<Password>,
 }
 
@@ -61,8 +67,8 @@ pub enum Refusal {
     /// The server has a password, and the hello had none.
     #[error("it needs a password")]
     PasswordNeeded = 1,
-    /// The password is wrong.
-    #[error("the password is wrong")]
+    /// The password is wrong, or there is no such user, or it is off.
+    #[error("the password is wrong, or there is no such user")]
     PasswordWrong = 2,
     /// The server has no password, so it serves only clients of its own machine.
     #[error("it has no password, so it serves only clients on its own machine")]
@@ -73,12 +79,25 @@ pub enum Refusal {
     /// The server reads its data directory.
     #[error("it is loading its data directory; try again later")]
     Loading = 5,
+    /// The address of the client has sent too many wrong passwords.
+    #[error("too many wrong passwords came from this address; try again in a few seconds")]
+    TooManyGuesses = 6,
+    /// The user has as many connections as it may have.
+    #[error("the user has as many connections as it may have; close others, or try again later")]
+    UserFull = 7,
 }
 
 impl Refusal {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Refusal; 5] =
-        [Refusal::PasswordNeeded, Refusal::PasswordWrong, Refusal::Protected, Refusal::Full, Refusal::Loading];
+    pub const ALL: [Refusal; 7] = [
+        Refusal::PasswordNeeded,
+        Refusal::PasswordWrong,
+        Refusal::Protected,
+        Refusal::Full,
+        Refusal::Loading,
+        Refusal::TooManyGuesses,
+        Refusal::UserFull,
+    ];
 
     /// Returns the bytes to send in place of a welcome.
     pub fn encode(self) -> [u8; Welcome::SIZE] {
@@ -96,10 +115,10 @@ impl Hello {
 
     /// Returns a hello without a password.
     pub fn new(shard: Option<u16>) -> Hello {
-        Hello { shard, password: None }
+        Hello { shard, user: String::new(), password: None }
     }
 
-    /// Returns the bytes to send.
+    /// Returns the bytes to send. A name that is too long is cut: the server then refuses it.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; Self::SIZE];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -107,7 +126,10 @@ impl Hello {
         bytes[6..8].copy_from_slice(&self.shard.unwrap_or(SHARD_ANY).to_le_bytes());
         if let Some(password) = &self.password {
             let size = u16::try_from(password.bytes().len()).expect("a password is at most 512 bytes");
+            let user = &self.user.as_bytes()[..self.user.len().min(USER_SIZE_MAX)];
             bytes[8..10].copy_from_slice(&size.to_le_bytes());
+            bytes[10] = user.len() as u8;
+            bytes.extend_from_slice(user);
             bytes.extend_from_slice(password.bytes());
         }
         bytes
@@ -119,21 +141,25 @@ impl Hello {
         check_start(bytes, VERSION_WITH_PASSWORD)?;
         let Some(header) = bytes.first_chunk::<{ Self::SIZE }>() else { return Ok(None) };
         let has_password = header[4] == VERSION_WITH_PASSWORD;
-        let zeros = if has_password { 10..16 } else { 8..16 };
+        let zeros = if has_password { 11..16 } else { 8..16 };
         if header[5] != 0 || header[zeros].iter().any(|&byte| byte != 0) {
             return Err(ProtocolError::BadHello);
         }
         let shard = u16::from_le_bytes(field(header, 6));
         let shard = (shard != SHARD_ANY).then_some(shard);
         if !has_password {
-            return Ok(Some((Hello { shard, password: None }, Self::SIZE)));
+            return Ok(Some((Hello::new(shard), Self::SIZE)));
         }
         let size = usize::from(u16::from_le_bytes(field(header, 8)));
-        if !(1..=PASSWORD_SIZE_MAX).contains(&size) {
+        let user_size = usize::from(header[10]);
+        if !(1..=PASSWORD_SIZE_MAX).contains(&size) || user_size > USER_SIZE_MAX {
             return Err(ProtocolError::BadHello);
         }
-        let Some(password) = bytes.get(Self::SIZE..Self::SIZE + size) else { return Ok(None) };
-        Ok(Some((Hello { shard, password: Password::new(password) }, Self::SIZE + size)))
+        let end = Self::SIZE + user_size + size;
+        let Some(names) = bytes.get(Self::SIZE..end) else { return Ok(None) };
+        let (user, password) = names.split_at(user_size);
+        let user = std::str::from_utf8(user).map_err(|_| ProtocolError::BadHello)?.to_owned();
+        Ok(Some((Hello { shard, user, password: Password::new(password) }, end)))
     }
 }
 
@@ -195,7 +221,7 @@ fn field<const SIZE: usize, const FIELD: usize>(bytes: &[u8; SIZE], start: usize
 mod tests {
     use super::*;
 
-    const HELLO: Hello = Hello { shard: Some(0x0102), password: None };
+    const HELLO: Hello = Hello { shard: Some(0x0102), user: String::new(), password: None };
     const WELCOME: Welcome = Welcome {
         shard_count: 0x0203,
         shard: 0x0104,
@@ -212,6 +238,8 @@ mod tests {
         assert_eq!(HELLO.encode(), *b"SKEP\x01\x00\x02\x01\0\0\0\0\0\0\0\0");
         assert_eq!(Hello::new(None).encode(), *b"SKEP\x01\x00\xff\xff\0\0\0\0\0\0\0\0");
         assert_eq!(with_password("ham").encode(), *b"SKEP\x02\x00\x02\x01\x03\0\0\0\0\0\0\0ham");
+        let cook = Hello { user: "cook".to_owned(), ..with_password("ham") };
+        assert_eq!(cook.encode(), *b"SKEP\x02\x00\x02\x01\x03\0\x04\0\0\0\0\0cookham");
         assert_eq!(Refusal::PasswordWrong.encode()[..8], *b"SKEP\x01\x02\0\0");
         assert_eq!(Refusal::PasswordWrong.encode()[8..], [0; 24]);
         assert_eq!(
@@ -224,7 +252,14 @@ mod tests {
     #[test]
     fn round_trip_and_truncation() {
         let longest = "p".repeat(PASSWORD_SIZE_MAX);
-        for hello in [HELLO, Hello::new(None), Hello::new(Some(0)), with_password("p"), with_password(&longest)] {
+        for hello in [
+            HELLO,
+            Hello::new(None),
+            Hello::new(Some(0)),
+            with_password("p"),
+            with_password(&longest),
+            Hello { user: "u".repeat(USER_SIZE_MAX), ..with_password("p") },
+        ] {
             let bytes = hello.encode();
             for size in 0..bytes.len() {
                 assert_eq!(Hello::decode(&bytes[..size]), Ok(None));
@@ -255,13 +290,16 @@ mod tests {
 
     #[test]
     fn reserved_bytes_of_a_hello_are_zero() {
-        for (hello, indexes) in [(HELLO, &[5, 8, 15][..]), (with_password("ham"), &[5, 10, 15])] {
+        for (hello, indexes) in [(HELLO, &[5, 8, 15][..]), (with_password("ham"), &[5, 11, 15])] {
             for &index in indexes {
                 let mut bytes = hello.encode();
                 bytes[index] = 1;
                 assert_eq!(Hello::decode(&bytes), Err(ProtocolError::BadHello));
             }
         }
+        let mut bytes = with_password("ham").encode();
+        bytes[10] = USER_SIZE_MAX as u8 + 1;
+        assert_eq!(Hello::decode(&bytes), Err(ProtocolError::BadHello));
         for size in [0, PASSWORD_SIZE_MAX as u16 + 1, u16::MAX] {
             let mut bytes = with_password("ham").encode();
             bytes[8..10].copy_from_slice(&size.to_le_bytes());

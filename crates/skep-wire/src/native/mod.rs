@@ -39,7 +39,7 @@ mod string;
 #[cfg(test)]
 mod tests;
 
-pub use hello::{Hello, Refusal, Welcome};
+pub use hello::{Hello, Refusal, USER_SIZE_MAX, Welcome};
 pub use operation::operation_size;
 pub use password::{PASSWORD_SIZE_MAX, Password};
 pub use reply::{Replies, ReplyFrame, ReplyFrameWriter};
@@ -104,6 +104,9 @@ pub enum WireError {
     /// The functions of users have no such operation.
     #[error("functions have only put, put if absent, get, contains and delete")]
     NotOfFunctions = 9,
+    /// The user of the connection may not do this, or not with this key or in this space.
+    #[error("the user has no permission for this operation, key or space")]
+    NotPermitted = 10,
 }
 
 /// The reason why a connection is closed: the bytes that arrived are not the native protocol.
@@ -128,7 +131,7 @@ pub enum ProtocolError {
 
 impl WireError {
     /// All errors, in the order of their codes.
-    pub const ALL: [WireError; 9] = [
+    pub const ALL: [WireError; 10] = [
         WireError::UnknownOperation,
         WireError::UnknownFunction,
         WireError::UnknownElement,
@@ -138,6 +141,7 @@ impl WireError {
         WireError::NotDurable,
         WireError::EarlierCode,
         WireError::NotOfFunctions,
+        WireError::NotPermitted,
     ];
 
     /// Returns the error with this code on the wire.

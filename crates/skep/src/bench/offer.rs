@@ -158,7 +158,10 @@ fn handshake(login: &Login, shard: u16) -> io::Result<(TcpStream, Welcome)> {
     let mut stream = TcpStream::connect(&login.address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(&Hello { shard: Some(shard), password: login.settings.password.clone() }.encode())?;
+    stream.write_all(
+        &Hello { shard: Some(shard), user: login.settings.user.clone(), password: login.settings.password.clone() }
+            .encode(),
+    )?;
     let mut bytes = [0; Welcome::SIZE];
     stream.read_exact(&mut bytes)?;
     let welcome = Welcome::decode(&bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;

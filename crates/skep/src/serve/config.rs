@@ -70,6 +70,11 @@ pub(crate) struct Configuration {
     /// The password itself, as redis-server names it; other users of the machine can see the flags of a process.
     #[arg(long, value_name = "PASSWORD")]
     pub(crate) requirepass: Option<RequiredPassword>,
+    /// File of users: a line `user NAME rules...` for each, as Redis has it; SIGHUP and ACL LOAD read it again, and ACL SAVE
+    /// writes it [default: one user, default, which may do everything].
+    #[arg(long, value_name = "FILE")]
+    #[serde(alias = "aclfile")]
+    pub(crate) acl_file: Option<PathBuf>,
     /// Without a password, serve only clients on this machine: yes or no [default: yes].
     #[arg(long, value_name = "BOOL")]
     pub(crate) protected_mode: Option<YesOrNo>,
@@ -210,6 +215,7 @@ impl Configuration {
             metrics: self.metrics.or(other.metrics),
             requirepass_file,
             requirepass,
+            acl_file: self.acl_file.or(other.acl_file),
             protected_mode: self.protected_mode.or(other.protected_mode),
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
@@ -294,6 +300,7 @@ impl Configuration {
             },
             udp: complete.udp.expect(given).address(),
             rdma: complete.rdma.expect(given).address(),
+            users: complete.acl_file,
             shared_memory: complete.shared_memory,
             memcached: complete.memcached.expect(given).address(),
             memcached_udp: complete.memcached_udp.expect(given).address(),

@@ -108,7 +108,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         durability: settings.durability,
         prefault: settings.prefault,
         tls: settings.tls.as_ref(),
-        has_password: settings.password.is_some(),
+        has_password: server.needs_password(),
         protected_mode: settings.protected_mode,
         huge_pages: HugePages::of_this_machine(),
     };
@@ -129,7 +129,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn wait_for_stop(signals: &mut Signals, server: &Server) -> Option<i32> {
     signals.forever().find(|signal| match *signal {
         SIGHUP => {
-            read_certificates(server);
+            read_again(server);
             false
         }
         signal if IGNORED.contains(&signal) => {
@@ -140,14 +140,25 @@ fn wait_for_stop(signals: &mut Signals, server: &Server) -> Option<i32> {
     })
 }
 
-/// Reads the certificates of TLS again, if the server has some. They are all that can be read again.
-fn read_certificates(server: &Server) {
-    match server.read_certificates() {
+/// Reads the certificates of TLS and the file of users again, if the server has some. They are all that can be read again.
+fn read_again(server: &Server) {
+    let certificates = server.read_certificates();
+    match &certificates {
         Ok(true) => tracing::info!("SIGHUP: the certificates were read again"),
-        Ok(false) => tracing::warn!(
-            "SIGHUP is ignored: it reads certificates again, and this server has none; SIGTERM or SHUTDOWN stops the server"
-        ),
-        Err(error) => tracing::error!("SIGHUP: the certificates stay as they were: {}", reason(&error)),
+        Ok(false) => {}
+        Err(error) => tracing::error!("SIGHUP: the certificates stay as they were: {}", reason(error)),
+    }
+    let users = server.read_users();
+    match &users {
+        Ok(true) => tracing::info!("SIGHUP: the users were read again"),
+        Ok(false) => {}
+        Err(error) => tracing::error!("SIGHUP: the users stay as they were: {}", reason(error)),
+    }
+    if matches!((certificates, users), (Ok(false), Ok(false))) {
+        tracing::warn!(
+            "SIGHUP is ignored: it reads certificates and users again, and this server has no files of them; SIGTERM or \
+             SHUTDOWN stops the server"
+        );
     }
 }
 
@@ -190,6 +201,7 @@ fn failure_of(error: &StartError, settings: &ServerSettings) -> Failure {
         | Error::WithoutRdma
         | Error::WithoutDataDirectory
         | Error::Tls(_)
+        | Error::Users(_)
         | Error::Store(_) => Failure::Usage(message),
         _ => Failure::Runtime(message),
     }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use super::Bench;
+use crate::access::Login;
 use crate::memcached_batch::MemcachedBatch;
 use crate::parsed_batch::ParsedBatch;
 use crate::settings::ServerSettings;
@@ -19,6 +20,7 @@ fn what_is_stored_after_a_flush_of_another_connection_stays() {
             let [mut first, mut second] = [(); 2].map(|()| {
                 let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(
                     &bench.shared.settings,
+                    Login::default(),
                     Arc::clone(&bench.shared.cache_flushes),
                 ));
                 bench.connect(0, parsed)

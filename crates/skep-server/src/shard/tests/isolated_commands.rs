@@ -120,7 +120,7 @@ fn a_command_of_many_arguments_is_decoded_in_parts() {
     let mut parsed = RespBatch::boxed(bench.shared.spaces(), Session::default());
     let (mut sizes, mut count) = (Vec::new(), 0);
     while count == 0 {
-        match parsed.decode(&mut request, usize::MAX, UnixTime::default(), false) {
+        match parsed.decode(&mut request, usize::MAX, UnixTime::default(), &bench.shared.access) {
             Decoded::Part(size) => {
                 assert!(parsed.is_decoding() && !parsed.is_finished());
                 sizes.push(size);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use skep_core::operation::{Operation, PutCondition, Request};
 
 use super::{Bench, Client, command, frame};
+use crate::access::Login;
 use crate::limits::{PROGRESS_TIME, SHARD_RESERVE, TICK};
 use crate::memcached_batch::MemcachedBatch;
 use crate::parsed_batch::ParsedBatch;
@@ -83,8 +84,11 @@ fn native_put(bench: &mut Bench, number: usize) -> Sender {
 }
 
 fn memcached_set(bench: &mut Bench, number: usize) -> Sender {
-    let parsed =
-        ParsedBatch::Memcached(MemcachedBatch::boxed(&bench.shared.settings, Arc::clone(&bench.shared.cache_flushes)));
+    let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(
+        &bench.shared.settings,
+        Login::default(),
+        Arc::clone(&bench.shared.cache_flushes),
+    ));
     let client = bench.connect(number % bench.shards.len(), parsed);
     let mut requests = format!("set key{} 0 0 {VALUE_SIZE}\r\n", number % 10).into_bytes();
     requests.extend(vec![b'v'; VALUE_SIZE]);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use skep_store::naive::EXPIRIES_END;
 
 use super::{Bench, Client};
+use crate::access::Login;
 use crate::memcached_batch::MemcachedBatch;
 use crate::parsed_batch::ParsedBatch;
 use crate::settings::ServerSettings;
@@ -114,6 +115,7 @@ fn an_exptime_counts_from_the_execution() {
         let mut bench = Bench::new(1, &settings);
         let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(
             &bench.shared.settings,
+            Login::default(),
             Arc::clone(&bench.shared.cache_flushes),
         ));
         let mut client = bench.connect(0, parsed);

@@ -6,6 +6,7 @@ use skep_core::operation::{Operation, PutCondition, Request};
 
 use super::memory_admission::{BUDGET, Sender, serve_all, settings};
 use super::{Bench, Client, command, frame, prepare};
+use crate::access::Login;
 use crate::limits::{PROGRESS_TIME, TICK};
 use crate::memcached_batch::MemcachedBatch;
 use crate::parsed_batch::ParsedBatch;
@@ -22,7 +23,11 @@ fn put(bench: &mut Bench, number: usize, size: usize) -> Sender {
             Sender::new(bench.native(shard), frame(&[Request { key: key.as_bytes(), operation }]), 5)
         }
         _ => {
-            let parsed = MemcachedBatch::boxed(&bench.shared.settings, Arc::clone(&bench.shared.cache_flushes));
+            let parsed = MemcachedBatch::boxed(
+                &bench.shared.settings,
+                Login::default(),
+                Arc::clone(&bench.shared.cache_flushes),
+            );
             let client = bench.connect(shard, ParsedBatch::Memcached(parsed));
             let head = format!("set {key} 0 0 {size}\r\n");
             Sender::new(client, [head.as_bytes(), &value, b"\r\n"].concat(), 8)

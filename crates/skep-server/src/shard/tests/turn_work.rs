@@ -11,6 +11,7 @@ use std::sync::Arc;
 use skep_core::operation::{Operation, PutCondition, Request};
 
 use super::{Bench, Client, command, frame};
+use crate::access::Login;
 use crate::limits::{OPERATION_WORK, TURN_WORK};
 use crate::memcached_batch::MemcachedBatch;
 use crate::parsed_batch::ParsedBatch;
@@ -81,8 +82,7 @@ fn case_of(name: &str) -> Option<Case> {
         "bitop" => with(&[&[&b"AND"[..], b"dest"], &[&b"big"[..]; 16][..]].concat(), OPERATION_WORK),
         "rename" | "renamenx" => on(&[b"other"]),
         "copy" => on(&[b"other", b"REPLACE"]),
-        "object" => with(&[b"ENCODING", b"big"], OPERATION_WORK),
-        "memory" => with(&[b"USAGE", b"big"], OPERATION_WORK),
+        "object|encoding" | "object|freq" | "object|idletime" | "object|refcount" | "memory|usage" => on(&[]),
         "restore" => with(&[b"r", b"0", &compressed(), b"REPLACE"], LARGE),
         "scan" => with(&[b"0", b"COUNT", b"100000", b"MATCH", &pattern()], 16 * 1000),
         "keys" => with(&[&pattern()], 16 * 1000),
@@ -97,8 +97,8 @@ fn case_of(name: &str) -> Option<Case> {
         "skep.floor" => on(&[]),
         "multi" | "exec" | "discard" | "unwatch" | "reset" | "quit" | "time" | "lolwut" | "role" | "save"
         | "bgsave" | "bgrewriteaof" | "lastsave" | "monitor" | "shutdown" | "command|count" | "acl|list"
-        | "acl|users" | "acl|whoami" | "client|id" | "client|getname" | "client|unpause" | "slowlog|len"
-        | "latency|latest" | "config|rewrite" => plain(),
+        | "acl|users" | "acl|whoami" | "acl|genpass" | "acl|load" | "acl|log" | "acl|save" | "client|id"
+        | "client|getname" | "client|unpause" | "slowlog|len" | "latency|latest" | "config|rewrite" => plain(),
         "ping" | "echo" => with(&[&large], LARGE),
         "hello" => with(&[b"3", b"SETNAME", &[b'n'; 256]], OPERATION_WORK),
         "auth" => with(&[&[b'p'; 512]], OPERATION_WORK),
@@ -113,6 +113,9 @@ fn case_of(name: &str) -> Option<Case> {
         "config|get" => many(&b"*?a".repeat(21), 32, 32 * 2048),
         "config|set" => with(&[b"timeout", b"0"], OPERATION_WORK),
         "config|resetstat" => with(&[], 100_000),
+        "acl|setuser" => many(b"+@read", 1000, OPERATION_WORK),
+        "acl|getuser" | "acl|deluser" => with(&[b"+@read"], OPERATION_WORK),
+        "acl|dryrun" => with(&[b"default", b"GET", b"big"], OPERATION_WORK),
         "acl|cat" => with(&[b"read"], 10_000),
         "client|list" => with(&[], LISTED * 1000),
         "client|kill" => with(&[b"ADDR", b"1.2.3.4:5", b"SKIPME", b"yes"], LISTED * 1000),
@@ -331,6 +334,7 @@ fn no_command_of_memcached_makes_a_turn_long() {
     let mut attack = Attack::new(|bench| {
         let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(
             &bench.shared.settings,
+            Login::default(),
             Arc::clone(&bench.shared.cache_flushes),
         ));
         bench.connect(0, parsed)

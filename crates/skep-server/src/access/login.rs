@@ -1,0 +1,166 @@
+//! The login of a connection: its user, and whether it must log in first.
+//!
+//! Each decoding of requests asks [`Login::refresh`] what the connection may do. That compares one number, which changes
+//! with each change of a user, and returns one of three answers. A user that may do everything costs no more than this.
+
+use std::sync::Arc;
+
+use super::Access;
+use super::command_set::CommandSet;
+use super::key_patterns::KeyPatterns;
+use super::user::{Seat, SpaceSet, User};
+use crate::unix_time::UnixTime;
+
+/// What the user of a connection may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// Everything.
+    Open,
+    /// What its user allows.
+    Limited,
+    /// Nothing but to log in.
+    Locked,
+}
+
+/// The login of a connection.
+#[derive(Debug)]
+pub(crate) struct Login {
+    user: Arc<User>,
+    gate: Gate,
+    /// The version of the users for which the gate was found.
+    version: u64,
+    /// The connection has logged in, or began when that was not necessary.
+    is_authenticated: bool,
+    /// The user was deleted.
+    is_over: bool,
+    /// The time of the last refresh, for the limits of the user.
+    time: UnixTime,
+    /// None until it is authenticated.
+    seat: Option<Seat>,
+}
+
+impl Default for Login {
+    /// Returns the login of a connection to a server without users.
+    fn default() -> Login {
+        Login::of(None, User::anonymous().into(), true)
+    }
+}
+
+impl Login {
+    fn of(seat: Option<Seat>, user: Arc<User>, is_authenticated: bool) -> Login {
+        Login { user, gate: Gate::Open, version: 0, is_authenticated, is_over: false, time: UnixTime::default(), seat }
+    }
+
+    /// Returns the login of a new connection. `None`: the default user has as many connections as it may have.
+    pub(crate) fn anonymous(access: &Access) -> Option<Login> {
+        let (user, is_authenticated) = (access.default_user(), !access.needs_password());
+        let seat = if is_authenticated { Some(user.take_seat()?) } else { None };
+        let mut login = Login::of(seat, user, is_authenticated);
+        login.renew(access);
+        Some(login)
+    }
+
+    /// Returns the login of a connection that begins again: see [`Login::anonymous`]. It may be one too many.
+    pub(crate) fn anonymous_again(access: &Access) -> Login {
+        Login::anonymous(access).unwrap_or_else(|| {
+            let mut login = Login::of(None, access.default_user(), false);
+            login.is_over = true;
+            login.renew(access);
+            login
+        })
+    }
+
+    /// Returns the login of a user that was authenticated, on a connection that had another login. `None`: the user has as
+    /// many connections as it may have.
+    pub(crate) fn authenticated(user: Arc<User>, before: Option<&Login>, access: &Access) -> Option<Login> {
+        let is_same = before.is_some_and(|login| login.seat.is_some() && Arc::ptr_eq(&login.user.usage, &user.usage));
+        let seat = if is_same { user.keep_seat() } else { user.take_seat()? };
+        let mut login = Login::of(Some(seat), user, true);
+        login.renew(access);
+        Some(login)
+    }
+
+    /// Returns the name of the user.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.user.name
+    }
+
+    /// Returns what the connection may do at this time, after all changes of users so far.
+    #[inline]
+    pub(crate) fn refresh(&mut self, access: &Access, now: UnixTime) -> Gate {
+        self.time = now;
+        if self.version != access.version() {
+            self.renew(access);
+        }
+        self.gate
+    }
+
+    /// Returns what the last refresh has found.
+    #[inline]
+    pub(crate) fn gate(&self) -> Gate {
+        self.gate
+    }
+
+    /// Returns the user whose permissions are to be checked, if there is one.
+    #[inline]
+    pub(crate) fn limited(&self) -> Option<LimitedUser<'_>> {
+        (self.gate != Gate::Open).then_some(LimitedUser { user: &self.user, time: self.time })
+    }
+
+    /// Counts the bytes of a reply for the limit of the user.
+    #[inline]
+    pub(crate) fn count_reply(&self, bytes: usize) {
+        if self.gate == Gate::Limited {
+            self.user.count_reply(bytes, self.time);
+        }
+    }
+
+    #[cold]
+    fn renew(&mut self, access: &Access) {
+        // First the number: a change in between is found by the next refresh.
+        self.version = access.version();
+        match access.user(&self.user.name) {
+            _ if self.is_over => {}
+            Some(user) => self.user = user,
+            None => {
+                self.is_over = true;
+                self.user = User::new(&self.user.name).into();
+            }
+        }
+        self.gate = match () {
+            () if self.is_over => Gate::Locked,
+            () if !self.is_authenticated && access.needs_password() => Gate::Locked,
+            () if self.user.is_unlimited() => Gate::Open,
+            () => Gate::Limited,
+        };
+    }
+}
+
+/// A user whose permissions are to be checked, at the time of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LimitedUser<'a> {
+    pub(crate) user: &'a Arc<User>,
+    pub(crate) time: UnixTime,
+}
+
+impl LimitedUser<'_> {
+    /// Returns the commands that it may run.
+    pub(crate) fn commands(&self) -> &CommandSet {
+        &self.user.permissions.commands
+    }
+
+    /// Returns the keys that it may use.
+    pub(crate) fn keys(&self) -> &KeyPatterns {
+        &self.user.permissions.keys
+    }
+
+    /// Returns the spaces that it may use.
+    pub(crate) fn spaces(&self) -> SpaceSet {
+        self.user.permissions.spaces
+    }
+
+    /// Counts an operation and its bytes. Returns false if the user has had all of this second.
+    pub(crate) fn may_operate(&self, bytes: usize) -> bool {
+        self.user.may_operate(bytes, self.time)
+    }
+}

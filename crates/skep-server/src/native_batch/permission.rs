@@ -1,0 +1,107 @@
+//! What the user of a native connection may do: an operation needs the permission for the RESP command that does the same,
+//! so no front end allows what another one denies.
+
+use skep_core::operation::{Operation, PutCondition, Request, Scan, ScanEnd, ScanStart};
+use skep_wire::native::WireError;
+use skep_wire::native::functions::ALL_FUNCTIONS;
+
+use crate::access::{KeyAccess, LimitedUser};
+use crate::resp_command::table::CommandName;
+use crate::resp_command::{FunctionsPermission, common_prefix, may_use_functions};
+use crate::vocabulary::Space;
+
+/// Checks an operation in a space, and counts it for the limits of the user.
+pub(crate) fn permit<'a>(user: LimitedUser<'_>, space: Space, request: Request<'a>) -> Result<Request<'a>, WireError> {
+    let (command, needed) = needs(&request.operation);
+    let allows_key = || match request.operation {
+        Operation::Scan(scan) => {
+            user.keys().is_all()
+                || prefix_of(request.key, &scan).is_some_and(|prefix| user.keys().allow_reading_prefix(prefix))
+        }
+        _ => user.keys().allow(request.key, needed),
+    };
+    if !user.commands().has(command as usize) || !user.spaces().has(space) || !allows_key() {
+        return Err(WireError::NotPermitted);
+    }
+    if user.may_operate(request.size()) { Ok(request) } else { Err(WireError::Busy) }
+}
+
+/// Checks an operation on the functions of users.
+pub(super) fn permit_functions<'a>(user: LimitedUser<'_>, request: Request<'a>) -> Result<Request<'a>, WireError> {
+    let needed = match request.operation {
+        Operation::Get | Operation::Contains if request.key == ALL_FUNCTIONS => FunctionsPermission::List,
+        Operation::Get | Operation::Contains => FunctionsPermission::Show,
+        Operation::Delete => FunctionsPermission::Delete,
+        _ => FunctionsPermission::Load,
+    };
+    match may_use_functions(user.commands(), needed) {
+        false => Err(WireError::NotPermitted),
+        true if !user.may_operate(request.size()) => Err(WireError::Busy),
+        true => Ok(request),
+    }
+}
+
+/// Returns the command that does the same as an operation, and what it does to the key. Operations of which RESP has
+/// several kinds need all that one of them may do.
+fn needs(operation: &Operation<'_>) -> (CommandName, KeyAccess) {
+    match operation {
+        Operation::Get => (CommandName::Get, KeyAccess::READ),
+        Operation::Contains => (CommandName::Exists, KeyAccess::NONE),
+        Operation::Put { condition: PutCondition::IfAbsent, .. } => (CommandName::SetNx, KeyAccess::WRITE),
+        Operation::Put { .. } => (CommandName::Set, KeyAccess::WRITE),
+        Operation::Delete => (CommandName::Del, KeyAccess::WRITE),
+        Operation::AddDecimal { .. } => (CommandName::IncrBy, KeyAccess::BOTH),
+        Operation::Update(_) => (CommandName::SkepUpdate, KeyAccess::BOTH),
+        Operation::Reduce(_) => (CommandName::SkepReduce, KeyAccess::READ),
+        Operation::Filter(_) => (CommandName::SkepFilter, KeyAccess::READ),
+        // The kind of the function is known when it is found: it may be one of updates.
+        Operation::Call(_) => (CommandName::SkepUpdate, KeyAccess::BOTH),
+        Operation::StringRead(_) => (CommandName::GetRange, KeyAccess::READ),
+        Operation::StringWrite(_) => (CommandName::Set, KeyAccess::BOTH),
+        Operation::Scan(_) => (CommandName::SkepScan, KeyAccess::READ),
+    }
+}
+
+/// Returns the longest text with which all keys begin that a scan may return; `None`: it may return any.
+fn prefix_of<'k>(start: &'k [u8], scan: &Scan<'k>) -> Option<&'k [u8]> {
+    match (scan.start, scan.end) {
+        (ScanStart::Floor, _) | (_, ScanEnd::Last) => None,
+        (_, ScanEnd::AtOrBelow(end)) => Some(common_prefix(start, end, true)),
+        (_, ScanEnd::Below(end)) => Some(common_prefix(start, end, false)),
+        // Keys between a start below the prefix and the prefix belong to it.
+        (_, ScanEnd::Prefix(prefix)) => Some(common_prefix(start, prefix, true)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_core::operation::{Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
+
+    use super::prefix_of;
+
+    #[test]
+    fn the_keys_of_a_scan_have_a_prefix() {
+        let scan = |start, end| Scan {
+            start,
+            end,
+            reverse: false,
+            limit: 1,
+            answer: ScanAnswer::Keys,
+            lease: ScanLease::None,
+        };
+        let (from, floor) = (ScanStart::AtOrAbove, ScanStart::Floor);
+        for (start, scan, expected) in [
+            (&b"user:1"[..], scan(from, ScanEnd::AtOrBelow(b"user:9")), Some(&b"user:"[..])),
+            (b"user:1", scan(from, ScanEnd::Below(b"user;")), Some(b"user:")),
+            (b"user:1", scan(from, ScanEnd::AtOrBelow(b"user;")), Some(b"user")),
+            (b"user:1", scan(from, ScanEnd::Below(b"user;0")), Some(b"user")),
+            (b"user:", scan(from, ScanEnd::Prefix(b"user:")), Some(b"user:")),
+            (b"a", scan(from, ScanEnd::Prefix(b"user:")), Some(b"")),
+            (b"user:1", scan(from, ScanEnd::Last), None),
+            (b"user:1", scan(floor, ScanEnd::Below(b"user:2")), None),
+            (b"\xff", scan(from, ScanEnd::Below(b"\xff\x00")), Some(b"\xff")),
+        ] {
+            assert_eq!(prefix_of(start, &scan), expected, "{scan:?}");
+        }
+    }
+}

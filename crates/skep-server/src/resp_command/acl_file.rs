@@ -1,0 +1,173 @@
+//! The file of users: a line `user NAME rules…` for each, as Redis has it. Lines that begin with `#`, and blank ones, say
+//! nothing.
+//!
+//! A file is taken as a whole or not at all. It describes all users: one that it lacks does not exist, but `default`, which
+//! then stays as it is. To write it, a new file beside it takes its place, so a reader never finds half of one.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::acl_rules::{apply, describe};
+use crate::access::{DEFAULT, USERS_MAX, User, UserTable};
+
+/// The most bytes of a file of users, and of all users as a file.
+pub(super) const FILE_SIZE_MAX: usize = 1 << 20;
+
+/// The reason why a file of users cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum UsersError {
+    /// A file that cannot be read.
+    #[error("{}: {reason}: choose a file of users that the server may read", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why it cannot be read.
+        reason: String,
+    },
+    /// A line that is wrong.
+    #[error("{}, line {line}: {reason}: choose rules as in docs/security.md", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The number of the line, the first one is 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Reads a file. If it does not name the default user, that is `default`.
+pub(crate) fn read(path: &Path, default: &Arc<User>) -> Result<UserTable, UsersError> {
+    let wrong_file = |reason: String| UsersError::File { path: path.to_owned(), reason };
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_SIZE_MAX as u64 + 1).read_to_end(&mut bytes));
+    read.map_err(|error| wrong_file(error.to_string()))?;
+    if bytes.len() > FILE_SIZE_MAX {
+        return Err(wrong_file(format!("it has more than {FILE_SIZE_MAX} bytes")));
+    }
+    let mut users = BTreeMap::new();
+    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let wrong_line = |reason| UsersError::Line { path: path.to_owned(), line: index + 1, reason };
+        if let Some(user) = parse(line).map_err(wrong_line)?
+            && let Some(twice) = users.insert(user.name.clone(), Arc::new(user))
+        {
+            return Err(wrong_line(format!("the user {} is in the file twice", twice.name)));
+        }
+    }
+    if users.len() > USERS_MAX {
+        return Err(wrong_file(format!("it has more than {USERS_MAX} users")));
+    }
+    users.entry(DEFAULT.into()).or_insert_with(|| default.clone());
+    Ok(users)
+}
+
+/// Parses a line. `None`: it says nothing.
+fn parse(line: &[u8]) -> Result<Option<User>, String> {
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    match words.next() {
+        None | Some([b'#', ..]) => return Ok(None),
+        Some(b"user") => {}
+        Some(_) => return Err("it does not begin with 'user NAME'".to_owned()),
+    }
+    let name = words.next().ok_or("the name of the user is missing")?;
+    let mut user = new_user(name).ok_or("the name of a user is text of 1 to 128 bytes")?;
+    for rule in words {
+        // It may be a password.
+        let shown = String::from_utf8_lossy(if rule[0] == b'>' { &b">(hidden)"[..] } else { rule });
+        apply(&mut user, rule).map_err(|reason| format!("the rule '{shown}': {reason}"))?;
+    }
+    Ok(Some(user))
+}
+
+/// Returns a new user of this name, if it may be one.
+pub(super) fn new_user(name: &[u8]) -> Option<User> {
+    let name = std::str::from_utf8(name).ok().filter(|name| (1..=USER_NAME_SIZE_MAX).contains(&name.len()))?;
+    let is_written_as_is = !name.chars().any(|c| c.is_whitespace() || c.is_control());
+    is_written_as_is.then(|| User::new(name))
+}
+
+/// The most bytes of the name of a user.
+const USER_NAME_SIZE_MAX: usize = 128;
+
+/// Writes the users to a file.
+pub(super) fn write(path: &Path, users: &UserTable) -> Result<(), String> {
+    let mut text = Vec::new();
+    for user in users.values() {
+        text.extend(describe(user));
+        text.push(b'\n');
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let write = || -> io::Result<()> {
+        // Nobody else may read the hashes.
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)?;
+        File::open(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        format!("{}: {error}", path.display())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{FILE_SIZE_MAX, parse, read, write};
+    use crate::access::User;
+    use crate::resp_command::acl_rules::describe;
+
+    #[test]
+    fn a_file_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users.acl");
+        let text = "# comment\n\n  user cook on >ham #30c952fab122c3f9759f02a6d95c3758b246b4fee239957b2d4fee46e26170c4 ~a* %R~b \
+                    &c space:ordered operations:7 +@read -get +config|get\r\nuser zoe\n";
+        std::fs::write(&path, text).unwrap();
+        let default = Arc::new(User::anonymous());
+        let users = read(&path, &default).unwrap();
+        assert_eq!(users.keys().map(|name| &**name).collect::<Vec<_>>(), ["cook", "default", "zoe"]);
+        write(&path, &users).unwrap();
+        let written = std::fs::read_to_string(&path).unwrap();
+        assert!(!written.contains("ham"), "{written}");
+        let again = read(&path, &default).unwrap();
+        for (user, other) in users.values().zip(again.values()) {
+            assert_eq!(describe(user), describe(other));
+            assert_eq!(user.permissions.commands, other.permissions.commands);
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_wrong_line_is_named() {
+        for (line, expected) in [
+            ("usr a", "does not begin with"),
+            ("user", "name of the user is missing"),
+            ("user a nonsense", "the rule 'nonsense': Syntax error"),
+            ("user a +nosuch", "Unknown command"),
+            ("user a >secret ~* ~b", "Adding a pattern after"),
+            ("user a #12", "64 characters"),
+        ] {
+            let error = parse(line.as_bytes()).unwrap_err();
+            assert!(error.contains(expected) && !error.contains("secret"), "{line}: {error}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users.acl");
+        let default = Arc::new(User::anonymous());
+        let error = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            read(&path, &default).unwrap_err().to_string()
+        };
+        assert!(error("user a on\nuser b\nuser a off\n").contains("line 3: the user a is in the file twice"));
+        assert!(error(&"#".repeat(FILE_SIZE_MAX + 1)).contains("more than 1048576 bytes"));
+        assert!(read(folder.path(), &default).unwrap_err().to_string().contains("choose a file"));
+    }
+}
