@@ -340,10 +340,10 @@ fn fill_stores(
         }
         recover_stores(settings, opened, &mut stores, &tables, ordered.as_mut(), loader, &progress)
     };
-    let told = match (&settings.tls, &settings.password) {
+    let told = match (&settings.tls, settings.password.is_some() || settings.users.is_some()) {
         (Some(_), _) => Told::Nothing,
-        (None, Some(_)) => Told::Loading,
-        (None, None) => Told::Progress,
+        (None, true) => Told::Loading,
+        (None, false) => Told::Progress,
     };
     let recovered = loading::answer_during(listeners, told, &progress, steps, load)??;
     Ok((stores, ordered, Some(recovered)))

@@ -177,7 +177,8 @@ const CATEGORIES: [&str; 21] = [
     "transaction",
 ];
 
-const KEYS: [&str; 8] = ["a", "ab", "abc", "b", "user:1", "user:2", "x*", ""];
+/// Without an empty one, which Skep refuses, and which no star of Redis matches.
+const KEYS: [&str; 7] = ["a", "ab", "abc", "b", "user:1", "user:2", "x*"];
 
 const PATTERNS: [&str; 12] = ["*", "a*", "*b", "?b", "[a-b]*", "[^a]*", "user:?", "user:[0-1]", "x\\*", "ab", "", "**"];
 

@@ -1,6 +1,7 @@
 //! What was denied last, for `ACL LOG`: commands, keys, spaces and logins.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Entries that are kept, as in Redis.
@@ -63,6 +64,9 @@ pub(crate) struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Denials {
     log: Mutex<Log>,
+    /// Commands that were denied, and commands whose keys or spaces were.
+    commands: AtomicU64,
+    keys: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -75,6 +79,11 @@ impl Denials {
     /// Adds a denial, at a time in milliseconds since 1970.
     pub(crate) fn add(&self, mut denial: Denial, now: i64) {
         denial.object.truncate(OBJECT_SIZE_MAX);
+        match denial.reason {
+            Reason::Command => self.commands.fetch_add(1, Ordering::Relaxed),
+            Reason::Key | Reason::Space => self.keys.fetch_add(1, Ordering::Relaxed),
+            Reason::Login => 0,
+        };
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let is_equal = |entry: &Entry| {
             let other = &entry.denial;
@@ -99,6 +108,11 @@ impl Denials {
     pub(crate) fn newest(&self, count: usize) -> Vec<Entry> {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.entries.iter().take(count).cloned().collect()
+    }
+
+    /// Returns how many commands were denied since the start, and how many because of their keys or spaces.
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        [&self.commands, &self.keys].map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Forgets all entries.
@@ -136,6 +150,7 @@ mod tests {
         assert_eq!(denials.newest(1).len(), 1);
         denials.clear();
         assert!(denials.newest(10).is_empty());
+        assert_eq!(denials.counts(), [0, 5]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::shared::Shared;
 pub(super) fn stats(text: &mut String, shared: &Shared) {
     let totals = shared.totals();
     let commands = shared.call_total();
+    let denied = shared.access.denials.counts();
     let rates =
         shared.rates([commands + totals.operations_native, totals.input_bytes, totals.output_bytes], RATE_TIME_MIN);
     fields! { text
@@ -43,6 +44,8 @@ pub(super) fn stats(text: &mut String, shared: &Shared) {
         "unexpected_error_replies" 0
         "total_error_replies" totals.error_replies
         "acl_access_denied_auth" totals.passwords_refused
+        "acl_access_denied_cmd" denied[0]
+        "acl_access_denied_key" denied[1]
         "skep_operations" totals.operations
         "skep_operations_forwarded" totals.operations_forwarded
         "skep_protocol_errors" totals.protocol_errors

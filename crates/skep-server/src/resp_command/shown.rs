@@ -23,6 +23,9 @@ pub(super) fn arguments_shown<'a>(
             let is_password = |&index: &usize| arguments.is(index, "requirepass");
             (2..arguments.count()).step_by(2).find(is_password).map_or(usize::MAX, |index| index + 1)
         }
+        // The rules of a user may be passwords, and so may the arguments of a command that is tried.
+        CommandName::Acl if arguments.count() > 2 && arguments.is(1, "SETUSER") => 3,
+        CommandName::Acl if arguments.count() > 3 && arguments.is(1, "DRYRUN") => 4,
         _ => usize::MAX,
     };
     arguments.from(0).enumerate().map(move |(index, argument)| match index < shown {

@@ -96,6 +96,13 @@ impl Resp {
         String::from_utf8(line).unwrap()
     }
 
+    /// Sends bytes and receives a line.
+    #[track_caller]
+    pub(crate) fn text_of_line(&mut self, bytes: &str) -> String {
+        self.send(bytes);
+        self.line()
+    }
+
     /// Expects exactly these bytes.
     #[track_caller]
     pub(crate) fn expect_bytes(&mut self, expected: impl AsRef<[u8]>) {
