@@ -79,10 +79,10 @@ mod waker;
 mod watches;
 mod window;
 
+pub use crate::access::UsersError;
 pub use crate::certificates::{TlsError, TlsSettings};
 pub use crate::limits::FREED_BUFFERS_KEPT;
 pub use crate::recovery_error::RecoveryError;
-pub use crate::resp_command::UsersError;
 pub use crate::start_error::StartError;
 pub use crate::vocabulary::Durability;
 pub use durability::embedding;

@@ -7,13 +7,13 @@ use std::time::Duration;
 use skep_core::operation::VALUE_SIZE_MAX;
 use skep_store::memory::RegionError;
 
+use crate::access::UsersError;
 use crate::certificates::TlsError;
 use crate::limits::{
     DELAY_BOUND_MAX, DELAY_BOUND_MIN, LEASE_TIME_MAX, LEASE_TIME_MIN, ORDERED_SHARDS_MAX, SHARDS_MAX,
     connection_memory_min,
 };
 use crate::recovery_error::RecoveryError;
-use crate::resp_command::UsersError;
 
 /// The number after the largest port.
 pub(crate) const PORTS_END: u32 = u16::MAX as u32 + 1;

@@ -5,7 +5,7 @@
 //! are not concerned.
 //!
 //! The table has a bound. If it is full, the address that owes least is forgotten: who has very many addresses gains one
-//! guess with each, and nobody else loses anything. An IPv6 address stands for all 2^64 of its network.
+//! guess with each, and no one else loses anything. An IPv6 address stands for all 2^64 of its network.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

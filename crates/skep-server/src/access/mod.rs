@@ -7,7 +7,7 @@
 //! ```text
 //!   requests ─ decode ─▶ Login::refresh ─┬─ Open ─────▶ executed
 //!                                        ├─ Limited ──▶ each is checked with the permissions of the user
-//!                                        └─ Locked ───▶ refused, but for a login
+//!                                        └─ Locked ───▶ refused, unless it is a login
 //! ```
 //!
 //! Users may change while the server runs. Connections that have logged in stay, as in Redis; what they may do changes
@@ -21,6 +21,7 @@ mod login;
 mod password_hash;
 mod user;
 mod users;
+mod users_error;
 
 pub(crate) use command_set::{COMMANDS_MAX, CommandSet};
 pub(crate) use denials::{Denial, Denials, Reason};
@@ -29,6 +30,7 @@ pub(crate) use login::{Gate, LimitedUser, Login};
 pub(crate) use password_hash::PasswordHash;
 pub(crate) use user::{DEFAULT, PASSWORDS_MAX, SPACES, SpaceSet, User, UserLimits};
 pub(crate) use users::{USERS_MAX, UserTable};
+pub use users_error::UsersError;
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -8,7 +8,7 @@ use skep_wire::memcached::{
     Direction, ErrorReply, Exptime, MetaFlags, Plain, Request, ReturnFlag, Statistics, Store, StoreMode,
 };
 
-use super::permission::Denied;
+use crate::resp_command::table::CommandName;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::KeyspaceOperation;
 
@@ -82,6 +82,15 @@ pub(super) enum Action {
     Quit,
     /// Closes the connection: the client speaks another protocol, or its request does not end within the limits.
     Close,
+}
+
+/// The reason why a command is denied.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Denied {
+    Command(CommandName),
+    Key(Span),
+    /// The user has had all operations or bytes of this second.
+    Rate,
 }
 
 /// An operation on a key. The item has neither key nor value.

@@ -3,19 +3,10 @@
 
 use skep_wire::memcached::{Direction, MetaFlags, Request, Store, StoreMode};
 
-use super::command::{Action, Command, Span};
+use super::command::{Action, Command, Denied, Span};
 use crate::access::{KeyAccess, Login};
 use crate::resp_command::table::CommandName;
 use crate::vocabulary::Space;
-
-/// The reason why a command is denied.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Denied {
-    Command(CommandName),
-    Key(Span),
-    /// The user has had all operations or bytes of this second.
-    Rate,
-}
 
 /// Checks a command of `size` bytes in an input that begins at `base`, and counts it for the limits of the user. Returns
 /// the command in its place if it is denied.

@@ -8,8 +8,7 @@ use skep_wire::memcached::{
 };
 use skep_wire::native::{Response, WireError};
 
-use super::command::{Action, Command, Form, Item, MetaForm, MetaKind, TextForm, milliseconds};
-use super::permission::Denied;
+use super::command::{Action, Command, Denied, Form, Item, MetaForm, MetaKind, TextForm, milliseconds};
 use crate::access::{Login, LoginRefusal, Reason};
 use crate::limits::{OPERATION_WORK, TEXT_WORK};
 use crate::memcached_counts::Count;

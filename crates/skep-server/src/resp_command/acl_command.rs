@@ -1,6 +1,6 @@
 //! `ACL`: commands about users, and what is noted when a user is denied something.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 
 use ring::rand::{SecureRandom, SystemRandom};
@@ -9,6 +9,7 @@ use skep_wire::resp::ReplyWriter;
 use super::acl_file::{self, FILE_SIZE_MAX};
 use super::acl_rules::{apply, describe, names_of_category, own_rules};
 use super::permission::{self, Place, Refused};
+use super::session::FileWork;
 use super::table::{CATEGORIES, COMMANDS, CommandName};
 use super::{Arguments, Context, LOOK_TIME, Session, client_command, excerpt, subcommands, wrong_argument_count};
 use crate::access::{DEFAULT, Denial, LimitedUser, Login, Reason, USERS_MAX, User, UserTable};
@@ -57,9 +58,6 @@ const LOG_ENTRIES: usize = 10;
 
 /// The most bits of a password that `ACL GENPASS` makes.
 const PASSWORD_BITS_MAX: usize = 4096;
-
-/// The file of users is being read or written, by a thread of its own. The users are those that were read.
-pub(crate) type FileWork = Arc<OnceLock<Result<UserTable, String>>>;
 
 /// Runs a subcommand, whose number of arguments was checked. Spends the work from the account, except that of the text.
 pub(super) fn run(

@@ -12,33 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::acl_rules::{apply, describe};
-use crate::access::{DEFAULT, USERS_MAX, User, UserTable};
+use crate::access::{DEFAULT, USERS_MAX, User, UserTable, UsersError};
 
 /// The most bytes of a file of users, and of all users as a file.
 pub(super) const FILE_SIZE_MAX: usize = 1 << 20;
-
-/// The reason why a file of users cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum UsersError {
-    /// A file that cannot be read.
-    #[error("{}: {reason}: choose a file of users that the server may read", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why it cannot be read.
-        reason: String,
-    },
-    /// A line that is wrong.
-    #[error("{}, line {line}: {reason}: choose rules as in docs/security.md", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// The number of the line, the first one is 1.
-        line: usize,
-        /// What is wrong.
-        reason: String,
-    },
-}
 
 /// Reads a file. If it does not name the default user, that is `default`.
 pub(crate) fn read(path: &Path, default: &Arc<User>) -> Result<UserTable, UsersError> {
@@ -104,7 +81,7 @@ pub(super) fn write(path: &Path, users: &UserTable) -> Result<(), String> {
     beside.push(".new");
     let beside = PathBuf::from(beside);
     let write = || -> io::Result<()> {
-        // Nobody else may read the hashes.
+        // No one else may read the hashes.
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
         file.write_all(&text)?;
         file.sync_all()?;

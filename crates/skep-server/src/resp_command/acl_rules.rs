@@ -82,6 +82,7 @@ fn apply_bytes(user: &mut User, rule: &[u8]) -> Result<(), &'static str> {
         [b'<', password @ ..] => remove_password(user, &PasswordHash::of(password)),
         [b'!', hash @ ..] => remove_password(user, &text(hash)?.parse().map_err(|()| WRONG_HASH)?),
         [b'~', pattern @ ..] => add_pattern(user, pattern, KeyAccess::BOTH),
+        [b'%', ..] if user.permissions.keys.is_all() => Err(AFTER_ALL_KEYS),
         [b'%', rest @ ..] => {
             let signs = rest.iter().position(|byte| *byte == b'~').ok_or(SYNTAX)?;
             let access = match rest[..signs].to_ascii_uppercase().as_slice() {
@@ -128,7 +129,7 @@ fn remove_password(user: &mut User, hash: &PasswordHash) -> Result<(), &'static 
 }
 
 fn add_pattern(user: &mut User, pattern: &[u8], access: KeyAccess) -> Result<(), &'static str> {
-    if has_blanks(pattern) {
+    if has_blanks(pattern) && !user.permissions.keys.is_all() {
         return Err(SYNTAX);
     }
     user.permissions.keys.add(pattern, access).map_err(|error| match error {
@@ -139,11 +140,11 @@ fn add_pattern(user: &mut User, pattern: &[u8], access: KeyAccess) -> Result<(),
 
 fn add_channel(user: &mut User, pattern: &str) -> Result<(), &'static str> {
     let channels = &mut user.permissions.channels;
-    if has_blanks(pattern.as_bytes()) {
-        return Err(SYNTAX);
-    }
     if channels.iter().any(|channel| channel == "*") {
         return Err(AFTER_ALL_CHANNELS);
+    }
+    if has_blanks(pattern.as_bytes()) {
+        return Err(SYNTAX);
     }
     if !channels.iter().any(|channel| channel == pattern) {
         if channels.iter().map(String::len).sum::<usize>() + pattern.len() + channels.len() > RULES_SIZE_MAX {

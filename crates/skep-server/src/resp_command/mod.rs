@@ -68,7 +68,6 @@ mod vector_command;
 mod work;
 
 pub(crate) use acl_command::{note_denied, note_refused_login};
-pub use acl_file::UsersError;
 pub(crate) use acl_file::read as read_users;
 pub(crate) use bound::{Bound, KeySums};
 pub(crate) use context::{Context, Outcome};

@@ -1,12 +1,12 @@
 //! The state of a RESP connection that commands read and change.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use skep_wire::resp::Version;
 
-use super::acl_command::FileWork;
 use super::save_command::Awaited;
-use crate::access::Login;
+use crate::access::{Login, UserTable};
 use crate::function_loader::ChangeInProgress;
 
 /// The state of a RESP connection. A connection begins with the default, except for its login.
@@ -29,6 +29,9 @@ pub(crate) struct Session {
     /// The number from which on a `CLIENT KILL` continues, and the connections that it has killed.
     pub(crate) kill_progress: (u64, i64),
 }
+
+/// The file of users is being read or written, by a thread of its own. The users are those that were read.
+pub(crate) type FileWork = Arc<OnceLock<Result<UserTable, String>>>;
 
 /// The replies that a client wants: `CLIENT REPLY` changes this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -36,8 +36,8 @@ use crate::vocabulary::Token;
 /// The reply to a RESP client on another machine in protected mode. Clients know its prefix.
 const DENIED: &[u8] =
     b"-DENIED Skep has no password, so it serves only clients on its own machine (protected mode). To \
-serve others, give it a password (--requirepass-file, or CONFIG SET requirepass on its machine), or allow every client \
-everything (--protected-mode no).\r\n";
+serve others, give it a password (--requirepass-file, or CONFIG SET requirepass on its machine), users (--acl-file, with \
+`user default off`) or certificates of clients (--tls-client-ca), or allow every client everything (--protected-mode no).\r\n";
 
 /// The replies to clients without a login when the default user has as many connections as it may have.
 const USER_FULL: &[u8] = b"-ERR max number of clients of this user reached\r\n";

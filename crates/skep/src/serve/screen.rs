@@ -209,7 +209,9 @@ impl Screen<'_> {
                 (false, true) if needs_certificate => {
                     "clients over TCP have a certificate; others only from this machine"
                 }
-                (false, true) => "only from this machine, because there is no password (--requirepass-file)",
+                (false, true) => {
+                    "only from this machine, because there is no password (--requirepass-file) and no users (--acl-file)"
+                }
                 (false, false) => "without a password: any client that reaches this machine can change everything",
             };
             lines.add(format_args!("  access      {access}"));

@@ -1,0 +1,26 @@
+//! What may be wrong with a file of users.
+
+use std::path::PathBuf;
+
+/// The reason why a file of users cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum UsersError {
+    /// A file that cannot be read.
+    #[error("{}: {reason}: choose a file of users that the server may read", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why it cannot be read.
+        reason: String,
+    },
+    /// A line that is wrong.
+    #[error("{}, line {line}: {reason}: choose rules as in docs/security.md", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The number of the line, the first one is 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}
