@@ -266,7 +266,7 @@ fn a_file_of_users_is_taken_as_a_whole() {
 fn commands_about_users() {
     let server = server(1, 32 << 20);
     let mut admin = Resp::connect(&server);
-    admin.expect("ACL GETUSER nobody\r\nACL DELUSER nobody\r\n", "$-1\r\n:0\r\n");
+    admin.expect("ACL GETUSER cook\r\nACL DELUSER cook\r\n", "$-1\r\n:0\r\n");
     admin.expect("ACL DELUSER default\r\n", "-ERR The 'default' user cannot be removed\r\n");
     admin.expect("ACL SETUSER 'a b' on\r\n", "-ERR Usernames can't contain spaces or null characters\r\n");
     admin.expect("ACL LOAD\r\n", "-ERR Skep has no file of users: start it with --acl-file\r\n");

@@ -269,3 +269,32 @@ fn redis_decides_the_same() {
     println!("{allowed} allowed, {denied} denied");
     assert!(allowed > decisions / 20 && denied > decisions / 20);
 }
+
+/// The program reads its file of users again when it gets SIGHUP, and keeps the users if the file is wrong.
+#[test]
+fn a_signal_reads_the_users_again() {
+    if !is_full_run() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("users.acl");
+    let file = path.to_str().expect("text");
+    let write = |text: &str| std::fs::write(&path, text).expect("a file");
+    write("user cook on >ham ~* +nosuch\n");
+    let refused = process::refusal(&["serve", "--acl-file", file]);
+    process::assert_refusal(&refused, 2, &["users.acl, line 1: the rule '+nosuch': Unknown command", "choose rules"]);
+    write("user default off\nuser cook on >ham ~* +get\n");
+    let server = Server::start(&["--acl-file", file]);
+    let words = |line: &str| -> Arguments { line.split(' ').map(|word| word.as_bytes().to_vec()).collect() };
+    let mut cook = Connection::to_address(server.resp.as_ref().expect("the server listens for RESP"));
+    let mut run = |line: &str| String::from_utf8(cook.run(&[words(line)]).remove(0)).expect("text");
+    assert_eq!(run("AUTH cook ham"), "+OK\r\n");
+    assert!(run("SET a 1").starts_with("-NOPERM User cook has no permissions to run the 'set' command"));
+    write("user default off\nuser cook on >ham ~* +get +set\n");
+    server.signal("HUP");
+    assert!((0..100_000).any(|_| run("SET a 1") == "+OK\r\n"), "the file is read again");
+    write("user cook on nonsense\n");
+    server.signal("HUP");
+    assert_eq!(run("SET a 2"), "+OK\r\n");
+    assert_eq!(run("GET a"), "$1\r\n2\r\n");
+}

@@ -18,7 +18,7 @@ pub(crate) enum Gate {
     Open,
     /// What its user allows.
     Limited,
-    /// Nothing but to log in.
+    /// To log in, and no more.
     Locked,
 }
 

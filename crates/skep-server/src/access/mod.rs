@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use skep_wire::native::{Hello, Password, Refusal};
+use skep_wire::native::{Hello, PASSWORD_SIZE_MAX, Password, Refusal};
 
 use crate::certificates::Certificates;
 use guesses::Guesses;
@@ -172,9 +172,10 @@ impl Access {
             }
             return Err(LoginRefusal::TooManyGuesses);
         }
-        // Also for a user that does not exist: the time is the same.
-        let hash = PasswordHash::of(password);
-        let user = std::str::from_utf8(name).ok().and_then(|name| self.user(name));
+        // Also for a user that does not exist: the time is the same. No password is longer, so a long one costs no more.
+        let hash = PasswordHash::of(&password[..password.len().min(PASSWORD_SIZE_MAX)]);
+        let user = std::str::from_utf8(name).ok().filter(|_| password.len() <= PASSWORD_SIZE_MAX);
+        let user = user.and_then(|name| self.user(name));
         let Some(user) = user.filter(|user| user.accepts(&hash)) else {
             self.guesses.count(address, now);
             tracing::warn!(user = ?shown, %address, "login refused: the password or the user is wrong");

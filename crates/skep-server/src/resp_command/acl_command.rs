@@ -13,7 +13,7 @@ use super::session::FileWork;
 use super::table::{CATEGORIES, COMMANDS, CommandName};
 use super::{Arguments, Context, LOOK_TIME, Session, client_command, excerpt, subcommands, wrong_argument_count};
 use crate::access::{DEFAULT, Denial, LimitedUser, Login, Reason, USERS_MAX, User, UserTable};
-use crate::limits::{LOOK_WORK, SERVER_ARGUMENTS_MAX};
+use crate::limits::{CLIENT_WORK, LOOK_WORK, SERVER_ARGUMENTS_MAX};
 
 const HELP: [&str; 32] = [
     "ACL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -341,9 +341,10 @@ pub(super) fn note_denial(
     name: CommandName,
     arguments: Arguments<'_>,
     session: &Session,
-    context: &Context<'_>,
+    context: &mut Context<'_>,
 ) {
     let (Some(user), Some(_)) = (session.login.limited(), message.find("NOPERM ")) else { return };
+    context.account.spend(CLIENT_WORK);
     let space = context.shared.clients().get(&context.connection).map(|client| client.space);
     let place = Place { space, spaces: context.shared.spaces() };
     let (reason, object) = match permission::check(user, name, arguments, place) {

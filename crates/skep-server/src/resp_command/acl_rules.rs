@@ -17,6 +17,8 @@
 //!
 //! Rules are applied from left to right. Error texts are those of Redis, because tools show them.
 
+use skep_wire::native::PASSWORD_SIZE_MAX;
+
 use super::permission::{number_of_command, number_of_subcommand};
 use super::subcommands::{SUBCOMMANDS, Subcommand};
 use super::table::{CATEGORIES, COMMANDS, CommandName};
@@ -77,6 +79,7 @@ pub(super) fn apply(user: &mut User, rule: &[u8]) -> Result<(), &'static str> {
 fn apply_bytes(user: &mut User, rule: &[u8]) -> Result<(), &'static str> {
     let text = |bytes| std::str::from_utf8(bytes).map_err(|_| SYNTAX);
     match rule {
+        [b'>' | b'<', password @ ..] if password.len() > PASSWORD_SIZE_MAX => Err(TOO_MUCH),
         [b'>', password @ ..] => add_password(user, PasswordHash::of(password)),
         [b'#', hash @ ..] => add_password(user, text(hash)?.parse().map_err(|()| WRONG_HASH)?),
         [b'<', password @ ..] => remove_password(user, &PasswordHash::of(password)),

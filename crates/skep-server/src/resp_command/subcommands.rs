@@ -69,7 +69,7 @@ subcommands! {
     Acl "cat" -2 [] "Returns the categories of commands, or the commands of one."
     Acl "deluser" -3 ["admin"] "Removes users, and ends their connections."
     Acl "dryrun" -4 ["admin"] "Tells if a user may run a command, without running it."
-    Acl "genpass" -2 [] "Returns a random password of so many bits, 256 if not said."
+    Acl "genpass" -2 [] "Returns a random password of this number of bits, 256 without one."
     Acl "getuser" 3 ["admin"] "Describes a user."
     Acl "help" 2 [] "Returns a description of the subcommands."
     Acl "list" 2 ["admin"] "Describes the users, as the file of users has them."

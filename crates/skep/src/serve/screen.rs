@@ -210,7 +210,7 @@ impl Screen<'_> {
                     "clients over TCP have a certificate; others only from this machine"
                 }
                 (false, true) => {
-                    "only from this machine, because there is no password (--requirepass-file) and no users (--acl-file)"
+                    "only from this machine, because there is no password (--requirepass-file, --acl-file)"
                 }
                 (false, false) => "without a password: any client that reaches this machine can change everything",
             };
