@@ -267,7 +267,7 @@ impl Server {
     pub fn read_users(&self) -> Result<bool, UsersError> {
         let access = &self.shared.access;
         let Some(path) = &access.file else { return Ok(false) };
-        let deleted = access.replace_users(read_users(path, &access.default_user())?);
+        let deleted = access.replace_users(read_users(path)?);
         self.shared.end_connections_of(&deleted, |_| false);
         self.wakers.iter().for_each(|waker| waker.wake());
         Ok(true)
@@ -299,7 +299,7 @@ impl Drop for Server {
 /// Puts the users of a file in force, if there is one.
 fn with_users(mut access: Access, path: Option<&Path>) -> Result<Access, UsersError> {
     if let Some(path) = path {
-        access.replace_users(read_users(path, &access.default_user())?);
+        access.replace_users(read_users(path)?);
         access.file = Some(path.to_owned());
     }
     Ok(access)

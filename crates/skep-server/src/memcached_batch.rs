@@ -89,7 +89,7 @@ impl MemcachedBatch {
         let is_locked = gate == Gate::Locked;
         self.parser.set_value_size_max(if is_locked { LOCKED_VALUE_MAX } else { self.value_size_max });
         let base = input.as_ptr();
-        let mut is_incomplete = false;
+        let (mut is_incomplete, mut compared) = (false, 0);
         while !self.is_full() && self.make_room(memory_max) {
             if gate == Gate::Open && self.take_plain(input, memory_max) {
                 continue;
@@ -115,6 +115,7 @@ impl MemcachedBatch {
                 Parsed::Complete { size, request } => {
                     let mut decoder = Decoder { base, value_size_max: self.value_size_max, items: &mut self.items };
                     let denied = permission::denied(&self.login, &request, size, base);
+                    compared += self.login.limited().map_or(0, |user| user.keys().work(size));
                     (size, denied.unwrap_or_else(|| decoder.decode(&request, self.shard_count, now)))
                 }
             };
@@ -136,7 +137,8 @@ impl MemcachedBatch {
         }
         let exhausted = is_incomplete || self.ended;
         let (queue_size, request_count) = (self.queue_size(), self.request_count());
-        Decoded::Requests { queue_size, request_count, exhausted, work: DECODE_WORK * self.commands.len() }
+        let work = DECODE_WORK * self.commands.len() + compared;
+        Decoded::Requests { queue_size, request_count, exhausted, work }
     }
 
     /// Takes the plain commands at the head of the input that is left. Returns false if the next command is another one, or

@@ -212,7 +212,7 @@ impl ParsedBatch {
     }
 
     /// Returns the login of the connection, if it has said hello.
-    fn login(&self) -> Option<&Login> {
+    pub(crate) fn login(&self) -> Option<&Login> {
         match self {
             ParsedBatch::Handshake | ParsedBatch::Away => None,
             ParsedBatch::Native(parsed) => Some(parsed.login()),

@@ -302,6 +302,7 @@ impl RespBatch {
             false => Action::decode(arguments, self.space, self.spaces, &mut self.requests.operands, now, login),
             true => queue(&mut self.multi, request, ranges, room, self.spaces, login),
         };
+        self.requests.work += login.limited().map_or(0, |user| user.keys().work(request.len()));
         if let Action::Isolated(_, Isolated::Watch) = action {
             let growth = watch_growth(arguments);
             if may_wait && growth > self.room_in_transaction(memory_max) {

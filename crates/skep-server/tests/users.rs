@@ -117,6 +117,33 @@ fn no_way_leads_around_a_rule() {
     server.stop();
 }
 
+/// Requests that were read and wait, here for the end of a pause, are not done by rules that are no longer in force.
+#[test]
+fn requests_that_wait_obey_new_rules() {
+    let server = server(2, 32 << 20);
+    let mut admin = Resp::connect(&server);
+    for user in ["cook", "zoe"] {
+        admin.expect(format!("ACL SETUSER {user} on >ham ~* +@read +set +mset\r\n"), "+OK\r\n");
+    }
+    let logged_in = |user: &str| {
+        let mut client = Resp::connect(&server);
+        client.expect(format!("AUTH {user} ham\r\n"), "+OK\r\n");
+        client
+    };
+    let [mut cook, mut other, mut zoe] = ["cook", "cook", "zoe"].map(logged_in);
+    admin.expect("CLIENT PAUSE 60000 WRITE\r\n", "+OK\r\n");
+    cook.send("SET a 1\r\n");
+    other.send("MSET b 1 c 1\r\nGET a\r\n");
+    zoe.send("SET z 1\r\n");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    admin.expect("ACL SETUSER cook -set -mset\r\nCLIENT UNPAUSE\r\n", "+OK\r\n+OK\r\n");
+    cook.expect_end();
+    other.expect_end();
+    zoe.expect("", "+OK\r\n");
+    admin.expect("EXISTS a b c z\r\n", ":1\r\n");
+    server.stop();
+}
+
 #[test]
 fn a_client_of_memcached_has_the_rules_of_its_user() {
     let server = server_with(|settings| {

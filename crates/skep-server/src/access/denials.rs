@@ -79,6 +79,7 @@ impl Denials {
     /// Adds a denial, at a time in milliseconds since 1970.
     pub(crate) fn add(&self, mut denial: Denial, now: i64) {
         denial.object.truncate(OBJECT_SIZE_MAX);
+        denial.object.shrink_to_fit();
         match denial.reason {
             Reason::Command => self.commands.fetch_add(1, Ordering::Relaxed),
             Reason::Key | Reason::Space => self.keys.fetch_add(1, Ordering::Relaxed),
@@ -160,5 +161,8 @@ mod tests {
         let entries = denials.newest(usize::MAX);
         assert_eq!(entries.len(), ENTRIES_MAX);
         assert!(entries.iter().all(|entry| entry.denial.object.len() == OBJECT_SIZE_MAX));
+        // Also what is not shown is bounded.
+        let log = denials.log.lock().unwrap();
+        assert!(log.entries.iter().all(|entry| entry.denial.object.capacity() < 2 * OBJECT_SIZE_MAX));
     }
 }

@@ -130,6 +130,16 @@ impl KeyPatterns {
         Ok(())
     }
 
+    /// Returns the work of comparing keys of so many bytes in all with the patterns, in bytes touched.
+    pub(crate) fn work(&self, key_bytes: usize) -> usize {
+        let of_pattern = |pattern: &Arc<KeyPattern>| match pattern.matcher {
+            Matcher::Equal | Matcher::Prefix => 1,
+            // A word of the state for each 64 bytes of the pattern.
+            Matcher::Glob(_) => 1 + pattern.text.len() / 8,
+        };
+        key_bytes * self.patterns.iter().map(of_pattern).sum::<usize>()
+    }
+
     /// Returns true if a key may be used so.
     pub(crate) fn allow(&self, key: &[u8], needed: KeyAccess) -> bool {
         // A longer key is not compared: the store has none.

@@ -33,6 +33,8 @@ pub(crate) struct Login {
     is_authenticated: bool,
     /// The user was deleted.
     is_over: bool,
+    /// Requests that were decoded before the last change of the rules may not be done.
+    is_outdated: bool,
     /// The time of the last refresh, for the limits of the user.
     time: UnixTime,
     /// None until it is authenticated.
@@ -48,7 +50,8 @@ impl Default for Login {
 
 impl Login {
     fn of(seat: Option<Seat>, user: Arc<User>, is_authenticated: bool) -> Login {
-        Login { user, gate: Gate::Open, version: 0, is_authenticated, is_over: false, time: UnixTime::default(), seat }
+        let (gate, time) = (Gate::Open, UnixTime::default());
+        Login { user, gate, version: 0, is_authenticated, is_over: false, is_outdated: false, time, seat }
     }
 
     /// Returns the login of a new connection. `None`: the default user has as many connections as it may have.
@@ -85,14 +88,37 @@ impl Login {
         &self.user.name
     }
 
-    /// Returns what the connection may do at this time, after all changes of users so far.
+    /// Returns what the connection may do at this time, after all changes of users so far. All requests before are done.
     #[inline]
     pub(crate) fn refresh(&mut self, access: &Access, now: UnixTime) -> Gate {
-        self.time = now;
+        (self.time, self.is_outdated) = (now, false);
         if self.version != access.version() {
             self.renew(access);
         }
         self.gate
+    }
+
+    /// Puts all changes of users so far in force for a transaction, whose commands are checked once more. Requests that were
+    /// decoded after it are not.
+    pub(crate) fn refresh_for_transaction(&mut self, access: &Access, now: UnixTime) {
+        let is_outdated = self.has_other_rules(access);
+        self.refresh(access, now);
+        self.is_outdated = is_outdated;
+    }
+
+    /// Returns true if the user has other rules since the last refresh, and not all is allowed now. Then what was decoded
+    /// before may be forbidden.
+    #[inline]
+    pub(crate) fn has_other_rules(&self, access: &Access) -> bool {
+        self.is_outdated || self.version != access.version() && self.is_limited_anew(access)
+    }
+
+    #[cold]
+    fn is_limited_anew(&self, access: &Access) -> bool {
+        let is_locked = !self.is_authenticated && access.needs_password();
+        let user = access.user(&self.user.name);
+        let is_limited = user.is_none_or(|user| !Arc::ptr_eq(&user, &self.user) && !user.is_unlimited());
+        (is_locked && self.gate != Gate::Locked) || is_limited
     }
 
     /// Returns what the last refresh has found.

@@ -24,7 +24,7 @@ mod users;
 mod users_error;
 
 pub(crate) use command_set::{COMMANDS_MAX, CommandSet};
-pub(crate) use denials::{Denial, Denials, Reason};
+pub(crate) use denials::{Denial, Denials, OBJECT_SIZE_MAX, Reason};
 pub(crate) use key_patterns::{KeyAccess, KeyPatterns, PatternError};
 pub(crate) use login::{Gate, LimitedUser, Login};
 pub(crate) use password_hash::PasswordHash;

@@ -68,6 +68,10 @@ impl Users {
     /// the one before.
     pub(crate) fn replace(&self, mut new: UserTable) -> Vec<Arc<str>> {
         let mut table = self.table();
+        // A file need not name the default user, which then stays as it is at this moment.
+        if let Some(default) = table.get(DEFAULT) {
+            new.entry(DEFAULT.into()).or_insert_with(|| default.clone());
+        }
         for (name, user) in &mut new {
             if let Some(before) = table.get(name) {
                 *user = Arc::new(User { usage: before.usage.clone(), ..User::clone(user) });

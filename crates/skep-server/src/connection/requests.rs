@@ -92,6 +92,12 @@ impl Connection {
         None
     }
 
+    /// Returns true if requests were decoded by rules of the user that are no longer in force, and are not done.
+    #[inline]
+    pub(crate) fn has_other_rules(&self, access: &Access) -> bool {
+        !self.parsed.is_finished() && self.parsed.login().is_some_and(|login| login.has_other_rules(access))
+    }
+
     /// Replies to the hello. The connection now belongs to the shard that the welcome names.
     pub(crate) fn welcome(&mut self, welcome: &Welcome, spaces: Spaces, login: Login) {
         self.append_free(&welcome.encode());
@@ -365,8 +371,8 @@ impl Connection {
     }
 
     /// Returns the error for the next command, which is isolated, if it is refused.
-    pub(crate) fn isolated_refusal(&self, refusal: Refusal) -> Option<WireError> {
-        if let ParsedBatch::Resp(parsed) = &self.parsed { parsed.isolated_refusal(refusal) } else { None }
+    pub(crate) fn isolated_refusal(&self, refusal: Refusal, access: &Access) -> Option<WireError> {
+        if let ParsedBatch::Resp(parsed) = &self.parsed { parsed.isolated_refusal(refusal, access) } else { None }
     }
 
     /// Refuses the next command, which is isolated.

@@ -1,20 +1,31 @@
 //! What the user of a memcached connection may do: a command needs the permission for the RESP command that does the same,
 //! so no front end allows what another one denies. All its keys are in the cache space.
 
-use skep_wire::memcached::{Direction, MetaFlags, Request, Store, StoreMode};
+use skep_wire::memcached::{Direction, MetaFlags, Request, Statistics, Store, StoreMode};
 
 use super::command::{Action, Command, Denied, Span};
 use crate::access::{KeyAccess, Login};
+use crate::resp_command::may_reset_statistics;
 use crate::resp_command::table::CommandName;
 use crate::vocabulary::Space;
+
+/// The most keys of a retrieval of a user whose keys are limited: each is compared with the patterns.
+const COMPARED_KEYS_MAX: usize = 1024;
 
 /// Checks a command of `size` bytes in an input that begins at `base`, and counts it for the limits of the user. Returns
 /// the command in its place if it is denied.
 pub(super) fn denied(login: &Login, request: &Request<'_>, size: usize, base: *const u8) -> Option<Command> {
     let user = login.limited()?;
     let (command, needed) = needs(request)?;
-    let key_denied = || keys(request).find(|key| !user.keys().allow(key, needed));
+    let key_denied = || {
+        let mut keys = keys(request).enumerate();
+        let denied = keys.find(|(number, key)| *number == COMPARED_KEYS_MAX || !user.keys().allow(key, needed));
+        denied.map(|(_, key)| key)
+    };
     let reason = match () {
+        () if matches!(request, Request::Statistics(Statistics::Reset)) && !may_reset_statistics(user.commands()) => {
+            Denied::Command(CommandName::Config)
+        }
         () if !user.commands().has(command as usize) || !user.spaces().has(Space::Cache) => Denied::Command(command),
         () => match key_denied() {
             Some(key) => Denied::Key(Span::new(key, base)),

@@ -228,7 +228,9 @@ impl Command {
             Err(refusal) => {
                 context.shared.metrics(context.shard).passwords_refused.add(1);
                 let user = self.value.of(input).split(|byte| *byte == b' ').next().unwrap_or_default();
-                note_refused_login(user, "set", context);
+                if refusal != LoginRefusal::TooManyGuesses {
+                    note_refused_login(user, "set", context);
+                }
                 output.extend_from_slice(match refusal {
                     LoginRefusal::Wrong => b"CLIENT_ERROR authentication failure\r\n",
                     LoginRefusal::TooManyGuesses => {

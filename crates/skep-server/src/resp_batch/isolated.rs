@@ -6,7 +6,7 @@ use skep_wire::resp::{Argument, ReplyWriter};
 
 use super::memory::inline_watch_growth;
 use super::{After, RespBatch, may_be_watch};
-use crate::access::Login;
+use crate::access::{Access, Login};
 use crate::limits::{ISOLATED_OPERATIONS_MAX, SHARE, TRANSACTION_SIZE_MAX};
 use crate::memory_budget::{Permit, ReplyAccount};
 use crate::resp_command::table::CommandName;
@@ -113,7 +113,11 @@ impl RespBatch {
     }
 
     /// Returns the error for the next command, which is isolated, if it is refused.
-    pub(crate) fn isolated_refusal(&self, refusal: Refusal) -> Option<WireError> {
+    pub(crate) fn isolated_refusal(&self, refusal: Refusal, access: &Access) -> Option<WireError> {
+        // It was allowed by rules that are no longer in force, while it has waited.
+        if self.session.login.has_other_rules(access) && !self.has_begun_isolated() {
+            return Some(WireError::NotPermitted);
+        }
         let writes = match &self.requests.commands[self.replies.command].action {
             Action::Isolated(_, Isolated::Exec(queue)) => queue.writes(),
             Action::Isolated(name, _) => name.writes(),

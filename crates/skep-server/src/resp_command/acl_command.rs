@@ -12,7 +12,7 @@ use super::permission::{self, Place, Refused};
 use super::session::FileWork;
 use super::table::{CATEGORIES, COMMANDS, CommandName};
 use super::{Arguments, Context, LOOK_TIME, Session, client_command, excerpt, subcommands, wrong_argument_count};
-use crate::access::{DEFAULT, Denial, LimitedUser, Login, Reason, USERS_MAX, User, UserTable};
+use crate::access::{DEFAULT, Denial, LimitedUser, Login, OBJECT_SIZE_MAX, Reason, USERS_MAX, User, UserTable};
 use crate::limits::{CLIENT_WORK, LOOK_WORK, SERVER_ARGUMENTS_MAX};
 
 const HELP: [&str; 32] = [
@@ -313,7 +313,7 @@ fn use_file(reads: bool, session: &mut Session, context: &mut Context<'_>) -> Re
         let (work, users) = (FileWork::default(), context.shared.access.users());
         session.file_work = Some(work.clone());
         let run = move || match reads {
-            true => acl_file::read(&path, &users[DEFAULT]).map_err(|error| format!("ERR {error}")),
+            true => acl_file::read(&path).map_err(|error| format!("ERR {error}")),
             false => acl_file::write(&path, &users)
                 .map(|()| users)
                 .map_err(|reason| format!("ERR There was an error trying to save the ACLs: {reason}")),
@@ -348,8 +348,8 @@ pub(super) fn note_denial(
     let space = context.shared.clients().get(&context.connection).map(|client| client.space);
     let place = Place { space, spaces: context.shared.spaces() };
     let (reason, object) = match permission::check(user, name, arguments, place) {
-        Err(Refused::Key(index)) => (Reason::Key, arguments.get(index).to_vec()),
-        Err(Refused::Range) => (Reason::Key, arguments.from(1).next().unwrap_or_default().to_vec()),
+        Err(Refused::Key(index)) => (Reason::Key, head(arguments.get(index))),
+        Err(Refused::Range) => (Reason::Key, head(arguments.from(1).next().unwrap_or_default())),
         Err(Refused::Space(space)) => (Reason::Space, permission::name_of_space(space).as_bytes().to_vec()),
         _ => (Reason::Command, permission::full_name(name, arguments).into_bytes()),
     };
@@ -363,8 +363,13 @@ pub(super) fn note_denial(
 
 /// Notes a key, or a command, that a user of another front end was denied.
 pub(crate) fn note_denied(reason: Reason, object: &[u8], login: &Login, context: &Context<'_>) {
-    let (user, object) = (login.name().to_string(), object.to_vec());
+    let (user, object) = (login.name().to_string(), head(object));
     note(Denial { reason, is_in_transaction: false, object, user, client: String::new() }, context);
+}
+
+/// Copies what the log keeps of a name or a key.
+fn head(object: &[u8]) -> Vec<u8> {
+    object[..object.len().min(OBJECT_SIZE_MAX)].to_vec()
 }
 
 /// Notes a login that was refused; it came with this command.

@@ -9,16 +9,16 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::acl_rules::{apply, describe};
-use crate::access::{DEFAULT, USERS_MAX, User, UserTable, UsersError};
+use crate::access::{USERS_MAX, User, UserTable, UsersError};
 
 /// The most bytes of a file of users, and of all users as a file.
 pub(super) const FILE_SIZE_MAX: usize = 1 << 20;
 
-/// Reads a file. If it does not name the default user, that is `default`.
-pub(crate) fn read(path: &Path, default: &Arc<User>) -> Result<UserTable, UsersError> {
+/// Reads a file, which need not name the default user.
+pub(crate) fn read(path: &Path) -> Result<UserTable, UsersError> {
     let wrong_file = |reason: String| UsersError::File { path: path.to_owned(), reason };
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(FILE_SIZE_MAX as u64 + 1).read_to_end(&mut bytes));
@@ -38,7 +38,6 @@ pub(crate) fn read(path: &Path, default: &Arc<User>) -> Result<UserTable, UsersE
     if users.len() > USERS_MAX {
         return Err(wrong_file(format!("it has more than {USERS_MAX} users")));
     }
-    users.entry(DEFAULT.into()).or_insert_with(|| default.clone());
     Ok(users)
 }
 
@@ -53,8 +52,8 @@ fn parse(line: &[u8]) -> Result<Option<User>, String> {
     let name = words.next().ok_or("the name of the user is missing")?;
     let mut user = new_user(name).ok_or("the name of a user is text of 1 to 128 bytes")?;
     for rule in words {
-        // It may be a password.
-        let shown = String::from_utf8_lossy(if rule[0] == b'>' { &b">(hidden)"[..] } else { rule });
+        // It may be a password, or the hash of one.
+        let shown = String::from_utf8_lossy(if b"><#!".contains(&rule[0]) { &b"(hidden)"[..] } else { rule });
         apply(&mut user, rule).map_err(|reason| format!("the rule '{shown}': {reason}"))?;
     }
     Ok(Some(user))
@@ -70,6 +69,9 @@ pub(super) fn new_user(name: &[u8]) -> Option<User> {
 /// The most bytes of the name of a user.
 const USER_NAME_SIZE_MAX: usize = 128;
 
+/// Held while a file of users is written.
+static SAVE: Mutex<()> = Mutex::new(());
+
 /// Writes the users to a file.
 pub(super) fn write(path: &Path, users: &UserTable) -> Result<(), String> {
     let mut text = Vec::new();
@@ -77,12 +79,19 @@ pub(super) fn write(path: &Path, users: &UserTable) -> Result<(), String> {
         text.extend(describe(user));
         text.push(b'\n');
     }
+    // One at a time, so that the last one wins as a whole.
+    let _save = SAVE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
+    beside.push(format!(".{}.new", std::process::id()));
     let beside = PathBuf::from(beside);
     let write = || -> io::Result<()> {
+        // What a save before has left there. A file of others is neither followed nor kept.
+        match std::fs::remove_file(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         // No one else may read the hashes.
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         file.write_all(&text)?;
         file.sync_all()?;
         std::fs::rename(&beside, path)?;
@@ -96,10 +105,7 @@ pub(super) fn write(path: &Path, users: &UserTable) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::{FILE_SIZE_MAX, parse, read, write};
-    use crate::access::User;
     use crate::resp_command::acl_rules::describe;
 
     #[test]
@@ -109,13 +115,12 @@ mod tests {
         let text = "# comment\n\n  user cook on >ham #30c952fab122c3f9759f02a6d95c3758b246b4fee239957b2d4fee46e26170c4 ~a* %R~b \
                     &c space:ordered operations:7 +@read -get +config|get\r\nuser zoe\n";
         std::fs::write(&path, text).unwrap();
-        let default = Arc::new(User::anonymous());
-        let users = read(&path, &default).unwrap();
-        assert_eq!(users.keys().map(|name| &**name).collect::<Vec<_>>(), ["cook", "default", "zoe"]);
+        let users = read(&path).unwrap();
+        assert_eq!(users.keys().map(|name| &**name).collect::<Vec<_>>(), ["cook", "zoe"]);
         write(&path, &users).unwrap();
         let written = std::fs::read_to_string(&path).unwrap();
         assert!(!written.contains("ham"), "{written}");
-        let again = read(&path, &default).unwrap();
+        let again = read(&path).unwrap();
         for (user, other) in users.values().zip(again.values()) {
             assert_eq!(describe(user), describe(other));
             assert_eq!(user.permissions.commands, other.permissions.commands);
@@ -138,13 +143,12 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users.acl");
-        let default = Arc::new(User::anonymous());
         let error = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            read(&path, &default).unwrap_err().to_string()
+            read(&path).unwrap_err().to_string()
         };
         assert!(error("user a on\nuser b\nuser a off\n").contains("line 3: the user a is in the file twice"));
         assert!(error(&"#".repeat(FILE_SIZE_MAX + 1)).contains("more than 1048576 bytes"));
-        assert!(read(folder.path(), &default).unwrap_err().to_string().contains("choose a file"));
+        assert!(read(folder.path()).unwrap_err().to_string().contains("choose a file"));
     }
 }

@@ -79,7 +79,7 @@ pub(crate) use key_command::KeyCommand;
 pub(crate) use keys::shards_of_key;
 pub(crate) use lengths::Lengths;
 pub(crate) use operands::Operands;
-pub(crate) use permission::{FunctionsPermission, may_use_functions};
+pub(crate) use permission::{FunctionsPermission, may_reset_statistics, may_use_functions};
 pub(crate) use queue::{Growth, Multi, Queue, TooLong};
 pub(crate) use scan_command::common_prefix;
 pub(crate) use session::Session;

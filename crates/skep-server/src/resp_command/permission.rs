@@ -107,8 +107,16 @@ pub(crate) fn may_use_functions(commands: &CommandSet, needed: FunctionsPermissi
         FunctionsPermission::Load => "load",
         FunctionsPermission::Delete => "delete",
     };
-    let is_needed =
-        |subcommand: &Subcommand| subcommand.command == CommandName::SkepFunction && subcommand.name == name;
+    has_subcommand(commands, CommandName::SkepFunction, name)
+}
+
+/// Returns true if a user with these commands may set the statistics to zero.
+pub(crate) fn may_reset_statistics(commands: &CommandSet) -> bool {
+    has_subcommand(commands, CommandName::Config, "resetstat")
+}
+
+fn has_subcommand(commands: &CommandSet, command: CommandName, name: &str) -> bool {
+    let is_needed = |subcommand: &Subcommand| subcommand.command == command && subcommand.name == name;
     SUBCOMMANDS.iter().position(is_needed).is_some_and(|index| commands.has(number_of_subcommand(index)))
 }
 

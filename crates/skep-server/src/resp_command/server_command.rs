@@ -183,7 +183,10 @@ fn authenticate(
     let Some(address) = address else { return Err("ERR the connection has ended".to_owned()) };
     context.shared.access.log_in(user, password, Some(&session.login), address, context.now).map_err(|refusal| {
         context.shared.metrics(context.shard).passwords_refused.add(1);
-        acl_command::note_refused_login(user, command, context);
+        // Of an address that is not heard, each would push a denial out of the log.
+        if refusal != LoginRefusal::TooManyGuesses {
+            acl_command::note_refused_login(user, command, context);
+        }
         match refusal {
             LoginRefusal::Wrong => "WRONGPASS invalid username-password pair or user is disabled.",
             LoginRefusal::TooManyGuesses => {

@@ -469,7 +469,7 @@ pub(super) fn run(
             return (Isolation::Later(connection.effort()), count);
         }
         let (executed, has_waited) = (bounds.executed, connection.is_blocked());
-        if let Some(error) = connection.isolated_refusal(refusal) {
+        if let Some(error) = connection.isolated_refusal(refusal, &context.shared.access) {
             connection.refuse_isolated(error, output, context);
         } else {
             if output.len() >= ENCODED_MAX && !connection.is_blocked() {

@@ -185,6 +185,11 @@ impl Shard {
         let access = &self.parts.shared.access;
         let Some(endpoint) = self.connections.get_mut(token) else { return 0 };
         endpoint.is_queued = false;
+        if endpoint.connection.has_other_rules(access) {
+            // What the new rules say of each request that waits is not known: the client sends them again.
+            self.close(token);
+            return 1;
+        }
         self.turn.expected_work += endpoint.debt(self.turn.number, self.waits.ready.idle_turn, self.waits.ready.len());
         endpoint.connection.retry(&self.shard_budget);
         if self.shard_budget.is_exhausted() {

@@ -345,7 +345,7 @@ impl Shard {
             if !has_begun && parsed.is_isolated_paused(&mut context) {
                 break;
             }
-            let done = if let Some(error) = parsed.isolated_refusal(refusal) {
+            let done = if let Some(error) = parsed.isolated_refusal(refusal, &context.shared.access) {
                 parsed.refuse_isolated(error, encoded, &mut context);
                 Ok(())
             } else if let Some(permit) = next_permit(parsed, loan, encoded.len(), &mut self.shard_budget) {

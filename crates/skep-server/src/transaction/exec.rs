@@ -81,7 +81,7 @@ impl Transaction {
         }
         self.operands.clear(0);
         // Its user may have changed since the commands were queued, or a command of the transaction has changed it.
-        login.refresh(&environment.context.shared.access, environment.context.time);
+        login.refresh_for_transaction(&environment.context.shared.access, environment.context.time);
         while self.decoded < queue.len()
             && self.items.len() < TRANSACTION_PART_MAX
             && self.operands.bytes().len() < OPERANDS_SIZE_KEPT

@@ -309,8 +309,7 @@ fn lines_of_a_pipe_are_commands() {
     let output = server.cli_with_input(&[], b"get missing\nput \"k\nfly\nincr n x\nincr n\n");
     assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("2\n", Some(1)));
     let errors = text(&output.stderr);
-    for (line, part) in [("line 1", "not found"), ("line 2", "quotes"), ("line 3", "fly"), ("line 4", "invalid value")]
-    {
+    for (line, part) in [("line 1", "not found"), ("line 2", "quotes"), ("line 3", "fly"), ("line 4", "whole number")] {
         assert!(errors.contains(&format!("skep: {line}: ")) && errors.contains(part), "{line}: {errors}");
     }
 }
