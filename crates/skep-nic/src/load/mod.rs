@@ -8,12 +8,12 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`pairs`] | sizes of keys and values, and the parts of a pair that is larger than a slab |
-//! | [`mix`] | shares of operations, and the popularity of keys |
-//! | [`requests`] | the requests of a run, as the store takes them |
-//! | [`corpus`] | the loaded stores of all NICs, and what a run begins with |
-//! | [`run`] | a run, and its outcome |
-//! | [`tuner`] | the best load dispatch ratio |
+//! | `pairs` | sizes of keys and values, and the parts of a pair that is larger than a slab |
+//! | `mix` | shares of operations, and the popularity of keys |
+//! | `requests` | the requests of a run, as the store takes them |
+//! | `corpus` | the loaded stores of all NICs, and what a run begins with |
+//! | `run` | a run, and its outcome |
+//! | `tuner` | the best load dispatch ratio |
 //!
 //! [`crate::sizing`] and [`crate::paper`] both use it, so their figures are comparable. A hash of the keys divides the
 //! pairs among the NICs, and clients draw keys of all NICs.
