@@ -47,7 +47,7 @@ pub struct ShortRequest {
 }
 
 impl ShortRequest {
-    /// Parses the request that `input` begins with, if it is of this kind, and its numbers have at most [`DIGITS_MAX`] digits.
+    /// Parses the request that `input` begins with, if it is of this kind, and its numbers have at most five digits.
     /// All others are for the parser.
     #[inline(always)]
     pub fn parse(input: &[u8]) -> Option<ShortRequest> {
