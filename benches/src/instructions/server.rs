@@ -89,22 +89,33 @@ fn native(address: SocketAddr, is_get: bool, keys: &[[u8; 8]], value: &[u8], bat
 /// Writes a request and its reply: a get, or else a set of the value.
 type Message = fn(bool, &[u8], &[u8], &mut Vec<u8>, &mut Vec<u8>);
 
-/// Stores the pairs, and sends pipelines of a text protocol. Returns the number of replies, which are all right.
+/// Stores the pairs, and sends pipelines of a text protocol. Returns the number of replies that are right: all of them, or
+/// of a cache, which may have forgotten a few pairs, nearly all.
 fn text(address: SocketAddr, message: Message, is_get: bool, keys: &[[u8; 8]], value: &[u8], batches: usize) -> u64 {
     let mut stream = TcpStream::connect(address).expect("the server accepts connections");
     let mut run = |is_get: bool, keys: &[[u8; 8]]| {
         let (mut requests, mut expected) = (Vec::new(), Vec::new());
         keys.iter().for_each(|key| message(is_get, key, value, &mut requests, &mut expected));
         stream.write_all(&requests).expect("the server reads");
-        let mut replies = vec![0; expected.len()];
-        stream.read_exact(&mut replies).expect("the server replies");
-        assert!(replies == expected, "{}", replies.escape_ascii());
-        keys.len() as u64
+        let (mut replies, mut part) = (Vec::new(), [0; 1 << 16]);
+        while replies.len() < expected.len() && count(&replies, b"END\r\n") < keys.len() {
+            let size = stream.read(&mut part).expect("the server replies");
+            assert!(size > 0, "the server has closed the connection");
+            replies.extend_from_slice(&part[..size]);
+        }
+        let right = if replies == expected { keys.len() } else { count(&replies, b"VALUE ") };
+        assert!(100 * right >= 95 * keys.len(), "{}", replies.escape_ascii());
+        right as u64
     };
     for keys in keys.chunks(PIPELINE) {
         run(false, keys);
     }
     pipelines(keys, PIPELINE).take(batches).map(|keys| run(is_get, &keys)).sum()
+}
+
+/// Returns how often a text is in the bytes.
+fn count(bytes: &[u8], text: &[u8]) -> usize {
+    bytes.windows(text.len()).filter(|window| *window == text).count()
 }
 
 /// Returns the keys of endless pipelines of this size, spread over all.
