@@ -130,7 +130,7 @@ impl KeyPatterns {
         Ok(())
     }
 
-    /// Returns the work of comparing keys of so many bytes in all with the patterns, in bytes touched.
+    /// Returns the work of comparing keys of this number of bytes in all with the patterns, in bytes touched.
     pub(crate) fn work(&self, key_bytes: usize) -> usize {
         let of_pattern = |pattern: &Arc<KeyPattern>| match pattern.matcher {
             Matcher::Equal | Matcher::Prefix => 1,
