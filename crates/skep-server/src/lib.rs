@@ -34,6 +34,7 @@ mod delays;
 mod dispatch;
 mod durability;
 mod echo;
+mod encoding;
 mod endpoint;
 mod exchange;
 mod front_end;

@@ -21,11 +21,9 @@ use self::command::{Action, Command, Decoder, Item, Span};
 use self::reply::PlainCounts;
 use crate::access::{Access, Gate, Login};
 use crate::cache_flushes::CacheFlushes;
+use crate::encoding::Encoding;
 use crate::limits::{DECODE_WORK, LOCKED_REQUEST_MAX, LOCKED_VALUE_MAX, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
-use crate::reply_queue::ReplyQueue;
-use crate::resp_command::Context;
 use crate::settings::ServerSettings;
-use crate::spaces::SpaceReplies;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Decoded, Need, make_room};
 
@@ -263,20 +261,12 @@ impl MemcachedBatch {
         false
     }
 
-    /// Writes the replies that have arrived, in order, until they are more than `room` bytes.
-    pub(crate) fn encode(
-        &mut self,
-        queue: &mut ReplyQueue,
-        replies: &SpaceReplies,
-        input: &[u8],
-        output: &mut Vec<u8>,
-        room: usize,
-        context: &mut Context<'_>,
-    ) {
-        let begin = output.len();
+    /// Writes the replies that have arrived, in order, until the output is full.
+    pub(crate) fn encode(&mut self, encoding: &mut Encoding<'_, '_>) {
+        let Encoding { queue, replies, input, output, end, context } = encoding;
         while let Some(command) = self.commands.get(self.command) {
             if command.is_plain() {
-                if output.len() - begin > room {
+                if output.len() > *end {
                     return;
                 }
                 let (mut plain, mut counts) = (self.commands[self.command..].iter(), PlainCounts::default());
@@ -285,7 +275,7 @@ impl MemcachedBatch {
                     let command = next.expect("the next command is plain");
                     command.reply_plain(response, input, output, &mut counts, context);
                     next = plain.next().filter(|command| command.is_plain());
-                    next.is_some() && output.len() - begin <= room
+                    next.is_some() && output.len() <= *end
                 });
                 counts.count(context);
                 self.command += count;
@@ -297,7 +287,7 @@ impl MemcachedBatch {
             }
             let mut words = Words::new(&command.words(input)[self.words_done..]);
             while self.operation < command.operation_count {
-                if output.len() - begin > room {
+                if output.len() > *end {
                     return;
                 }
                 let Some(response) = queue.next(replies) else { return };
@@ -309,7 +299,7 @@ impl MemcachedBatch {
                 self.operation += 1;
                 self.operations_left -= 1;
             }
-            if output.len() - begin > room {
+            if output.len() > *end {
                 return;
             }
             if command.operation_count == 0 && !context.may_execute(command.is_small()) {

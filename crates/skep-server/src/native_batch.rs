@@ -11,10 +11,8 @@ use skep_wire::native::{
 };
 
 use crate::access::{Access, LimitedUser, Login};
+use crate::encoding::Encoding;
 use crate::limits::{PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
-use crate::reply_queue::ReplyQueue;
-use crate::resp_command::Context;
-use crate::spaces::SpaceReplies;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Functions, Need, Space, Spaces, make_room};
 use functions::FunctionsFrame;
@@ -184,26 +182,17 @@ impl NativeBatch {
         }
     }
 
-    /// Executes operations on functions, and writes the replies that have arrived, in order, until they are more than `room`
-    /// bytes.
-    pub(crate) fn encode(
-        &mut self,
-        queue: &mut ReplyQueue,
-        replies: &SpaceReplies,
-        input: &[u8],
-        output: &mut Vec<u8>,
-        room: usize,
-        context: &mut Context<'_>,
-    ) {
-        let begin = output.len();
+    /// Executes operations on functions, and writes the replies that have arrived, in order, until the output is full.
+    pub(crate) fn encode(&mut self, encoding: &mut Encoding<'_, '_>) {
+        let Encoding { queue, replies, input, output, end, context } = encoding;
         if let (Some(functions), Some(entry)) = (&mut self.functions, self.frames.get(self.frame)) {
-            if functions.run(&entry.decode(input), &self.login, output, begin + room, context) {
+            if functions.run(&entry.decode(input), &self.login, output, *end, context) {
                 self.frame += 1;
             }
             return;
         }
         while let Some(entry) = self.frames.get(self.frame) {
-            if output.len() - begin > room {
+            if output.len() > *end {
                 return;
             }
             let count = usize::from(entry.count);

@@ -9,13 +9,12 @@
 use skep_wire::native::{Hello, ProtocolError};
 
 use crate::access::{Access, Login};
+use crate::encoding::Encoding;
 use crate::limits::DECODE_WORK;
 use crate::memcached_batch::MemcachedBatch;
 use crate::native_batch::NativeBatch;
 use crate::reply_queue::ReplyQueue;
 use crate::resp_batch::{RespBatch, may_be_watch};
-use crate::resp_command::Context;
-use crate::spaces::SpaceReplies;
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Decoded, Need};
 
@@ -193,21 +192,13 @@ impl ParsedBatch {
         }
     }
 
-    /// Writes the replies that have arrived, in order, until they are more than `room` bytes. Begins the next reply
-    /// queue when one is finished.
-    pub(crate) fn encode(
-        &mut self,
-        queue: &mut ReplyQueue,
-        replies: &SpaceReplies,
-        input: &[u8],
-        output: &mut Vec<u8>,
-        room: usize,
-        context: &mut Context<'_>,
-    ) {
-        let begin = output.len();
-        self.encode_replies(queue, replies, input, output, room, context);
+    /// Writes the replies that have arrived, in order, until the output is full. Begins the next reply queue when one is
+    /// finished.
+    pub(crate) fn encode(&mut self, encoding: &mut Encoding<'_, '_>) {
+        let begin = encoding.output.len();
+        self.encode_replies(encoding);
         if let Some(login) = self.login() {
-            login.count_reply(output.len() - begin);
+            login.count_reply(encoding.output.len() - begin);
         }
     }
 
@@ -221,28 +212,20 @@ impl ParsedBatch {
         }
     }
 
-    fn encode_replies(
-        &mut self,
-        queue: &mut ReplyQueue,
-        replies: &SpaceReplies,
-        input: &[u8],
-        output: &mut Vec<u8>,
-        room: usize,
-        context: &mut Context<'_>,
-    ) {
+    fn encode_replies(&mut self, encoding: &mut Encoding<'_, '_>) {
         match self {
             ParsedBatch::Handshake | ParsedBatch::Away => {}
-            ParsedBatch::Native(parsed) => parsed.encode(queue, replies, input, output, room, context),
+            ParsedBatch::Native(parsed) => parsed.encode(encoding),
             ParsedBatch::Resp(parsed) => {
-                parsed.encode(queue, replies, input, output, room, context);
-                if queue.is_finished() && !parsed.is_finished() && !parsed.is_decoding() {
-                    queue.begin(parsed.queue_size());
+                parsed.encode(encoding);
+                if encoding.queue.is_finished() && !parsed.is_finished() && !parsed.is_decoding() {
+                    encoding.queue.begin(parsed.queue_size());
                 }
             }
             ParsedBatch::Memcached(parsed) => {
-                parsed.encode(queue, replies, input, output, room, context);
-                if queue.is_finished() && !parsed.is_finished() {
-                    queue.begin(parsed.queue_size());
+                parsed.encode(encoding);
+                if encoding.queue.is_finished() && !parsed.is_finished() {
+                    encoding.queue.begin(parsed.queue_size());
                 }
             }
         }

@@ -24,13 +24,12 @@ use self::isolated::queue;
 use self::memory::watch_growth;
 use self::simple::SimpleRequest;
 use crate::access::{Access, Gate};
+use crate::encoding::Encoding;
 use crate::limits::{
     DECODE_WORK, LONG_COMMAND, OPERAND_BYTE_WORK, OPERANDS_PART, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX, TEXT_WORK,
 };
-use crate::reply_queue::ReplyQueue;
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{Action, Arguments, Context, Growth, Isolated, Multi, Operands, Progress, Session};
-use crate::spaces::SpaceReplies;
+use crate::resp_command::{Action, Arguments, Growth, Isolated, Multi, Operands, Progress, Session};
 use crate::transaction::{Judgement, Run};
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Decoded, ShardSet, Space, Spaces, make_room};
@@ -435,29 +434,21 @@ impl RespBatch {
         self.replies.is_begun || self.isolated.run.is_some()
     }
 
-    /// Writes the replies that have arrived, in order, until they are more than `room` bytes.
-    pub(crate) fn encode(
-        &mut self,
-        queue: &mut ReplyQueue,
-        replies: &SpaceReplies,
-        input: &[u8],
-        output: &mut Vec<u8>,
-        room: usize,
-        context: &mut Context<'_>,
-    ) {
-        let begin = output.len();
+    /// Writes the replies that have arrived, in order, until the output is full.
+    pub(crate) fn encode(&mut self, encoding: &mut Encoding<'_, '_>) {
         while self.replies.command < self.requests.commands.len() {
             if let Action::Run = self.requests.commands[self.replies.command].action {
-                if self.encode_run(queue, replies, input, output, begin + room, context) {
+                if self.encode_run(encoding) {
                     continue;
                 }
                 return;
             }
-            if self.encode_keys(queue, replies, input, output, begin + room, context) {
+            if self.encode_keys(encoding) {
                 continue;
             }
-            let reply_begin = output.len();
-            let is_done = self.encode_command(queue, replies, input, output, begin + room, context);
+            let reply_begin = encoding.output.len();
+            let is_done = self.encode_command(encoding);
+            let Encoding { output, context, .. } = encoding;
             let is_error = !self.replies.is_begun && output.get(reply_begin) == Some(&b'-');
             if is_done && is_error {
                 context.count_error(&output[reply_begin..]);
@@ -475,17 +466,11 @@ impl RespBatch {
         }
     }
 
-    /// Writes the replies of adjacent commands on keys that have arrived, until the output has `end` bytes. Returns true
-    /// if there was one. Leaves a command whose reply has begun, and commands that get no reply.
-    fn encode_keys(
-        &mut self,
-        queue: &mut ReplyQueue,
-        replies: &SpaceReplies,
-        input: &[u8],
-        output: &mut Vec<u8>,
-        end: usize,
-        context: &mut Context<'_>,
-    ) -> bool {
+    /// Writes the replies of adjacent commands on keys that have arrived, until the output is full. Returns true if
+    /// there was one. Leaves a command whose reply has begun, and commands that get no reply.
+    fn encode_keys(&mut self, encoding: &mut Encoding<'_, '_>) -> bool {
+        let Encoding { queue, replies, input, output, end, context } = encoding;
+        let end = *end;
         let RespBatch { requests, replies: Replies { progress, command: next, .. }, session, .. } = self;
         let Requests { commands, arguments: ranges, .. } = requests;
         let is_on_key = |index: usize| commands.get(index).is_some_and(|command: &Command| command.on_key().is_some());
@@ -512,17 +497,11 @@ impl RespBatch {
         count > 0
     }
 
-    /// Writes what has arrived of the reply to the next command, until the output has `end` bytes. Returns true
-    /// if the reply is complete; the command after it is then the next one.
-    fn encode_command(
-        &mut self,
-        queue: &mut ReplyQueue,
-        replies: &SpaceReplies,
-        input: &[u8],
-        output: &mut Vec<u8>,
-        end: usize,
-        context: &mut Context<'_>,
-    ) -> bool {
+    /// Writes what has arrived of the reply to the next command, until the output is full. Returns true if the
+    /// reply is complete; the command after it is then the next one.
+    fn encode_command(&mut self, encoding: &mut Encoding<'_, '_>) -> bool {
+        let Encoding { queue, replies, input, output, end, context } = encoding;
+        let end = *end;
         let RespBatch { requests, replies: Replies { progress, .. }, session, .. } = self;
         let Requests { commands, arguments: ranges, .. } = requests;
         let command = &commands[self.replies.command];

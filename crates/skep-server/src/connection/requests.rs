@@ -9,6 +9,7 @@ use super::Connection;
 use crate::access::{Access, Login};
 use crate::batch::ReplyBatch;
 use crate::buffer::Input;
+use crate::encoding::Encoding;
 use crate::limits::{
     ENCODED_MAX, PARSED_GROWTH_MAX, PIPELINE_SIZE_MAX, READ_MAX, SHARE_FOR_INPUT, SHARE_FOR_REPLIES, SPARE_PART,
 };
@@ -231,7 +232,8 @@ impl Connection {
         if self.is_throttled(shard_budget) {
             self.starve();
         } else if self.has_room() {
-            self.parsed.encode(&mut self.queue, replies, self.input.bytes(), output, room, context);
+            let (queue, input) = (&mut self.queue, self.input.bytes());
+            self.parsed.encode(&mut Encoding { queue, replies, input, end: begin + room, output, context });
         }
         if std::mem::take(&mut context.outcome.lacks_memory) {
             self.starve();

@@ -15,11 +15,10 @@ use skep_wire::resp::{Argument, ReplyWriter, ShortRequest};
 use skep_core::operation::{PlainRequest, Request};
 
 use super::{Command, Replies, RespBatch};
+use crate::encoding::Encoding;
 use crate::limits::{DECODE_WORK, PARSED_OPERATIONS_MAX, PARSED_SIZE_MAX};
-use crate::reply_queue::ReplyQueue;
 use crate::resp_command::table::CommandName;
 use crate::resp_command::{Action, Arguments, Context, Progress, Session, SimpleCommand};
-use crate::spaces::SpaceReplies;
 use crate::vocabulary::make_room;
 
 /// A simple command of a run. The arguments are in the input of the parsed batch.
@@ -136,16 +135,10 @@ impl RespBatch {
     }
 
     /// Writes the replies to the run of simple commands that is the next command, as far as they have arrived and until the
-    /// output has `end` bytes. Returns true if all are written: then the command after the run is the next one.
-    pub(super) fn encode_run(
-        &mut self,
-        queue: &mut ReplyQueue,
-        replies: &SpaceReplies,
-        input: &[u8],
-        output: &mut Vec<u8>,
-        end: usize,
-        context: &mut Context<'_>,
-    ) -> bool {
+    /// output is full. Returns true if all are written: then the command after the run is the next one.
+    pub(super) fn encode_run(&mut self, encoding: &mut Encoding<'_, '_>) -> bool {
+        let Encoding { queue, replies, input, output, end, context } = encoding;
+        let end = *end;
         let RespBatch {
             requests,
             replies: Replies { progress, command: index, operation: next, operations_left, .. },
