@@ -7,37 +7,33 @@
 use skep_core::operation::{Operation, PutCondition, Reply, Request};
 use skep_wire::resp::ReplyWriter;
 
-use super::environment::{Course, Environment, SpaceKey};
-use crate::resp_command::{Arguments, BitFunction, store_error};
-use crate::vocabulary::{Space, Step};
+use super::course::{Course, Halt};
+use super::environment::{Environment, SpaceKey};
+use crate::resp_command::{BitFunction, Invocation};
 
 impl BitFunction {
     /// Continues `BITOP`.
     pub(super) fn step(
         self,
         course: &mut Course,
-        arguments: Arguments<'_>,
-        space: Space,
+        invocation: Invocation<'_>,
         environment: &mut Environment<'_, '_, '_>,
         writer: &mut ReplyWriter<'_>,
-    ) -> Result<(), Step> {
+    ) -> Result<(), Halt> {
+        let Invocation { arguments, space, .. } = invocation;
         let count = arguments.count() - 3;
         while course.next < count {
             let mut fold = Fold::new(self, course.next == 0, environment.buffer(&mut course.kept));
             let source = SpaceKey { space, key: arguments.get(3 + course.next) };
             let read = environment.read_value(source, |part| fold.add(part));
             match read {
-                Ok(Ok(_)) => fold.finish(),
-                Ok(Err(error)) => {
-                    writer.error(&store_error(error));
-                    return Ok(());
-                }
-                Err(step) => {
+                Ok(_) => fold.finish(),
+                Err(halt) => {
                     if fold.has_begun() {
                         course.next = 0;
                         course.kept.clear();
                     }
-                    return Err(step);
+                    return Err(halt);
                 }
             }
             course.next += 1;
@@ -52,10 +48,12 @@ impl BitFunction {
         };
         environment.complete(&mut course.writes, |_| (space, Request { key, operation }))?;
         match course.writes.response(0) {
-            Ok(Reply::Failed(error)) => writer.error(&store_error(error)),
-            _ => writer.integer(course.kept.len() as i64),
+            Ok(Reply::Failed(error)) => Err(error.into()),
+            _ => {
+                writer.integer(course.kept.len() as i64);
+                Ok(())
+            }
         }
-        Ok(())
     }
 }
 

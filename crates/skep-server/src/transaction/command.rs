@@ -3,11 +3,12 @@
 use skep_core::operation::{Operation, Reply, Request};
 use skep_wire::resp::ReplyWriter;
 
-use super::environment::{Course, Environment};
+use super::course::{Course, Halt};
+use super::environment::Environment;
 use super::several;
 use crate::limits::{ISOLATED_PART_MAX, ISOLATED_READS_MAX, ISOLATED_REPLY_MAX, TEXT_WORK, WATCHED_KEYS_MAX};
-use crate::resp_command::{Arguments, Invocation, Isolated, KeyCommand, SessionOutput, store_error};
-use crate::vocabulary::{Space, Step};
+use crate::resp_command::{Invocation, Isolated, KeyCommand, SessionOutput, store_error};
+use crate::vocabulary::Step;
 
 /// Continues a command that is no transaction. Counts it when it is done, and drops its reply if the client wants none.
 pub(super) fn step(
@@ -48,20 +49,23 @@ fn execute(
     output: &mut SessionOutput<'_>,
     environment: &mut Environment<'_, '_, '_>,
 ) -> Result<(), Step> {
-    let Invocation { arguments, space, .. } = invocation;
     let mut writer = output.writer();
-    match command {
-        Isolated::Keys(command) => keys(command, invocation, course, may_pause, output, environment),
-        Isolated::SetMany(command) => command.step(course, arguments, space, environment, &mut writer),
-        Isolated::Rename { if_absent } => {
-            several::rename(*if_absent, course, arguments, space, environment, &mut writer)
-        }
-        Isolated::Copy { to, replace } => {
-            several::copy(*to, *replace, course, arguments, space, environment, &mut writer)
-        }
-        Isolated::Combine(function) => function.step(course, arguments, space, environment, &mut writer),
-        Isolated::Watch => watch(course, arguments, space, environment, &mut writer),
+    let done = match command {
+        Isolated::Keys(command) => return keys(command, invocation, course, may_pause, output, environment),
+        Isolated::SetMany(command) => command.step(course, invocation, environment, &mut writer),
+        Isolated::Rename { if_absent } => several::rename(*if_absent, course, invocation, environment, &mut writer),
+        Isolated::Copy { to, replace } => several::copy(*to, *replace, course, invocation, environment, &mut writer),
+        Isolated::Combine(function) => function.step(course, invocation, environment, &mut writer),
+        Isolated::Watch => watch(course, invocation, environment, &mut writer),
         Isolated::Exec(_) => unreachable!("a transaction is not in another one"),
+    };
+    match done {
+        Ok(()) => Ok(()),
+        Err(Halt::Step(step)) => Err(step),
+        Err(Halt::Failed(error)) => {
+            writer.error(&store_error(error));
+            Ok(())
+        }
     }
 }
 
@@ -122,11 +126,11 @@ pub(super) fn keys(
 /// Continues `WATCH`.
 fn watch(
     course: &mut Course,
-    arguments: Arguments<'_>,
-    space: Space,
+    invocation: Invocation<'_>,
     environment: &mut Environment<'_, '_, '_>,
     writer: &mut ReplyWriter<'_>,
-) -> Result<(), Step> {
+) -> Result<(), Halt> {
+    let Invocation { arguments, space, .. } = invocation;
     let keys = || arguments.from(1);
     if !course.window.is_open() {
         let watched = environment.watched.as_ref().map_or(0, |watched| watched.keys().len());
@@ -139,10 +143,7 @@ fn watch(
     environment.complete(&mut course.window, |index| {
         (space, Request { key: arguments.get(1 + index), operation: Operation::Contains })
     })?;
-    if let Some(error) = (0..course.window.len()).find_map(|index| several::failure(course, index)) {
-        writer.error(&store_error(error));
-        return Ok(());
-    }
+    course.check(course.window.len())?;
     let Environment { stores, context, watched, .. } = environment;
     let watched = watched.get_or_insert_default();
     for (index, key) in keys().enumerate() {

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use skep_core::operation::{Operation, OperationError, Reply, Request, StringRead};
-use skep_store::hash::Room;
+use skep_core::operation::{Operation, Reply, Request, StringRead};
 
+use super::course::Halt;
 use crate::account::operations_work;
 use crate::limits::{ISOLATED_READ_SIZE, ISOLATED_WORK_SIZE};
 use crate::memory_budget::ReplyAccount;
-use crate::resp_command::{Context, Progress};
+use crate::resp_command::Context;
 use crate::spaces::{Stores, Window};
 use crate::vocabulary::{Extents, Space, Spaces, Step};
 use crate::watches::Watched;
@@ -39,46 +39,6 @@ pub(crate) struct Environment<'e, 's, 'c> {
 pub(super) struct SpaceKey<'a> {
     pub(super) space: Space,
     pub(super) key: &'a [u8],
-}
-
-/// The course of a command that has begun.
-#[derive(Debug, Default)]
-pub(super) struct Course {
-    pub(super) phase: u8,
-    /// Index of the first operation that is not done.
-    pub(super) next: usize,
-    pub(super) window: Window,
-    /// The window of the writes, while the other one has what they write.
-    pub(super) writes: Window,
-    /// A value that is computed or copied.
-    pub(super) kept: Vec<u8>,
-    /// The room that the writes need in each shard.
-    pub(super) rooms: Vec<(u16, Room)>,
-    pub(super) progress: Progress,
-    /// A part of the reply is written.
-    pub(super) is_reply_begun: bool,
-    /// Bytes of replies, and operations, since the last pause.
-    pub(super) written: usize,
-    pub(super) since_pause: usize,
-}
-
-impl Course {
-    /// Begins anew, with the memory of the windows.
-    pub(super) fn reset(&mut self) {
-        let Course { mut window, mut writes, mut rooms, .. } = std::mem::take(self);
-        window.end();
-        writes.end();
-        rooms.clear();
-        *self = Course { window, writes, rooms, ..Course::default() };
-    }
-
-    /// Pauses between two parts. It may wait for the memory of the next part, so it holds none meanwhile: values that it
-    /// has read and not written are read again. Only a command that reads pauses within a window.
-    pub(super) fn pause(&mut self) {
-        self.next += self.window.taken();
-        self.window = Window::default();
-        (self.written, self.since_pause) = (0, 0);
-    }
 }
 
 impl Environment<'_, '_, '_> {
@@ -142,9 +102,9 @@ impl Environment<'_, '_, '_> {
         &mut self,
         SpaceKey { space, key }: SpaceKey<'_>,
         mut take: impl FnMut(&[u8]),
-    ) -> Result<Result<bool, OperationError>, Step> {
+    ) -> Result<bool, Halt> {
         if self.left == 0 {
-            return Err(Step::More);
+            return Err(Step::More.into());
         }
         let mut offset = 0;
         loop {
@@ -164,10 +124,10 @@ impl Environment<'_, '_, '_> {
             self.spend(executed.operations, executed.bytes.max(size));
             offset += size;
             match read {
-                None => return Err(Step::Wait),
-                Some(Err(error)) => return Ok(Err(error)),
-                Some(Ok(None)) => return Ok(Ok(false)),
-                Some(Ok(Some(size))) if size < ISOLATED_READ_SIZE => return Ok(Ok(true)),
+                None => return Err(Step::Wait.into()),
+                Some(Err(error)) => return Err(error.into()),
+                Some(Ok(None)) => return Ok(false),
+                Some(Ok(Some(size))) if size < ISOLATED_READ_SIZE => return Ok(true),
                 Some(Ok(Some(_))) => {}
             }
         }

@@ -7,7 +7,8 @@ use skep_core::operation::Reply;
 use skep_wire::native::Response;
 
 use super::command::{count_error, keys, step};
-use super::environment::{Course, Environment};
+use super::course::Course;
+use super::environment::Environment;
 use crate::access::Login;
 use crate::keyspace::KeyspaceRequest;
 use crate::limits::{

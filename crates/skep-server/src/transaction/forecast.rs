@@ -14,7 +14,8 @@
 
 use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, StringRead, VALUE_SIZE_MAX};
 
-use super::environment::{Course, Environment};
+use super::course::Course;
+use super::environment::Environment;
 use crate::limits::{
     ERRORS_SIZE_MAX, ISOLATED_PART_MAX, SMALL_EFFORT_WORK, TRANSACTION_PART_MAX, TRANSACTION_WORK_MAX,
 };

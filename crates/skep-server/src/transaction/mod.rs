@@ -25,6 +25,7 @@
 mod bounds;
 mod combine;
 mod command;
+mod course;
 mod effort;
 mod environment;
 mod exec;

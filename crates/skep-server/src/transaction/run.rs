@@ -15,7 +15,8 @@ use skep_core::operation::{Operation, Reply, Request};
 use skep_wire::resp::ReplyWriter;
 
 use super::command::step;
-use super::environment::{Course, Environment};
+use super::course::Course;
+use super::environment::Environment;
 use super::exec::Transaction;
 use super::forecast::{Commands, Forecast, Verdict};
 use crate::limits::TRANSACTION_WORK_MAX;

@@ -17,9 +17,10 @@ use skep_core::operation::{
 use skep_store::hash::Room;
 use skep_wire::resp::ReplyWriter;
 
-use super::environment::{Course, Environment, SpaceKey};
+use super::course::{Course, Halt, Phase};
+use super::environment::{Environment, SpaceKey};
 use crate::limits::ISOLATED_PART_MAX;
-use crate::resp_command::{Arguments, SetMany, store_error};
+use crate::resp_command::{Invocation, SetMany};
 use crate::vocabulary::{Space, Step};
 
 impl SetMany {
@@ -27,13 +28,13 @@ impl SetMany {
     pub(super) fn step(
         &self,
         course: &mut Course,
-        arguments: Arguments<'_>,
-        space: Space,
+        invocation: Invocation<'_>,
         environment: &mut Environment<'_, '_, '_>,
         writer: &mut ReplyWriter<'_>,
-    ) -> Result<(), Step> {
+    ) -> Result<(), Halt> {
+        let Invocation { arguments, space, .. } = invocation;
         let key = |index: usize| arguments.get(self.first + 2 * index);
-        if course.phase == 0 {
+        if course.phase == Phase::Read {
             while self.condition != ConditionKind::Always && course.next < self.count {
                 let next = course.begin_part(self.count);
                 environment.complete(&mut course.window, |index| {
@@ -47,7 +48,7 @@ impl SetMany {
                 }
                 course.end_part();
             }
-            (course.phase, course.next) = (1, 0);
+            (course.phase, course.next) = (Phase::Count, 0);
         }
         let put = |index: usize| {
             let value = arguments.get(self.first + 2 * index + 1);
@@ -62,27 +63,22 @@ impl SetMany {
             };
             (space, Request { key: key(index), operation })
         };
-        if course.phase < 3 {
-            let reserved = match space {
+        if course.phase < Phase::Write {
+            match space {
                 Space::Hash => self.reserve(course, put, environment)?,
                 Space::Ordered => self.check_ordered(course, put, environment)?,
                 // A cache refuses no pair.
-                Space::Cache => Ok(()),
-            };
-            if let Err(error) = reserved {
-                writer.error(&store_error(error));
-                return Ok(());
+                Space::Cache => {}
             }
-            (course.phase, course.next) = (3, 0);
+            (course.phase, course.next) = (Phase::Write, 0);
             course.window.end();
         }
         while course.next < self.count {
             let next = course.begin_part(self.count);
             environment.complete(&mut course.window, |index| put(next + index))?;
-            if let Some(error) = (0..course.window.len()).find_map(|index| failure(course, index)) {
+            if let Err(error) = course.check(course.window.len()) {
                 end_reservations(&course.rooms, environment);
-                writer.error(&store_error(error));
-                return Ok(());
+                return Err(error.into());
             }
             course.end_part();
         }
@@ -103,14 +99,14 @@ impl SetMany {
         course: &mut Course,
         put: impl Fn(usize) -> (Space, Request<'a>),
         environment: &mut Environment<'_, '_, '_>,
-    ) -> Result<Result<(), OperationError>, Step> {
+    ) -> Result<(), Halt> {
         // A single put is done or not.
         let mut count = if self.count > 1 { self.count } else { 0 };
-        if course.phase == 1 && course.next == 0 && count > 0 {
+        if course.phase == Phase::Count && course.next == 0 && count > 0 {
             let slab_count = (0..count).map(|index| Room::slab_count_max(put(index).1.size())).sum();
             count = if environment.stores.have_plenty(slab_count) { 0 } else { count };
         }
-        while course.phase == 1 && course.next < count {
+        while course.phase == Phase::Count && course.next < count {
             let part = course.next..count.min(course.next + ISOLATED_PART_MAX);
             environment.work(part.len())?;
             for index in part.clone() {
@@ -127,8 +123,8 @@ impl SetMany {
             }
             course.next = part.end;
         }
-        if course.phase == 1 {
-            (course.phase, course.next) = (2, 0);
+        if course.phase == Phase::Count {
+            (course.phase, course.next) = (Phase::Reserve, 0);
         }
         while let Some((shard, room)) = course.rooms.get(course.next) {
             let processor = &mut environment.stores.part(*shard).processor;
@@ -137,14 +133,14 @@ impl SetMany {
             environment.spend(0, merged);
             match reserved {
                 Ok(true) => course.next += 1,
-                Ok(false) => return Err(Step::Wait),
+                Ok(false) => return Err(Step::Wait.into()),
                 Err(error) => {
                     end_reservations(&course.rooms[..course.next], environment);
-                    return Ok(Err(error));
+                    return Err(error.into());
                 }
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Checks that the ordered space has room for all puts: as much as they need at most, or all of them replace values of
@@ -154,14 +150,14 @@ impl SetMany {
         course: &mut Course,
         put: impl Fn(usize) -> (Space, Request<'a>),
         environment: &mut Environment<'_, '_, '_>,
-    ) -> Result<Result<(), OperationError>, Step> {
+    ) -> Result<(), Halt> {
         let value_size = |index: usize| put(index).1.size() - put(index).1.key.len();
         let sizes = |index: usize| (put(index).1.key.len(), value_size(index));
-        if course.phase == 1 {
+        if course.phase == Phase::Count {
             if self.count == 1 || environment.stores.has_ordered_room((0..self.count).map(sizes)) {
-                return Ok(Ok(()));
+                return Ok(());
             }
-            course.phase = 2;
+            course.phase = Phase::Reserve;
         }
         while course.next < self.count {
             let next = course.begin_part(self.count);
@@ -174,11 +170,11 @@ impl SetMany {
                 course.window.response(index) == Ok(Reply::Value(&size.to_le_bytes()))
             };
             if !(0..course.window.len()).all(has_size) {
-                return Ok(Err(OperationError::NodesFull));
+                return Err(OperationError::NodesFull.into());
             }
             course.end_part();
         }
-        Ok(Ok(()))
+        Ok(())
     }
 }
 
@@ -192,22 +188,19 @@ fn end_reservations(rooms: &[(u16, Room)], environment: &mut Environment<'_, '_,
 pub(super) fn rename(
     if_absent: bool,
     course: &mut Course,
-    arguments: Arguments<'_>,
-    space: Space,
+    invocation: Invocation<'_>,
     environment: &mut Environment<'_, '_, '_>,
     writer: &mut ReplyWriter<'_>,
-) -> Result<(), Step> {
+) -> Result<(), Halt> {
+    let Invocation { arguments, space, .. } = invocation;
     let (old, new) = (arguments.get(1), arguments.get(2));
-    if course.phase == 0 {
+    if course.phase == Phase::Read {
         read_state(course, SpaceKey { space, key: old }, SpaceKey { space, key: new }, environment)?;
         if course.window.response(0) == Ok(Reply::NotFound) {
             writer.error("ERR no such key");
             return Ok(());
         }
-        if let Some(error) = (0..2).find_map(|index| failure(course, index)) {
-            writer.error(&store_error(error));
-            return Ok(());
-        }
+        course.check(2)?;
         let new_exists = course.window.response(1) == Ok(Reply::Done);
         if if_absent && new_exists {
             writer.integer(0);
@@ -217,24 +210,15 @@ pub(super) fn rename(
             writer.simple("OK");
             return Ok(());
         }
-        match read_value(course, SpaceKey { space, key: old }, environment)? {
-            Ok(true) => course.phase = 1,
-            Ok(false) => {
-                writer.error("ERR no such key");
-                return Ok(());
-            }
-            Err(error) => {
-                writer.error(&store_error(error));
-                return Ok(());
-            }
-        }
-    }
-    if course.phase == 1 {
-        if let Err(error) = write_pair(course, space, new, environment)? {
-            writer.error(&store_error(error));
+        if !read_value(course, SpaceKey { space, key: old }, environment)? {
+            writer.error("ERR no such key");
             return Ok(());
         }
-        course.phase = 2;
+        course.phase = Phase::Write;
+    }
+    if course.phase == Phase::Write {
+        write_pair(course, space, new, environment)?;
+        course.phase = Phase::Remove;
         course.writes.end();
     }
     if !course.writes.is_open() {
@@ -254,36 +238,25 @@ pub(super) fn copy(
     to: Space,
     replace: bool,
     course: &mut Course,
-    arguments: Arguments<'_>,
-    space: Space,
+    invocation: Invocation<'_>,
     environment: &mut Environment<'_, '_, '_>,
     writer: &mut ReplyWriter<'_>,
-) -> Result<(), Step> {
+) -> Result<(), Halt> {
+    let Invocation { arguments, space, .. } = invocation;
     let (old, new) = (arguments.get(1), arguments.get(2));
-    if course.phase == 0 {
+    if course.phase == Phase::Read {
         read_state(course, SpaceKey { space, key: old }, SpaceKey { space: to, key: new }, environment)?;
-        if let Some(error) = (0..2).find_map(|index| failure(course, index)) {
-            writer.error(&store_error(error));
-            return Ok(());
-        }
+        course.check(2)?;
         let new_exists = course.window.response(1) == Ok(Reply::Done);
         let is_done = course.window.response(0) == Ok(Reply::NotFound) || new_exists && !replace;
-        match if is_done { Ok(false) } else { read_value(course, SpaceKey { space, key: old }, environment)? } {
-            Ok(true) => course.phase = 1,
-            Ok(false) => {
-                writer.integer(0);
-                return Ok(());
-            }
-            Err(error) => {
-                writer.error(&store_error(error));
-                return Ok(());
-            }
+        if is_done || !read_value(course, SpaceKey { space, key: old }, environment)? {
+            writer.integer(0);
+            return Ok(());
         }
+        course.phase = Phase::Write;
     }
-    match write_pair(course, to, new, environment)? {
-        Ok(()) => writer.integer(1),
-        Err(error) => writer.error(&store_error(error)),
-    }
+    write_pair(course, to, new, environment)?;
+    writer.integer(1);
     Ok(())
 }
 
@@ -308,7 +281,7 @@ fn read_value(
     course: &mut Course,
     from: SpaceKey<'_>,
     environment: &mut Environment<'_, '_, '_>,
-) -> Result<Result<bool, OperationError>, Step> {
+) -> Result<bool, Halt> {
     let kept = environment.buffer(&mut course.kept);
     kept.clear();
     environment.read_value(from, |part| kept.extend_from_slice(part))
@@ -320,7 +293,7 @@ fn write_pair(
     space: Space,
     key: &[u8],
     environment: &mut Environment<'_, '_, '_>,
-) -> Result<Result<(), OperationError>, Step> {
+) -> Result<(), Halt> {
     let Course { window, writes, kept, .. } = course;
     let expiry = match window.response(0) {
         Ok(Reply::Value(bytes)) => {
@@ -334,33 +307,8 @@ fn write_pair(
         writes.begin(1);
     }
     environment.complete(writes, |_| (space, Request { key, operation: Operation::StringWrite(set) }))?;
-    Ok(match writes.response(0) {
-        Ok(Reply::Failed(error)) => Err(error),
+    match writes.response(0) {
+        Ok(Reply::Failed(error)) => Err(error.into()),
         _ => Ok(()),
-    })
-}
-
-/// Returns the error of an operation of the window, if it failed.
-pub(super) fn failure(course: &Course, index: usize) -> Option<OperationError> {
-    match course.window.response(index) {
-        Ok(Reply::Failed(error)) => Some(error),
-        _ => None,
-    }
-}
-
-impl Course {
-    /// Begins a window for the next part of `count` operations, unless it has begun. Returns the index of its first
-    /// operation.
-    fn begin_part(&mut self, count: usize) -> usize {
-        if !self.window.is_open() {
-            self.window.begin((count - self.next).min(ISOLATED_PART_MAX));
-        }
-        self.next
-    }
-
-    /// Ends the window of a part.
-    fn end_part(&mut self) {
-        self.next += self.window.len();
-        self.window.end();
     }
 }
