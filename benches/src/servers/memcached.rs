@@ -24,8 +24,9 @@ use crate::program::Measured;
 use crate::results::Origin;
 use crate::tables::{Tables, table};
 
-/// Bytes of a cache for each pair. Few buckets of the index are then full, so few pairs are evicted.
-const ROOM: u64 = 160;
+/// Bytes of a cache for each pair. Few buckets of the index are then full, so few pairs are evicted; and the log has room for
+/// what the puts append while it is measured.
+const ROOM: u64 = 320;
 /// Bytes of a cache for each pair, fewer than a pair takes.
 const NO_ROOM: u64 = 40;
 /// Of this many gets, one may miss at most.

@@ -431,7 +431,7 @@ struct Poured {
 impl Poured {
     fn count(&mut self, reply: &[u8]) {
         let count = match reply {
-            [b'+', ..] => &mut self.acknowledged,
+            [b'+' | b':', ..] => &mut self.acknowledged,
             [b'-', b'B', b'U', b'S', b'Y', ..] => &mut self.busy,
             _ => &mut self.refused,
         };
@@ -449,7 +449,14 @@ fn flood_slowly(machine: &mut Machine, server: &mut Server, slow: impl FnOnce(&F
         thread::scope(|scope| {
             let server = &*server;
             // Each connection has one pipeline without replies: 64 of them have 128 MiB.
-            let floods: Vec<_> = (0..64).map(|_| scope.spawn(|| pour(server, &is_over))).collect();
+            let floods: Vec<_> = (0..64)
+                .map(|number| {
+                    scope.spawn({
+                        let is_over = &is_over;
+                        move || pour(server, number, is_over)
+                    })
+                })
+                .collect();
             thread::sleep(Duration::from_millis(300));
             slow(disk);
             let begun = Instant::now();
@@ -479,31 +486,53 @@ fn flood_slowly(machine: &mut Machine, server: &mut Server, slow: impl FnOnce(&F
     result
 }
 
-/// Sends pairs of 1 KiB without waiting for replies, until `is_over`, and reads and counts these beside that.
-fn pour(server: &Server, is_over: &AtomicBool) -> Poured {
+/// Sends pairs of 1 KiB without waiting for replies, until `is_over`. A thread of its own sends them while this one reads
+/// and counts the replies. Among them, a counter of this number is increased: in the end it has counted what was
+/// acknowledged, and nothing that was refused.
+fn pour(server: &Server, number: usize, is_over: &AtomicBool) -> Poured {
+    let counter = format!("poured:{number}");
+    let counted = |server| match &ask(server, &format!("GET {counter}"))[..] {
+        b"$-1\r\n" => 0,
+        bulk => {
+            let text = String::from_utf8_lossy(bulk);
+            text.lines()
+                .nth(1)
+                .and_then(|line| line.parse::<u64>().ok())
+                .unwrap_or_else(|| panic!("{counter} has {text}"))
+        }
+    };
+    let before = counted(server);
     let mut connection = Connection::open(&address(server), HASH_SPACE).expect("the server serves");
     let mut stream = connection.stream.try_clone().expect("a socket can be cloned");
     let (sent, has_ended) = (AtomicU64::new(0), AtomicBool::new(false));
-    thread::scope(|scope| {
+    let (poured, increments) = thread::scope(|scope| {
         scope.spawn(|| {
-            let command = puts(32);
+            let command = puts(32) + &format!("INCR {counter}\r\n");
             while !is_over.load(Ordering::Relaxed) {
-                sent.fetch_add(32, Ordering::Relaxed);
+                sent.fetch_add(33, Ordering::Relaxed);
                 stream.write_all(command.as_bytes()).expect("the server reads");
             }
             has_ended.store(true, Ordering::Relaxed);
         });
-        let (mut read, mut poured) = (0, Poured::default());
+        let (mut read, mut poured, mut increments) = (0, Poured::default(), 0);
         while !has_ended.load(Ordering::Relaxed) || read < sent.load(Ordering::Relaxed) {
             if read == sent.load(Ordering::Relaxed) {
                 thread::yield_now();
                 continue;
             }
-            poured.count(&connection.reply().expect("the server replies"));
+            let reply = connection.reply().expect("the server replies");
+            poured.count(&reply);
+            increments += u64::from(reply[0] == b':');
             read += 1;
         }
-        poured
-    })
+        (poured, increments)
+    });
+    assert_eq!(
+        counted(server) - before,
+        increments,
+        "{counter} has other increments than those that were acknowledged"
+    );
+    poured
 }
 
 #[test]
