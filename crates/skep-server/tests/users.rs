@@ -3,6 +3,7 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use skep_server::{Server, ServerSettings};
 use support::{Resp, connect, server, server_with};
@@ -173,6 +174,14 @@ fn a_client_of_memcached_has_the_rules_of_its_user() {
     for line in ["delete a:1", "md a:1", "flush_all", "stats"] {
         locked.expect(format!("{line}\r\n"), command);
     }
+    // A further change of a meta command takes a permission too.
+    admin.expect("ACL SETUSER cook -getex -expire\r\n", "+OK\r\n");
+    for line in ["mg a:1 v T60", "mg a:1 v R60", "ma a:1 T60", "gat 60 a:1", "touch a:1 60"] {
+        locked.expect(format!("{line}\r\n"), command);
+    }
+    locked.expect("mg a:1 v\r\nma a:1\r\nma a:1 N60\r\n", format!("EN\r\nNF\r\n{command}"));
+    admin.expect("ACL SETUSER cook +del\r\n", "+OK\r\n");
+    locked.expect("md a:1 I T0\r\nmd a:1 I\r\n", format!("{command}NF\r\n"));
     locked.expect("set a:1 0 0 1\r\nx\r\nget a:1\r\n", "STORED\r\nVALUE a:1 0 1\r\nx\r\nEND\r\n");
     memcached.expect("get b:1\r\n", "VALUE b:1 0 1\r\n4\r\nEND\r\n");
     admin.expect("GET b:1\r\nDBSIZE\r\n", "$1\r\n4\r\n:2\r\n");
@@ -227,6 +236,33 @@ fn a_user_has_limits() {
         }
     }
     assert!((50..=150).contains(&done) && refused >= 50, "{done} done, {refused} refused");
+    // A transaction is done as a whole or not at all.
+    let (begun, mut done, mut discarded) = (Instant::now(), 0, 0);
+    while (done == 0 || discarded == 0) && begun.elapsed() < Duration::from_secs(60) {
+        cooks[2].expect("MULTI\r\n", "+OK\r\n");
+        (0..10).for_each(|_| drop(cooks[2].text_of_line("INCR m\r\n")));
+        match &*cooks[2].text_of_line("EXEC\r\n") {
+            "*10\r\n" => {
+                (0..10).for_each(|_| assert!(cooks[2].text_of_line("").starts_with(':')));
+                done += 1;
+            }
+            reply => {
+                assert!(reply.starts_with("-EXECABORT"), "{reply}");
+                discarded += 1;
+            }
+        }
+    }
+    assert!(done > 0 && discarded > 0, "{done} done, {discarded} discarded");
+    let sum = (10 * done).to_string();
+    admin.expect("GET m\r\n", format!("${}\r\n{sum}\r\n", sum.len()));
+    // What ends a transaction is never refused.
+    cooks[2].expect("MULTI\r\n", "+OK\r\n");
+    while cooks[2].text_of_line("INCR m\r\n") == "+QUEUED\r\n" {}
+    cooks[2].expect("DISCARD\r\nMULTI\r\nDISCARD\r\n", "+OK\r\n+OK\r\n+OK\r\n");
+    // A connection that begins again keeps its seat.
+    admin.expect("ACL SETUSER default connections:1\r\nRESET\r\nPING\r\nACL SETUSER default connections:0\r\n", {
+        "+OK\r\n+RESET\r\n+PONG\r\n+OK\r\n"
+    });
     // It may be changed, and an administrator is not concerned.
     admin.expect("ACL SETUSER cook operations:0\r\n", "+OK\r\n");
     cooks[2].expect("PING\r\n", "+PONG\r\n");

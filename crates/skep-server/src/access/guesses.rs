@@ -1,79 +1,109 @@
-//! Wrong passwords, counted for each address, so that guessing is slow.
+//! Wrong passwords, counted so that guessing is slow.
 //!
-//! A wrong password costs its address a second. An address that owes [`DEBT_MAX`] is not heard: its passwords are refused
-//! without a look, also right ones. So it has ten guesses at once, and then one a second. Connections that have logged in
-//! are not concerned.
+//! A refusal is a *debt* of its address, which is paid as time passes. Three kinds are counted apart:
 //!
-//! The table has a bound. If it is full, the address that owes least is forgotten: who has very many addresses gains one
-//! guess with each, and no one else loses anything. An IPv6 address stands for all 2^64 of its network.
+//! | debt of | cost | most | so there are |
+//! |---|---|---|---|
+//! | a user at an address, for wrong passwords | 1 s | 10 s | ten guesses at once, then one a second |
+//! | an address, for wrong passwords of all users | 0.1 s | 10 s | a hundred guesses at once, then ten a second |
+//! | an address, for lines of the log | 1 s | 10 s | ten lines at once, then one a second |
+//!
+//! With the most debt, passwords are not heard: they are refused unseen, also right ones. Other users at the address, and
+//! connections that have logged in, go on. Users that do not exist count as others do, so a refusal does not tell which exist.
+//! The first wrong password of a user that exists is always told to the log, so guesses cannot hide behind invented names.
+//!
+//! The debts are in a table of fixed size, at a place that follows from a secret hash. Two debtors may share a place: then
+//! both are heard less. No one can choose who they are, and no number of debtors makes the table forget one. An IPv6 address
+//! stands for all 2^64 of its network.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a wrong password costs.
+/// The cost of a wrong password of a user, and of a line of the log.
 const COST: Duration = Duration::from_secs(1);
 
-/// The debt with which an address is not heard.
+/// The cost of a wrong password for its address.
+const ADDRESS_COST: Duration = Duration::from_millis(100);
+
+/// The most that one may owe.
 const DEBT_MAX: Duration = Duration::from_secs(10);
 
-/// Addresses that are remembered.
-const ADDRESSES_MAX: usize = 1024;
+/// Places for debts.
+const PLACES: usize = 1 << 15;
 
 /// Bits of an IPv6 address that name its network.
 const NETWORK_BITS: u32 = 64;
 
-/// The debts of addresses.
-#[derive(Debug, Default)]
+/// Bytes of the name of a user that are hashed. No user has a longer one.
+const NAME_SIZE_MAX: usize = 129;
+
+/// The debts of users and addresses.
+#[derive(Debug)]
 pub(crate) struct Guesses {
-    debts: Mutex<HashMap<IpAddr, Debt>>,
+    /// The times at which debts are paid, in microseconds since the start.
+    debts: Box<[AtomicU64]>,
+    start: Instant,
+    secret: RandomState,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Debt {
-    /// When it is paid.
-    paid_at: Instant,
-    /// A refusal was told to the log since the address was last heard.
-    is_logged: bool,
-}
-
-/// A password of an address that is not heard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotHeard {
-    /// It is the first one: the log is to tell it.
-    pub(crate) is_first: bool,
+impl Default for Guesses {
+    fn default() -> Guesses {
+        let debts = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        Guesses { debts, start: Instant::now(), secret: RandomState::new() }
+    }
 }
 
 impl Guesses {
-    /// Asks if the passwords of an address are heard.
-    pub(crate) fn hear(&self, address: IpAddr, now: Instant) -> Result<(), NotHeard> {
-        let mut debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
-        match debts.get_mut(&network(address)) {
-            Some(debt) if debt.paid_at.saturating_duration_since(now) > DEBT_MAX - COST => {
-                Err(NotHeard { is_first: !std::mem::replace(&mut debt.is_logged, true) })
-            }
-            Some(debt) => {
-                debt.is_logged = false;
-                Ok(())
-            }
-            None => Ok(()),
-        }
+    /// Returns true if the passwords of a user at this address are heard.
+    pub(crate) fn hears(&self, address: IpAddr, name: &[u8], now: Instant) -> bool {
+        let may_owe = |debt: &AtomicU64, cost: Duration| self.after(debt.load(Ordering::Relaxed), cost, now).is_some();
+        may_owe(self.of_user(address, name), COST) && may_owe(self.of_address(address), ADDRESS_COST)
     }
 
-    /// Counts a wrong password.
-    pub(crate) fn count(&self, address: IpAddr, now: Instant) {
-        let mut debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
-        let address = network(address);
-        if debts.len() >= ADDRESSES_MAX && !debts.contains_key(&address) {
-            debts.retain(|_, debt| debt.paid_at > now);
-            let least = debts.iter().min_by_key(|(_, debt)| debt.paid_at).map(|(address, _)| *address);
-            if let Some(least) = least.filter(|_| debts.len() >= ADDRESSES_MAX) {
-                debts.remove(&least);
-            }
-        }
-        let debt = debts.entry(address).or_insert(Debt { paid_at: now, is_logged: false });
-        debt.paid_at = debt.paid_at.max(now) + COST;
+    /// Counts a wrong password. Returns true if it is the first one of the user at this address for a while.
+    pub(crate) fn count(&self, address: IpAddr, name: &[u8], now: Instant) -> bool {
+        _ = self.owe(self.of_address(address), ADDRESS_COST, now);
+        let before = self.owe(self.of_user(address, name), COST, now);
+        before.is_some_and(|paid_at| paid_at <= self.microseconds(now))
+    }
+
+    /// Returns true if the log tells of one more refusal of a client at this address, and counts it.
+    pub(crate) fn may_tell(&self, address: IpAddr, now: Instant) -> bool {
+        self.owe(self.of_log(address), COST, now).is_some()
+    }
+
+    /// Adds to a debt. Returns the time at which it was paid before; `None` if it would be more than the most.
+    fn owe(&self, debt: &AtomicU64, cost: Duration, now: Instant) -> Option<u64> {
+        debt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |paid_at| self.after(paid_at, cost, now)).ok()
+    }
+
+    /// Returns the time at which a debt is paid once this is added to it; `None` if it would be more than the most.
+    fn after(&self, paid_at: u64, cost: Duration, now: Instant) -> Option<u64> {
+        let now = self.microseconds(now);
+        let after = paid_at.max(now) + cost.as_micros() as u64;
+        (after <= now + DEBT_MAX.as_micros() as u64).then_some(after)
+    }
+
+    fn microseconds(&self, time: Instant) -> u64 {
+        time.saturating_duration_since(self.start).as_micros() as u64
+    }
+
+    fn of_user(&self, address: IpAddr, name: &[u8]) -> &AtomicU64 {
+        self.at(self.secret.hash_one((0, network(address), &name[..name.len().min(NAME_SIZE_MAX)])))
+    }
+
+    fn of_address(&self, address: IpAddr) -> &AtomicU64 {
+        self.at(self.secret.hash_one((1, network(address))))
+    }
+
+    fn of_log(&self, address: IpAddr) -> &AtomicU64 {
+        self.at(self.secret.hash_one((2, network(address))))
+    }
+
+    fn at(&self, hash: u64) -> &AtomicU64 {
+        &self.debts[hash as usize % PLACES]
     }
 }
 
@@ -89,39 +119,77 @@ fn network(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::IpAddr;
     use std::time::{Duration, Instant};
 
-    use super::{ADDRESSES_MAX, Guesses, NotHeard};
+    use super::Guesses;
 
-    #[test]
-    fn an_address_has_ten_guesses_and_then_one_a_second() {
-        let (guesses, start) = (Guesses::default(), Instant::now());
-        let [address, other]: [IpAddr; 2] = ["2001:db8::1", "2001:db8:0:1::1"].map(|text| text.parse().unwrap());
-        let neighbour: IpAddr = "2001:db8::2:3".parse().unwrap();
-        for _ in 0..10 {
-            assert_eq!(guesses.hear(address, start), Ok(()));
-            guesses.count(address, start);
-        }
-        assert_eq!(guesses.hear(neighbour, start), Err(NotHeard { is_first: true }), "it is of the same network");
-        assert_eq!(guesses.hear(address, start), Err(NotHeard { is_first: false }));
-        assert_eq!(guesses.hear(other, start), Ok(()));
-        let later = start + Duration::from_secs(1);
-        assert_eq!(guesses.hear(address, later), Ok(()));
-        guesses.count(address, later);
-        assert_eq!(guesses.hear(address, later), Err(NotHeard { is_first: true }));
-        assert_eq!(guesses.hear(address, later + Duration::from_secs(20)), Ok(()));
+    fn addresses<const N: usize>(texts: [&str; N]) -> [IpAddr; N] {
+        texts.map(|text| text.parse().unwrap())
     }
 
     #[test]
-    fn the_table_forgets_those_that_owe_least() {
+    fn a_user_at_an_address_has_ten_guesses_and_then_one_a_second() {
         let (guesses, start) = (Guesses::default(), Instant::now());
-        let worst: IpAddr = "10.0.0.1".parse().unwrap();
-        (0..10).for_each(|_| guesses.count(worst, start));
-        for number in 0..2 * ADDRESSES_MAX as u32 {
-            guesses.count(IpAddr::V4(Ipv4Addr::from_bits(number)), start);
+        let [address, neighbour, other] = addresses(["2001:db8::1", "2001:db8::2", "2001:db8:1::1"]);
+        for number in 0..10 {
+            assert!(guesses.hears(address, b"ham", start));
+            assert_eq!(guesses.count(address, b"ham", start), number == 0, "only the first one is new");
         }
-        assert!(guesses.hear(worst, start).is_err());
-        assert_eq!(guesses.debts.lock().unwrap().len(), ADDRESSES_MAX);
+        assert!(!guesses.hears(address, b"ham", start));
+        assert!(!guesses.hears(neighbour, b"ham", start), "it is of the same network");
+        assert!(guesses.hears(other, b"ham", start));
+        assert!(guesses.hears(address, b"egg", start), "another user at this address is heard");
+        let later = start + Duration::from_secs(1);
+        assert!(guesses.hears(address, b"ham", later));
+        guesses.count(address, b"ham", later);
+        assert!(!guesses.hears(address, b"ham", later));
+        assert!(guesses.hears(address, b"ham", later + Duration::from_secs(20)));
+    }
+
+    #[test]
+    fn an_address_has_a_hundred_guesses_and_then_ten_a_second() {
+        let (guesses, start) = (Guesses::default(), Instant::now());
+        let [address, other] = addresses(["192.0.2.1", "192.0.2.2"]);
+        let heard = |at: Instant| {
+            let names = (0..1000).map(|number: u32| {
+                [&at.duration_since(start).as_micros().to_le_bytes()[..], &number.to_le_bytes()].concat()
+            });
+            names
+                .filter(|name| {
+                    guesses.hears(address, name, at) && {
+                        guesses.count(address, name, at);
+                        true
+                    }
+                })
+                .count()
+        };
+        // Few of the names share a place with others.
+        assert!((95..=100).contains(&heard(start)));
+        assert!((28..=30).contains(&heard(start + Duration::from_secs(3))));
+        assert!(guesses.hears(other, b"ham", start));
+    }
+
+    #[test]
+    fn an_address_has_ten_lines_of_the_log_and_then_one_a_second() {
+        let (guesses, start) = (Guesses::default(), Instant::now());
+        let [address, other] = addresses(["192.0.2.1", "192.0.2.2"]);
+        let told = |address: IpAddr, at: Instant| (0..100).filter(|_| guesses.may_tell(address, at)).count();
+        assert_eq!((told(address, start), told(other, start)), (10, 10));
+        assert_eq!(told(address, start + Duration::from_secs(3)), 3);
+        assert!(guesses.hears(address, b"ham", start), "lines cost no guesses");
+    }
+
+    #[test]
+    fn no_number_of_debtors_makes_a_debt_forgotten() {
+        let (guesses, start) = (Guesses::default(), Instant::now());
+        let [address] = addresses(["192.0.2.1"]);
+        (0..10).for_each(|_| _ = guesses.count(address, b"ham", start));
+        for number in 0..100_000_u32 {
+            let other = IpAddr::from(number.to_be_bytes());
+            guesses.count(other, &number.to_le_bytes(), start);
+            guesses.may_tell(other, start);
+        }
+        assert!(!guesses.hears(address, b"ham", start));
     }
 }

@@ -56,16 +56,29 @@ impl Login {
 
     /// Returns the login of a new connection. `None`: the default user has as many connections as it may have.
     pub(crate) fn anonymous(access: &Access) -> Option<Login> {
+        Login::anonymous_after(None, access)
+    }
+
+    /// Returns the login of a new connection, for one that had another login.
+    fn anonymous_after(before: Option<&Login>, access: &Access) -> Option<Login> {
         let (user, is_authenticated) = (access.default_user(), !access.needs_password());
-        let seat = if is_authenticated { Some(user.take_seat()?) } else { None };
+        let seat = if is_authenticated { Some(Login::seat_after(before, &user)?) } else { None };
         let mut login = Login::of(seat, user, is_authenticated);
         login.renew(access);
         Some(login)
     }
 
-    /// Returns the login of a connection that begins again: see [`Login::anonymous`]. It may be one too many.
-    pub(crate) fn anonymous_again(access: &Access) -> Login {
-        Login::anonymous(access).unwrap_or_else(|| {
+    /// Returns a seat of a user for a connection that had another login. One of the same user keeps the seat that it has.
+    /// `None`: the user has as many connections as it may have.
+    fn seat_after(before: Option<&Login>, user: &User) -> Option<Seat> {
+        let is_same = before.is_some_and(|login| login.seat.is_some() && Arc::ptr_eq(&login.user.usage, &user.usage));
+        if is_same { Some(user.keep_seat()) } else { user.take_seat() }
+    }
+
+    /// Returns the login of a connection that begins again, after another login if it had one: see [`Login::anonymous`]. It
+    /// may be one too many.
+    pub(crate) fn anonymous_again(before: Option<&Login>, access: &Access) -> Login {
+        Login::anonymous_after(before, access).unwrap_or_else(|| {
             let mut login = Login::of(None, access.default_user(), false);
             login.is_over = true;
             login.renew(access);
@@ -76,8 +89,7 @@ impl Login {
     /// Returns the login of a user that was authenticated, on a connection that had another login. `None`: the user has as
     /// many connections as it may have.
     pub(crate) fn authenticated(user: Arc<User>, before: Option<&Login>, access: &Access) -> Option<Login> {
-        let is_same = before.is_some_and(|login| login.seat.is_some() && Arc::ptr_eq(&login.user.usage, &user.usage));
-        let seat = if is_same { user.keep_seat() } else { user.take_seat()? };
+        let seat = Login::seat_after(before, &user)?;
         let mut login = Login::of(Some(seat), user, true);
         login.renew(access);
         Some(login)

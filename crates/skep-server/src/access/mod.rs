@@ -58,12 +58,20 @@ pub(crate) struct Access {
     pub(crate) certificates: Option<Certificates>,
 }
 
+/// A login that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LoginRefused {
+    pub(crate) reason: LoginRefusal,
+    /// The logs tell of it. Of an address with many refusals they leave some out.
+    pub(crate) is_told: bool,
+}
+
 /// The reason why a login was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoginRefusal {
     /// The password is wrong, or there is no such user, or it is off.
     Wrong,
-    /// The address has sent too many wrong passwords.
+    /// Too many wrong passwords came from the address.
     TooManyGuesses,
     /// The user has as many connections as it may have.
     Full,
@@ -156,7 +164,7 @@ impl Access {
     }
 
     /// Checks a user and a password that a client at this address has sent, and returns the login in place of that before.
-    /// The log tells of each refusal.
+    /// The log tells of refusals, ten for an address at once and then one a second.
     pub(crate) fn log_in(
         &self,
         name: &[u8],
@@ -164,31 +172,34 @@ impl Access {
         before: Option<&Login>,
         address: IpAddr,
         now: Instant,
-    ) -> Result<Login, LoginRefusal> {
+    ) -> Result<Login, LoginRefused> {
         let shown = String::from_utf8_lossy(&name[..name.len().min(64)]);
-        if let Err(not_heard) = self.guesses.hear(address, now) {
-            if not_heard.is_first {
-                tracing::warn!(user = ?shown, %address, "login refused: too many wrong passwords from this address");
+        let refuse = |reason: LoginRefusal, is_first: bool, text: &str| {
+            // Also if the line is told in any case, it counts.
+            let is_told = self.guesses.may_tell(address, now) || is_first;
+            if is_told {
+                tracing::warn!(user = ?shown, %address, "login refused: {text}");
             }
-            return Err(LoginRefusal::TooManyGuesses);
+            LoginRefused { reason, is_told }
+        };
+        if !self.guesses.hears(address, name, now) {
+            return Err(refuse(LoginRefusal::TooManyGuesses, false, "too many wrong passwords from this address"));
         }
         // Also for a user that does not exist: the time is the same. No password is longer, so a long one costs no more.
         let hash = PasswordHash::of(&password[..password.len().min(PASSWORD_SIZE_MAX)]);
         let user = std::str::from_utf8(name).ok().filter(|_| password.len() <= PASSWORD_SIZE_MAX);
         let user = user.and_then(|name| self.user(name));
+        let exists = user.is_some();
         let Some(user) = user.filter(|user| user.accepts(&hash)) else {
-            self.guesses.count(address, now);
-            tracing::warn!(user = ?shown, %address, "login refused: the password or the user is wrong");
-            return Err(LoginRefusal::Wrong);
+            let is_first = self.guesses.count(address, name, now) && exists;
+            return Err(refuse(LoginRefusal::Wrong, is_first, "the password or the user is wrong"));
         };
-        Login::authenticated(user, before, self).ok_or_else(|| {
-            tracing::warn!(user = ?shown, %address, "login refused: the user has as many connections as it may have");
-            LoginRefusal::Full
-        })
+        Login::authenticated(user, before, self)
+            .ok_or_else(|| refuse(LoginRefusal::Full, false, "the user has as many connections as it may have"))
     }
 
     /// Logs in a client of memcached: the bytes are the name of a user, a blank and its password.
-    pub(crate) fn log_in_joined(&self, bytes: &[u8], address: IpAddr, now: Instant) -> Result<Login, LoginRefusal> {
+    pub(crate) fn log_in_joined(&self, bytes: &[u8], address: IpAddr, now: Instant) -> Result<Login, LoginRefused> {
         let blank = bytes.iter().position(|byte| *byte == b' ').unwrap_or(bytes.len());
         self.log_in(&bytes[..blank], bytes.get(blank + 1..).unwrap_or_default(), None, address, now)
     }
@@ -208,10 +219,12 @@ impl Access {
             None => Login::anonymous(self).ok_or(Refusal::UserFull),
             Some(password) => {
                 let user = if hello.user.is_empty() { DEFAULT } else { &hello.user };
-                self.log_in(user.as_bytes(), password.bytes(), None, address, now).map_err(|refusal| match refusal {
-                    LoginRefusal::Wrong => Refusal::PasswordWrong,
-                    LoginRefusal::TooManyGuesses => Refusal::TooManyGuesses,
-                    LoginRefusal::Full => Refusal::UserFull,
+                self.log_in(user.as_bytes(), password.bytes(), None, address, now).map_err(|refused| {
+                    match refused.reason {
+                        LoginRefusal::Wrong => Refusal::PasswordWrong,
+                        LoginRefusal::TooManyGuesses => Refusal::TooManyGuesses,
+                        LoginRefusal::Full => Refusal::UserFull,
+                    }
                 })
             }
         }

@@ -1,7 +1,7 @@
 //! What the user of a memcached connection may do: a command needs the permission for the RESP command that does the same,
 //! so no front end allows what another one denies. All its keys are in the cache space.
 
-use skep_wire::memcached::{Direction, MetaFlags, Request, Statistics, Store, StoreMode};
+use skep_wire::memcached::{Direction, Exptime, MetaFlags, Request, Statistics, Store, StoreMode};
 
 use super::command::{Action, Command, Denied, Span};
 use crate::access::{KeyAccess, Login};
@@ -17,17 +17,19 @@ const COMPARED_KEYS_MAX: usize = 1024;
 pub(super) fn denied(login: &Login, request: &Request<'_>, size: usize, base: *const u8) -> Option<Command> {
     let user = login.limited()?;
     let (command, needed) = needs(request)?;
+    let denied_change = changes_besides(request).filter(|command| !user.commands().has(*command as usize));
     let key_denied = || {
         let mut keys = keys(request).enumerate();
         let denied = keys.find(|(number, key)| *number == COMPARED_KEYS_MAX || !user.keys().allow(key, needed));
         denied.map(|(_, key)| key)
     };
-    let reason = match () {
-        () if matches!(request, Request::Statistics(Statistics::Reset)) && !may_reset_statistics(user.commands()) => {
+    let reason = match denied_change {
+        _ if matches!(request, Request::Statistics(Statistics::Reset)) && !may_reset_statistics(user.commands()) => {
             Denied::Command(CommandName::Config)
         }
-        () if !user.commands().has(command as usize) || !user.spaces().has(Space::Cache) => Denied::Command(command),
-        () => match key_denied() {
+        _ if !user.commands().has(command as usize) || !user.spaces().has(Space::Cache) => Denied::Command(command),
+        Some(denied) => Denied::Command(denied),
+        None => match key_denied() {
             Some(key) => Denied::Key(Span::new(key, base)),
             None if !user.may_operate(size) => Denied::Rate,
             None => return None,
@@ -42,7 +44,7 @@ fn needs(request: &Request<'_>) -> Option<(CommandName, KeyAccess)> {
         Request::Get { exptime: None, .. } | Request::MetaDebug { .. } => (CommandName::Get, KeyAccess::READ),
         Request::Get { exptime: Some(_), .. } => (CommandName::GetEx, KeyAccess::BOTH),
         Request::MetaGet { flags: MetaFlags { vivify: Some(_), .. }, .. } => (CommandName::Set, KeyAccess::BOTH),
-        Request::MetaGet { flags: MetaFlags { exptime: Some(_), .. }, .. } => (CommandName::GetEx, KeyAccess::BOTH),
+        Request::MetaGet { .. } if changes_besides(request).is_some() => (CommandName::Get, KeyAccess::BOTH),
         Request::MetaGet { .. } => (CommandName::Get, KeyAccess::READ),
         Request::Store { store, .. } | Request::MetaStore { store, .. } => (of_store(store), KeyAccess::WRITE),
         Request::StoreTooLarge { .. } => (CommandName::Set, KeyAccess::WRITE),
@@ -56,6 +58,25 @@ fn needs(request: &Request<'_>) -> Option<(CommandName, KeyAccess)> {
         Request::Statistics(_) => (CommandName::Info, KeyAccess::NONE),
         Request::Version | Request::Verbosity { .. } | Request::Quit | Request::MetaNoOperation => return None,
     })
+}
+
+/// Returns the command that makes a meta command's further change: of the expiry, or of the mark that a client was told to
+/// store a new value. `mg` sets that mark of a stale value for every reader.
+fn changes_besides(request: &Request<'_>) -> Option<CommandName> {
+    match request {
+        Request::MetaGet { flags: MetaFlags { exptime, recache, .. }, .. } if exptime.or(*recache).is_some() => {
+            Some(CommandName::GetEx)
+        }
+        Request::MetaArithmetic { flags: MetaFlags { exptime, vivify, .. }, .. }
+            if exptime.is_some() || vivify.is_some_and(|exptime| exptime != Exptime(0)) =>
+        {
+            Some(CommandName::Expire)
+        }
+        Request::MetaDelete { flags: MetaFlags { exptime: Some(_), is_invalidation: true, .. }, .. } => {
+            Some(CommandName::Expire)
+        }
+        _ => None,
+    }
 }
 
 fn of_store(store: &Store<'_>) -> CommandName {

@@ -225,13 +225,13 @@ impl Command {
                 }
                 Some(login)
             }
-            Err(refusal) => {
+            Err(refused) => {
                 context.shared.metrics(context.shard).passwords_refused.add(1);
                 let user = self.value.of(input).split(|byte| *byte == b' ').next().unwrap_or_default();
-                if refusal != LoginRefusal::TooManyGuesses {
+                if refused.is_told {
                     note_refused_login(user, "set", context);
                 }
-                output.extend_from_slice(match refusal {
+                output.extend_from_slice(match refused.reason {
                     LoginRefusal::Wrong => b"CLIENT_ERROR authentication failure\r\n",
                     LoginRefusal::TooManyGuesses => {
                         &b"CLIENT_ERROR too many wrong passwords from this address: try again in a few seconds\r\n"[..]

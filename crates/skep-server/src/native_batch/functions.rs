@@ -12,7 +12,7 @@ use super::permission::permit_functions;
 use crate::access::Login;
 use crate::function_loader::{Change, ChangeInProgress, FunctionLoader, Module};
 use crate::limits::{FUNCTION_LOOK_TIME, OPERATION_WORK, TEXT_WORK};
-use crate::resp_command::Context;
+use crate::resp_command::{Context, note_administration};
 
 /// The progress of a frame on functions.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl FunctionsFrame {
                 (Ok(request), Some(user)) if self.change.is_none() => permit_functions(user, request),
                 (request, _) => request,
             };
-            let Some(answer) = self.answer(request, context) else { return false };
+            let Some(answer) = self.answer(request, login, context) else { return false };
             let before = output.len();
             let mut writer = ReplyFrameWriter::new(output, frame.sequence);
             match &answer {
@@ -70,7 +70,12 @@ impl FunctionsFrame {
     }
 
     /// Executes an operation. Returns `None` if it waits.
-    fn answer(&mut self, request: Result<Request<'_>, WireError>, context: &mut Context<'_>) -> Option<Answer> {
+    fn answer(
+        &mut self,
+        request: Result<Request<'_>, WireError>,
+        login: &Login,
+        context: &mut Context<'_>,
+    ) -> Option<Answer> {
         let Request { key, operation } = match request {
             Ok(request) => request,
             Err(error) => return Some(Answer::Plain(Err(error))),
@@ -107,11 +112,13 @@ impl FunctionsFrame {
             }
             _ => return Some(Answer::Plain(Err(WireError::NotOfFunctions))),
         };
+        let is_delete = matches!(operation, Operation::Delete);
         if let Some(change) = change {
             let Some(begun) = loader.begin(change) else { return Some(Answer::Plain(Err(WireError::Busy))) };
             self.change = Some(begun);
+            note_administration(if is_delete { "skep.function|delete" } else { "skep.function|load" }, login, context);
         }
-        self.look(matches!(operation, Operation::Delete), context)
+        self.look(is_delete, context)
     }
 
     /// Looks if the change is made. Returns `None` if it is not.

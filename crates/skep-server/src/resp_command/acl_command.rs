@@ -8,6 +8,7 @@ use skep_wire::resp::ReplyWriter;
 
 use super::acl_file::{self, FILE_SIZE_MAX};
 use super::acl_rules::{apply, describe, names_of_category, own_rules};
+use super::error_messages::DISCARDED;
 use super::permission::{self, Place, Refused};
 use super::session::FileWork;
 use super::table::{CATEGORIES, COMMANDS, CommandName};
@@ -343,7 +344,9 @@ pub(super) fn note_denial(
     session: &Session,
     context: &mut Context<'_>,
 ) {
-    let (Some(user), Some(_)) = (session.login.limited(), message.find("NOPERM ")) else { return };
+    // A transaction is refused with the reason that ends it.
+    let of_denial = message.strip_prefix(DISCARDED).and_then(|rest| rest.strip_prefix(" of: ")).unwrap_or(message);
+    let (Some(user), Some(_)) = (session.login.limited(), of_denial.strip_prefix("NOPERM ")) else { return };
     context.account.spend(CLIENT_WORK);
     let space = context.shared.clients().get(&context.connection).map(|client| client.space);
     let place = Place { space, spaces: context.shared.spaces() };
@@ -418,12 +421,23 @@ pub(super) fn audit(name: CommandName, arguments: Arguments<'_>, session: &Sessi
     if !is_administrative || arguments.count() > SERVER_ARGUMENTS_MAX {
         return;
     }
-    let address = context.shared.clients().get(&context.connection).map(|client| client.address.to_string());
-    let (user, address) = (session.login.name(), address.unwrap_or_default());
     let command = permission::full_name(name, arguments);
     if subcommand.is_some_and(subcommands::Subcommand::only_shows) {
+        let (user, address) = user_and_address(&session.login, context);
         tracing::debug!(%user, %address, %command, "administrative command");
     } else {
-        tracing::info!(%user, %address, %command, "administrative command");
+        note_administration(&command, &session.login, context);
     }
+}
+
+/// Tells the log of a change of an administrator; this is the command of RESP that does the same.
+pub(crate) fn note_administration(command: &str, login: &Login, context: &Context<'_>) {
+    let (user, address) = user_and_address(login, context);
+    tracing::info!(%user, %address, %command, "administrative command");
+}
+
+/// Returns the user and the address of the connection.
+fn user_and_address<'l>(login: &'l Login, context: &Context<'_>) -> (&'l str, String) {
+    let address = context.shared.clients().get(&context.connection).map(|client| client.address.to_string());
+    (login.name(), address.unwrap_or_default())
 }

@@ -79,6 +79,9 @@ pub(super) fn write(path: &Path, users: &UserTable) -> Result<(), String> {
         text.extend(describe(user));
         text.push(b'\n');
     }
+    if text.len() > FILE_SIZE_MAX {
+        return Err(format!("the users take {} bytes as a file, and only {FILE_SIZE_MAX} can be read", text.len()));
+    }
     // One at a time, so that the last one wins as a whole.
     let _save = SAVE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut beside = path.as_os_str().to_owned();
@@ -105,7 +108,7 @@ pub(super) fn write(path: &Path, users: &UserTable) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FILE_SIZE_MAX, parse, read, write};
+    use super::{FILE_SIZE_MAX, new_user, parse, read, write};
     use crate::resp_command::acl_rules::describe;
 
     #[test]
@@ -149,6 +152,12 @@ mod tests {
         };
         assert!(error("user a on\nuser b\nuser a off\n").contains("line 3: the user a is in the file twice"));
         assert!(error(&"#".repeat(FILE_SIZE_MAX + 1)).contains("more than 1048576 bytes"));
+        // What could not be read is not written.
+        let before = std::fs::read(&path).unwrap();
+        let users = (0..1 << 13).map(|number| new_user(format!("{number:0128}").as_bytes()).unwrap());
+        let users = users.map(|user| (user.name.clone(), user.into())).collect();
+        assert!(write(&path, &users).unwrap_err().contains("only 1048576 can be read"));
+        assert_eq!(std::fs::read(&path).unwrap(), before);
         assert!(read(folder.path()).unwrap_err().to_string().contains("choose a file"));
     }
 }

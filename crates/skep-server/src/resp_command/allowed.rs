@@ -8,7 +8,7 @@ use crate::access::{LimitedUser, Login};
 use crate::unix_time::UnixTime;
 use crate::vocabulary::{Space, Spaces};
 
-/// Checks a command that is about to be executed, and counts it for the limits of its user.
+/// Checks a command that is about to be executed or queued, and counts it for the limits of its user.
 fn check_and_count(
     user: LimitedUser<'_>,
     name: CommandName,
@@ -16,7 +16,10 @@ fn check_and_count(
     place: Place,
 ) -> Result<(), Refused> {
     permission::check(user, name, arguments, place)?;
-    let is_allowed = name.info().has("no_auth") || user.may_operate(arguments.size());
+    // The commands of a transaction count when they are queued. A limit divides none, so its begin and end do not count.
+    let is_free =
+        name.info().has("no_auth") || matches!(name, CommandName::Multi | CommandName::Exec | CommandName::Discard);
+    let is_allowed = is_free || user.may_operate(arguments.size());
     if is_allowed { Ok(()) } else { Err(Refused::TooFast) }
 }
 
@@ -54,7 +57,7 @@ impl Action {
         login: &Login,
     ) -> Action {
         if let Some(user) = login.limited()
-            && let Err(refused) = check_and_count(user, name, arguments, Place { space: Some(space), spaces })
+            && let Err(refused) = permission::check(user, name, arguments, Place { space: Some(space), spaces })
         {
             return Action::Refuse(refused.message_at_exec(user, name, arguments));
         }
@@ -78,7 +81,7 @@ impl Action {
     ) -> Result<CommandName, Action> {
         let name = Action::name(arguments, login.gate())?;
         let Some(user) = login.limited() else { return Ok(name) };
-        let refused = permission::check(user, name, arguments, Place { space: None, spaces });
+        let refused = check_and_count(user, name, arguments, Place { space: None, spaces });
         refused.map(|()| name).map_err(|refused| {
             let message = refused.message(user, name, arguments);
             Action::Refuse(if name == CommandName::Exec { format!("{DISCARDED} of: {message}") } else { message })

@@ -67,7 +67,7 @@ pub(crate) mod table;
 mod vector_command;
 mod work;
 
-pub(crate) use acl_command::{note_denied, note_refused_login};
+pub(crate) use acl_command::{note_administration, note_denied, note_refused_login};
 pub(crate) use acl_file::read as read_users;
 pub(crate) use bound::{Bound, KeySums};
 pub(crate) use context::{Context, Outcome};

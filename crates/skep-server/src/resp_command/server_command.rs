@@ -45,7 +45,8 @@ pub(super) fn run(
         CommandName::Lolwut => writer.text(concat!("Skep ver. ", env!("CARGO_PKG_VERSION"), "\n")),
         CommandName::Reset => {
             monitor_command::end(context);
-            *session = Session::new(Login::anonymous_again(&context.shared.access));
+            let login = Login::anonymous_again(Some(&session.login), &context.shared.access);
+            *session = Session::new(login);
             context.note_user(session.login.name());
             if let Some(client) = context.shared.clients().get_mut(&context.connection) {
                 client.protocol = protocol_number(session.version);
@@ -181,13 +182,12 @@ fn authenticate(
 ) -> Result<Login, String> {
     let address = context.shared.clients().get(&context.connection).map(|client| client.address.ip());
     let Some(address) = address else { return Err("ERR the connection has ended".to_owned()) };
-    context.shared.access.log_in(user, password, Some(&session.login), address, context.now).map_err(|refusal| {
+    context.shared.access.log_in(user, password, Some(&session.login), address, context.now).map_err(|refused| {
         context.shared.metrics(context.shard).passwords_refused.add(1);
-        // Of an address that is not heard, each would push a denial out of the log.
-        if refusal != LoginRefusal::TooManyGuesses {
+        if refused.is_told {
             acl_command::note_refused_login(user, command, context);
         }
-        match refusal {
+        match refused.reason {
             LoginRefusal::Wrong => "WRONGPASS invalid username-password pair or user is disabled.",
             LoginRefusal::TooManyGuesses => {
                 "ERR too many wrong passwords from this address: wait a few seconds, then try again"

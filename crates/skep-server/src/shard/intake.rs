@@ -144,7 +144,7 @@ impl Shard {
                     let (peer, local) = datagram.addresses();
                     self.turn.account.spend_operations(1, CLIENT_WORK + datagram.size());
                     let number = shared.enter_datagram(peer, local);
-                    let login = Login::anonymous_again(&shared.access);
+                    let login = Login::anonymous_again(None, &shared.access);
                     let flushes = Arc::clone(&shared.cache_flushes);
                     let parsed = ParsedBatch::Memcached(MemcachedBatch::boxed(&shared.settings, login, flushes));
                     self.metrics().memcached.add(Count::Datagrams, 1);

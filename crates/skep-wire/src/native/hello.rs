@@ -79,7 +79,7 @@ pub enum Refusal {
     /// The server reads its data directory.
     #[error("it is loading its data directory; try again later")]
     Loading = 5,
-    /// The address of the client has sent too many wrong passwords.
+    /// Too many wrong passwords came from the address of the client.
     #[error("too many wrong passwords came from this address; try again in a few seconds")]
     TooManyGuesses = 6,
     /// The user has as many connections as it may have.
