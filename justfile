@@ -45,6 +45,10 @@ fmt:
 deny:
     cargo deny --locked check bans licenses sources
 
+# Build the documentation as a site, in target/site (cargo install --locked mdbook).
+site:
+    mdbook build site
+
 # Run all checks that a change must pass.
 ci:
     .ci/run

@@ -96,7 +96,9 @@ pub use functions::ListedFunction;
 pub use range::{KeyRange, Pair};
 pub use responses::Responses;
 pub use settings::ClientSettings;
-pub use skep_core::function::{Element, Fold, FunctionHandle, Predicate, UpdateFunction};
+pub use skep_core::function::{
+    BitField, BitFields, BitRange, Element, FieldPosition, Fold, FunctionHandle, Overflow, Predicate, UpdateFunction,
+};
 pub use skep_core::operation::{
     Call, CallReply, Condition, ConditionKind, Expiry, ExpiryChange, ExpiryCondition, Filter, Operation,
     OperationError, Page, PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape,

@@ -157,7 +157,9 @@ pub use skep_client::{
     AsyncClient, AsyncPages, CertificateNames, Client, ClientError, ClientIdentity, ClientSettings, ClientTlsSettings,
     KeyExpiry, KeyRange, NotWelcome, Pages, Pair, ResolvedAddress, Responses, ServerAddress, TlsFailure,
 };
-pub use skep_core::function::{Element, Fold, ParseError, Predicate, UpdateFunction};
+pub use skep_core::function::{
+    BitField, BitFields, BitRange, Element, FieldPosition, Fold, Overflow, ParseError, Predicate, UpdateFunction,
+};
 pub use skep_core::operation::{
     Condition, ConditionKind, Expiry, ExpiryChange, ExpiryCondition, Filter, Operation, OperationError, Page,
     PutCondition, Reduce, Reply, Request, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart, Shape, StringRead,

@@ -1,5 +1,7 @@
 //! Follows `docs/security.md`: makes certificates with its commands, and connects with redis-cli and openssl.
 
+#[expect(dead_code, reason = "the tests of other pages use the other functions")]
+mod documented;
 mod full_run;
 #[path = "program/process.rs"]
 #[expect(dead_code, reason = "the tests of the program use the other functions")]
@@ -7,29 +9,22 @@ mod process;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
+use documented::{blocks, shell};
 use full_run::is_full_run;
 use process::{Server, text};
 
 const PAGE: &str = include_str!("../../../docs/security.md");
 
-/// Runs commands of a shell in a directory.
-fn shell(directory: &Path, commands: &str) -> Output {
-    let mut command = Command::new("sh");
-    command.args(["-ec", commands]).current_dir(directory).stdin(Stdio::null());
-    command.output().expect("there is a shell")
-}
-
-/// Returns the block of the page that begins with these words.
-fn block(beginning: &str) -> &'static str {
-    let blocks = PAGE.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks.into_iter().find(|block| block.starts_with(beginning)).expect("the page has these commands")
+/// Returns the commands of the page that begin with these words.
+fn block(beginning: &str) -> String {
+    let found = blocks(PAGE).into_iter().find(|block| block.kind == "sh" && block.text.starts_with(beginning));
+    found.expect("the page has these commands").text
 }
 
 /// Makes an authority and a certificate in a directory.
 fn certify(directory: &Path) {
-    let made = shell(directory, block("openssl req"));
+    let made = shell(directory, &block("openssl req"));
     assert!(made.status.success(), "{}", text(&made.stderr));
 }
 

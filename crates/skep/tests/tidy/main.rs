@@ -8,6 +8,7 @@
 mod circles;
 mod code;
 mod globs;
+mod links;
 mod parameters;
 mod plain;
 mod types;
@@ -285,19 +286,36 @@ const RULES: &[Rule] = &[
         caught: &[
             ("a.md", "See `crates/skep-store/src/gone.rs`."),
             ("a.md", "See `gone.rs` there."),
-            ("docs/a.md", "See [the page](../gone.md#part)."),
             ("docs/a.md", "All of `docs/gone` and `crates/gone/`."),
         ],
         spared: &[
-            (
-                "docs/a.md",
-                "`docs/a.md`, `a.md`, `docs/`, [this](a.md), [there](https://example.org/gone.md), [up](#part).",
-            ),
+            ("docs/a.md", "`docs/a.md`, `a.md`, `docs/`, [this](gone.md), which is for another rule."),
             (
                 "a.md",
                 "```\n`gone.rs`\n```\n`get/put`, `/etc/gone.md`, `full_*.rs`, `target/release/skep`, `127.0.0.1:1/x.rs`",
             ),
         ],
+    },
+    Rule {
+        name: "links",
+        why: "a link leads to the heading that it names",
+        check: links::check_links,
+        caught: links::BROKEN_LINKS,
+        spared: links::RIGHT_LINKS,
+    },
+    Rule {
+        name: "site",
+        why: "the site has all pages, and its readers have no other files",
+        check: links::check_site,
+        caught: links::OUTSIDE_THE_SITE,
+        spared: links::NO_PART_OF_THE_SITE,
+    },
+    Rule {
+        name: "alerts",
+        why: "an alert at night links to the page that says what to do",
+        check: links::check_alerts,
+        caught: links::ALERTS_WITHOUT_PAGES,
+        spared: links::NO_ALERTS,
     },
 ];
 
@@ -488,10 +506,7 @@ fn check_paths(tree: &Tree) -> Vec<Finding> {
         // Every second part is a fenced block: output of commands, and files of the reader.
         for prose in text.split("```").step_by(2) {
             let quoted = prose.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
-            let linked = prose.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
-            let linked = linked.filter(|target| !target.is_empty() && !target.contains(':'));
-            let named = quoted.filter(|span| looks_like_path(span)).chain(linked);
-            for path in named.filter(|path| !exists(tree, path)) {
+            for path in quoted.filter(|span| looks_like_path(span) && !exists(tree, span)) {
                 findings.push(finding(page, format!("names `{path}`, which does not exist")));
             }
         }
