@@ -109,10 +109,56 @@ fn programs_move_from_redis_and_memcached() {
     let redis = redis.as_mut().expect("Debian has redis-server");
     let wait = "```sh\nuntil redis-cli PING; do sleep 0.01; done\nredis-cli SET from redis\n```\n";
     let check = "```console\n$ redis-cli -p 6380 GET from\n\"redis\"\n```\n";
-    // `skep import` uses the native port.
     reader.follow(&format!("{wait}{}{check}", page("docs/from-redis.md")));
     _ = redis.kill();
     _ = redis.wait();
+}
+
+#[test]
+fn the_readme_can_be_followed() {
+    if !is_full_run() {
+        return;
+    }
+    let readme = page("README.md");
+    let (_, section) = readme.split_once("\n## Build and run it\n").expect("README has the section");
+    let (section, _) = section.split_once("\n## ").expect("another one follows");
+    let dump = "```sh
+redis-server --port 6399 --save '' --daemonize yes
+until redis-cli -p 6399 SET from redis; do sleep 0.01; done
+redis-cli -p 6399 --rdb dump.rdb
+redis-cli -p 6399 SHUTDOWN NOSAVE || true
+```\n";
+    // An example is built by cargo, and has tests of its own.
+    let section = section.replace("cargo run --release --example word_count -- FILE...", "true");
+    let check = "```console\n$ redis-cli -n 2 GET a\n\"1\"\n```\n";
+    Reader::new().follow(&format!("{dump}{section}{check}"));
+}
+
+#[test]
+fn reference_pages_can_be_followed() {
+    if !is_full_run() {
+        return;
+    }
+    Reader::new().follow(&page("docs/memcached.md").replace("4GiB", "64MiB"));
+    let durability = page("docs/durability.md").replace("/var/lib/", "./var/lib/").replace("/backup/", "./backup/");
+    Reader::new().follow(&format!("```sh\nmkdir -p var/lib backup\n```\n{durability}"));
+    let security = page("docs/security.md");
+    let (users, _) = security.split_once("\n### The file of users\n").expect("the page has the section");
+    let recipe = "```sh\necho ham >ham.txt\nredis-cli SET recipe:1 soup\n```\n";
+    follow("docs/security.md", &format!("{recipe}{users}"));
+}
+
+#[test]
+fn a_page_that_is_wrong_is_noticed() {
+    if !is_full_run() {
+        return;
+    }
+    for page in
+        ["```console\n$ echo a\nb\n```", "```sh\ntrue | false\n```", "```sh\nskep serve\nskep cli get missing\n```"]
+    {
+        let followed = std::panic::catch_unwind(|| Reader::new().follow(page));
+        assert!(followed.is_err(), "{page}");
+    }
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn each_query_of_the_dashboard_has_a_result() {
         left.retain(|query| {
             let mut tool = reader.command("promtool");
             let output = tool.args(["query", "instant", "http://127.0.0.1:9090", query]).output().expect("promtool");
-            !(output.status.success() && !text(&output.stdout).trim().is_empty())
+            !output.status.success() || text(&output.stdout).trim().is_empty()
         });
         assert!(begun.elapsed() < WATCHDOG * 2, "queries without a result: {left:#?}");
     }

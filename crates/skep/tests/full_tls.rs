@@ -9,12 +9,20 @@ mod process;
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
-use documented::{blocks, shell};
+use documented::blocks;
 use full_run::is_full_run;
 use process::{Server, text};
 
 const PAGE: &str = include_str!("../../../docs/security.md");
+
+/// Runs commands of a shell in a directory.
+fn shell(directory: &Path, commands: &str) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-ec", commands]).current_dir(directory).stdin(Stdio::null());
+    command.output().expect("there is a shell")
+}
 
 /// Returns the commands of the page that begin with these words.
 fn block(beginning: &str) -> String {

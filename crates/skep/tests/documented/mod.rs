@@ -12,8 +12,8 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
 use crate::process::{Server, text};
 
@@ -47,13 +47,6 @@ pub(crate) fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Runs commands of a shell in a directory.
-pub(crate) fn shell(directory: &Path, commands: &str) -> Output {
-    let mut command = Command::new("sh");
-    command.args(["-ec", commands]).current_dir(directory).stdin(Stdio::null());
-    command.output().expect("there is a shell")
-}
-
 /// A reader of a page: a directory, a network, and perhaps a server.
 pub(crate) struct Reader {
     /// A process whose network the commands use.
@@ -61,7 +54,7 @@ pub(crate) struct Reader {
     /// Keeps the directory.
     _folder: tempfile::TempDir,
     /// The directory in which commands are typed.
-    directory: std::path::PathBuf,
+    directory: PathBuf,
     /// The search path of programs.
     path: String,
     server: Option<Server>,
