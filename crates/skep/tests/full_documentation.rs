@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use documented::{Reader, blocks};
+use documented::{Reader, Running, blocks};
 use full_run::is_full_run;
 use process::text;
 
@@ -105,13 +105,10 @@ fn programs_move_from_redis_and_memcached() {
     }
     Reader::new().follow(&page("docs/from-memcached.md"));
     let mut reader = Reader::new();
-    let mut redis = reader.command("redis-server").args(["--save", ""]).stdout(std::process::Stdio::null()).spawn();
-    let redis = redis.as_mut().expect("Debian has redis-server");
+    let _redis = Running::start(reader.command("redis-server").args(["--save", ""]));
     let wait = "```sh\nuntil redis-cli PING; do sleep 0.01; done\nredis-cli SET from redis\n```\n";
-    let check = "```console\n$ redis-cli -p 6380 GET from\n\"redis\"\n```\n";
+    let check = "```console\n$ redis-cli -p 6380 GET from\n\"redis\"\n$ redis-cli GET greeting\n\"hello\"\n```\n";
     reader.follow(&format!("{wait}{}{check}", page("docs/from-redis.md")));
-    _ = redis.kill();
-    _ = redis.wait();
 }
 
 #[test]

@@ -10,10 +10,10 @@ mod process;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::Instant;
 
-use documented::{Reader, blocks};
+use documented::{Reader, Running, blocks};
 use full_run::is_full_run;
 use process::{WATCHDOG, text};
 
@@ -36,23 +36,6 @@ const LOAD: &str = "redis-cli SKEP.FUNCTION LOAD 'mod m { #[update] fn halve(v: 
         redis-cli -n 2 GET a
         redis-cli -n 2 GET missing
     done";
-
-/// A process that ends with the test.
-struct Running(Child);
-
-impl Running {
-    fn start(command: &mut Command) -> Running {
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        Running(command.spawn().expect("the program starts"))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
 
 fn promtool(arguments: &[&str]) -> Output {
     Command::new("promtool").args(arguments).output().expect("Debian's prometheus has promtool")

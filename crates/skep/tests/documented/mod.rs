@@ -47,6 +47,23 @@ pub(crate) fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
+/// A process that ends with the test.
+pub(crate) struct Running(Child);
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Running {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Running(command.spawn().expect("the program starts"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
 /// A reader of a page: a directory, a network, and perhaps a server.
 pub(crate) struct Reader {
     /// A process whose network the commands use.
