@@ -15,6 +15,10 @@ impl Lines {
     #[inline(always)]
     pub(crate) fn touch(&self, _offset: usize, _size: usize) {}
 
+    /// Is called for each read of the page table.
+    #[inline(always)]
+    pub(crate) fn enter_node(&self, _lid: usize) {}
+
     /// Is called before each change of the page table.
     #[inline(always)]
     pub(crate) fn before_publish(&self) {}

@@ -11,6 +11,9 @@ pub trait Observer: fmt::Debug + Send + Sync {
     /// Is called for each read of bytes of the region, by their offset from its start. The page table follows the frames.
     fn touch(&self, offset: usize, size: usize);
 
+    /// Is called for each read of the page table, after [`Observer::touch`], with the LID.
+    fn enter_node(&self, _lid: usize) {}
+
     /// Is called by a writer before each change of the page table, so that a test can stop it.
     fn before_publish(&self) {}
 }
@@ -34,6 +37,13 @@ impl Lines {
     pub(crate) fn touch(&self, offset: usize, size: usize) {
         if let Some(observer) = &self.0 {
             observer.touch(offset, size);
+        }
+    }
+
+    /// Reports that the page table was read for a node, or for a part of an overflow value.
+    pub(crate) fn enter_node(&self, lid: usize) {
+        if let Some(observer) = &self.0 {
+            observer.enter_node(lid);
         }
     }
 

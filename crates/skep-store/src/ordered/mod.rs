@@ -36,8 +36,8 @@ use super::lines;
 
 pub use node::log::LogBlock;
 pub use session::{
-    Checked, Effect, Effects, FLUSH_KEYS_MAX, FlushStep, Load, MissingMemory, OwnerRun, STEP_KEYS_MAX, Session,
-    SnapshotStep, SnapshotWalk,
+    Checked, Effect, Effects, FLUSH_KEYS_MAX, FlushStep, Load, MissingMemory, NodeLayout, OwnerRun, STEP_KEYS_MAX,
+    Session, SnapshotStep, SnapshotWalk,
 };
 pub use skep_core::operation::{Range, ScanEnd as End, Start};
 pub use space::SpaceStatistics;

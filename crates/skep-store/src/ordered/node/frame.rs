@@ -113,6 +113,7 @@ impl Frames {
     #[inline(always)]
     pub(crate) fn latest_number(&self, lid: Lid) -> FrameNumber {
         self.lines.touch(self.region.size() + lid.index() * size_of::<AtomicU32>(), size_of::<AtomicU32>());
+        self.lines.enter_node(lid.index());
         let number = self.page_table().frame(lid.index());
         FrameNumber::from_bits(NonZeroU32::new(number).expect("a LID that is known has a frame"))
     }
