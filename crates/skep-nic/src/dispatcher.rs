@@ -200,7 +200,7 @@ impl Dispatcher {
     ) -> Self {
         let path = |number: u32| {
             let seed = seed.wrapping_mul(64).wrapping_add(u64::from(number));
-            let link = Link::new(Rc::clone(clock), Rc::clone(host), hardware, seed);
+            let link = Link::new(Rc::clone(clock), Rc::clone(host), &hardware.pcie, seed);
             match hardware.host_cpu.cores_per_link {
                 0 => HostPath::Direct(link),
                 _ => HostPath::Cores(ScatterGather::new(Rc::clone(clock), link, hardware.host_cpu.clone())),

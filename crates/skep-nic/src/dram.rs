@@ -42,7 +42,8 @@ impl Dram {
         Dram::new(spec.channels, spec.bandwidth_gb_per_s, spec.access_ns)
     }
 
-    fn new(channels: u32, bandwidth_gb_per_s: f64, access_ns: f64) -> Self {
+    /// Returns idle memory with this total bandwidth.
+    pub fn new(channels: u32, bandwidth_gb_per_s: f64, access_ns: f64) -> Self {
         Dram {
             channels: (0..channels).map(|_| Path::default()).collect(),
             next: Cell::default(),

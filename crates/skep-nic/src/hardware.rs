@@ -8,8 +8,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::Time;
-
 /// A NIC and its server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -219,9 +217,6 @@ pub struct Preset {
     pub text: &'static str,
 }
 
-/// Largest number of links. Each link has its own seed and queues.
-const LINKS_MAX: u32 = 64;
-
 /// Largest region of a NIC, in bytes: a pointer of the store has 31 bits and counts units of 32 bytes.
 pub const MEMORY_OF_CARD_MAX: u64 = skep_store::memory::MEMORY_SIZE_MAX;
 const REGION_GIB_MAX: f64 = MEMORY_OF_CARD_MAX as f64 / (1_u64 << 30) as f64;
@@ -272,7 +267,11 @@ impl Hardware {
 
     /// Parses a description and checks it.
     pub fn from_toml(text: &str) -> Result<Self, HardwareError> {
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| form(&error))?;
+        let table = table_of(text)?;
+        if table.contains_key("accelerator") {
+            let reason = "it is the processor of Honeycomb's card, which `skep paper honeycomb-fig16` runs".to_owned();
+            return refuse("accelerator", reason);
+        }
         let hardware: Hardware = table.try_into().map_err(|error| form(&error))?;
         hardware.check()?;
         Ok(hardware)
@@ -292,23 +291,18 @@ impl Hardware {
     pub fn check(&self) -> Result<(), HardwareError> {
         self.check_sizes_and_times()?;
         self.check_counts()?;
+        self.pcie.check()?;
         self.check_together()
     }
 
     fn check_sizes_and_times(&self) -> Result<(), HardwareError> {
-        let Hardware { card, processor, pcie, nic_dram, host_dram, host_cpu, network, .. } = self;
-        let engine = &pcie.dma_engine;
-        for (field, value) in [
+        let Hardware { card, processor, nic_dram, host_dram, host_cpu, network, .. } = self;
+        bounds::sizes_and_times(&[
             ("card.clock_mhz", card.clock_mhz),
             ("card.watts", card.watts.unwrap_or(1.0)),
             ("card.price", card.price.unwrap_or(1.0)),
             ("processor.latency_ns", processor.latency_ns),
             ("processor.delay_target_us", processor.delay_target_us),
-            ("pcie.bandwidth_gb_per_s", pcie.bandwidth_gb_per_s),
-            ("pcie.round_trip_ns", pcie.round_trip_ns),
-            ("pcie.read_cached_ns", pcie.read_cached_ns),
-            ("pcie.write_confirmed_ns", pcie.write_confirmed_ns),
-            ("pcie.dma_engine.clock_mhz", engine.clock_mhz),
             ("nic_dram.size_gib", nic_dram.size_gib),
             ("nic_dram.bandwidth_gb_per_s", nic_dram.bandwidth_gb_per_s),
             ("nic_dram.latency_ns", nic_dram.latency_ns),
@@ -319,100 +313,37 @@ impl Hardware {
             ("host_cpu.copy_line_ns", host_cpu.copy_line_ns),
             ("network.bandwidth_gb_per_s", network.bandwidth_gb_per_s),
             ("network.delay_us", network.delay_us),
-        ] {
-            // Outside these bounds, in any of these units, sums of picoseconds could overflow.
-            if !(1e-6..=1e9).contains(&value) {
-                return refuse(field, format!("{value} is not between a millionth and a billion"));
-            }
-        }
-        for (field, value) in [("nic_dram.access_ns", nic_dram.access_ns), ("host_dram.access_ns", host_dram.access_ns)]
-        {
-            if !(0.0..=1e9).contains(&value) {
-                return refuse(field, format!("{value} is not between 0 and a billion"));
-            }
-        }
-        Ok(())
+        ])?;
+        bounds::times_or_zero(&[
+            ("nic_dram.access_ns", nic_dram.access_ns),
+            ("host_dram.access_ns", host_dram.access_ns),
+        ])
     }
 
     fn check_counts(&self) -> Result<(), HardwareError> {
-        let Hardware { processor, pcie, nic_dram, host_dram, host_cpu, network, .. } = self;
-        let engine = &pcie.dma_engine;
-        for (field, value) in [
+        let Hardware { processor, nic_dram, host_dram, host_cpu, network, .. } = self;
+        bounds::counts(&[
             ("nic_dram.channels", nic_dram.channels),
             ("host_dram.channels", host_dram.channels),
             ("server.nics", self.server.nics),
             ("server.memory_nodes", self.server.memory_nodes),
             ("processor.operations_in_flight", processor.operations_in_flight),
-            ("pcie.read_tags", pcie.read_tags),
-            ("pcie.nonposted_credits", pcie.nonposted_credits),
-            ("pcie.posted_credits", pcie.posted_credits),
-            ("pcie.host_posted_credits", pcie.host_posted_credits),
-            ("pcie.dma_engine.ordered_queues", engine.ordered_queues),
             ("host_cpu.doorbell_operations", host_cpu.doorbell_operations),
-        ] {
-            if !(1..=1 << 16).contains(&value) {
-                return refuse(field, format!("{value} is not between 1 and 65536"));
-            }
-        }
-        if !(1..=LINKS_MAX).contains(&pcie.links) {
-            return refuse("pcie.links", format!("{} is not between 1 and {LINKS_MAX}", pcie.links));
-        }
-        for (field, value) in [
+        ])?;
+        bounds::counts_or_zero(&[
             ("host_cpu.cores_per_link", host_cpu.cores_per_link),
-            ("pcie.tlp_overhead_bytes", pcie.tlp_overhead_bytes),
-            ("pcie.link_packet_bytes", pcie.link_packet_bytes),
-            ("pcie.dma_engine.write_header_cycles", engine.write_header_cycles),
-            ("pcie.dma_engine.read_request_cycles", engine.read_request_cycles),
-            ("pcie.dma_engine.read_header_cycles", engine.read_header_cycles),
             ("network.header_bytes", network.header_bytes),
             ("network.operation_header_bytes", network.operation_header_bytes),
             ("network.packet_max_bytes", network.packet_max_bytes),
-        ] {
-            if value > 1 << 16 {
-                return refuse(field, format!("{value} is more than 65536"));
-            }
-        }
-        Ok(())
+        ])
     }
 
     /// Checks values that are possible alone but may contradict each other.
     fn check_together(&self) -> Result<(), HardwareError> {
-        let Hardware { server, pcie, nic_dram, host_dram, network, .. } = self;
+        let Hardware { server, nic_dram, host_dram, network, .. } = self;
         if server.memory_nodes > server.nics {
             let reason = format!("{} nodes and {} NICs: some nodes have no NIC", server.memory_nodes, server.nics);
             return refuse("server.memory_nodes", reason);
-        }
-        let payload = pcie.payload_max_bytes;
-        if !(64..=4096).contains(&payload) || !payload.is_power_of_two() {
-            return refuse("pcie.payload_max_bytes", format!("{payload} is not one of 64, 128, … 4096"));
-        }
-        let part = pcie.read_completion_bytes;
-        if !(64..=payload).contains(&part) || !part.is_power_of_two() {
-            let reason = format!("{part} is not a power of two from 64 to the {payload} of payload_max_bytes");
-            return refuse("pcie.read_completion_bytes", reason);
-        }
-        if !pcie.dma_engine.word_bytes.is_power_of_two() || pcie.dma_engine.word_bytes > payload {
-            let word = pcie.dma_engine.word_bytes;
-            return refuse("pcie.dma_engine.word_bytes", format!("{word} is not a power of two up to {payload}"));
-        }
-        let points = &pcie.read_uncached_ns;
-        let ends = (points.first().map(|point| point.0), points.last().map(|point| point.0));
-        if ends != (Some(0.0), Some(100.0)) {
-            return refuse("pcie.read_uncached_ns", "the percentiles are not from 0 to 100".to_owned());
-        }
-        if let Some(pair) = points.windows(2).find(|pair| !(pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1)) {
-            return refuse("pcie.read_uncached_ns", format!("{:?} is not below {:?}", pair[0], pair[1]));
-        }
-        let own = self.idle_read_of_the_engine().as_ns();
-        let fastest = points[0].1.min(pcie.read_cached_ns);
-        if !(fastest > own && points[points.len() - 1].1 <= 1e9) {
-            let reason =
-                format!("{fastest} ns for 64 bytes is too fast: the link and its engine alone take {own:.1} ns");
-            return refuse("pcie.read_uncached_ns", reason);
-        }
-        if pcie.round_trip_ns > fastest {
-            let reason = format!("{} is more than the {fastest} ns of a whole read", pcie.round_trip_ns);
-            return refuse("pcie.round_trip_ns", reason);
         }
         if host_dram.size_gib > REGION_GIB_MAX {
             let (size, nics) = (host_dram.size_gib, self.server.nics);
@@ -448,27 +379,7 @@ impl Hardware {
 
     /// Returns what is possible but useless: a link that its DMA engine cannot fill.
     pub fn warnings(&self) -> Vec<String> {
-        let (link, engine) = (self.pcie.bandwidth_gb_per_s, &self.pcie.dma_engine);
-        let moved = engine.clock_mhz * f64::from(engine.word_bytes) / 1e3;
-        let is_slower = moved < link;
-        let warning = || {
-            format!(
-                "pcie.bandwidth_gb_per_s: {link} is more than the {moved} GB/s of pcie.dma_engine, {} MHz times {} B: the \
-                 engine limits the link",
-                engine.clock_mhz, engine.word_bytes
-            )
-        };
-        is_slower.then(warning).into_iter().collect()
-    }
-
-    /// Returns the time that a read of 64 bytes spends in the engine and on an idle link. The rest of its latency is
-    /// the host's.
-    pub(crate) fn idle_read_of_the_engine(&self) -> Time {
-        let pcie = &self.pcie;
-        let bytes = 2 * (pcie.tlp_overhead_bytes + pcie.link_packet_bytes) + 64;
-        let engine = &pcie.dma_engine;
-        let cycles = engine.read_request_cycles + engine.read_header_cycles + 64_u32.div_ceil(engine.word_bytes.max(1));
-        Time::of_bytes(bytes.into(), pcie.bandwidth_gb_per_s) + Time::cycle(engine.clock_mhz) * u64::from(cycles)
+        self.pcie.warning().into_iter().collect()
     }
 }
 
@@ -477,17 +388,25 @@ fn of_crate(text: &str) -> Hardware {
     Hardware::from_toml(text).expect("the boards of the crate are valid")
 }
 
-fn refuse(field: &'static str, reason: String) -> Result<(), HardwareError> {
+/// Refuses a value.
+pub(crate) fn refuse<T>(field: &'static str, reason: String) -> Result<T, HardwareError> {
     Err(HardwareError::Value { field, reason })
 }
 
+/// Parses a description, without its meaning.
+pub(crate) fn table_of(text: &str) -> Result<toml::Table, HardwareError> {
+    text.parse().map_err(|error: toml::de::Error| form(&error))
+}
+
 /// Joins the lines of the error. The first line is the reason, and the last names the table.
-fn form(error: &toml::de::Error) -> HardwareError {
+pub(crate) fn form(error: &toml::de::Error) -> HardwareError {
     let text = error.to_string();
     HardwareError::Form(text.lines().map(str::trim).collect::<Vec<_>>().join(" "))
 }
 
+pub(crate) mod bounds;
 mod fields;
+mod link;
 
 #[cfg(test)]
 mod tests;

@@ -24,7 +24,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::clock::{self, Clock};
 use crate::dram::Dram;
-use crate::hardware::{Hardware, Pcie};
+use crate::hardware::Pcie;
 use crate::resource::{Credits, Order, Path, Slots};
 use crate::time::Time;
 use crate::trace::Track;
@@ -85,9 +85,9 @@ pub struct LinkBusy {
 
 impl Link {
     /// Returns an idle link. The seed decides the latencies of its reads.
-    pub fn new(clock: Rc<Clock>, host: Rc<Dram>, hardware: &Hardware, seed: u64) -> Self {
-        let spec = hardware.pcie.clone();
-        let of_host = |ns: f64| Time::from_ns(ns).saturating_sub(hardware.idle_read_of_the_engine());
+    pub fn new(clock: Rc<Clock>, host: Rc<Dram>, spec: &Pcie, seed: u64) -> Self {
+        let spec = spec.clone();
+        let of_host = |ns: f64| Time::from_ns(ns).saturating_sub(spec.idle_read_of_the_engine());
         Link {
             clock,
             host,
@@ -275,11 +275,12 @@ impl Link {
 mod tests {
     use super::*;
     use crate::clock::run;
+    use crate::hardware::Hardware;
 
     fn link(hardware: &Hardware) -> (Link, Rc<Clock>) {
         let clock = Rc::new(Clock::default());
         let host = Rc::new(Dram::of_host(&hardware.host_dram));
-        (Link::new(Rc::clone(&clock), host, hardware, 5), clock)
+        (Link::new(Rc::clone(&clock), host, &hardware.pcie, 5), clock)
     }
 
     /// Returns the duration of transfers that are requested at once.

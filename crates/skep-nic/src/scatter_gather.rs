@@ -195,7 +195,7 @@ mod tests {
         let hardware = Hardware::kv_direct_one_link();
         let clock = Rc::new(Clock::default());
         let host = Rc::new(Dram::of_host(&hardware.host_dram));
-        let link = Link::new(Rc::clone(&clock), host, &hardware, 1);
+        let link = Link::new(Rc::clone(&clock), host, &hardware.pcie, 1);
         let spec = HostCpu { cores_per_link, ..hardware.host_cpu };
         (ScatterGather::new(Rc::clone(&clock), link, spec), clock)
     }

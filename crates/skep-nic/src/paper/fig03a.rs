@@ -89,7 +89,7 @@ fn closed_form_of_writes(hardware: &Hardware, sizes: &[f64]) -> Curve {
 pub(super) fn requests_per_us(hardware: &Hardware, writes: bool, bytes: u32, seed: u64) -> f64 {
     let clock = Rc::new(Clock::default());
     let host = Rc::new(Dram::of_host(&hardware.host_dram));
-    let link = Link::new(Rc::clone(&clock), host, hardware, seed);
+    let link = Link::new(Rc::clone(&clock), host, &hardware.pcie, seed);
     let meter = Meter::default();
     let request = async |_: u32| {
         if writes {

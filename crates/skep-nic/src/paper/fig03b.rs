@@ -57,7 +57,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
 
 fn latencies(hardware: &Hardware, residence: Residence, seed: u64) -> Vec<Time> {
     let clock = Rc::new(Clock::default());
-    let link = Link::new(Rc::clone(&clock), Rc::new(Dram::of_host(&hardware.host_dram)), hardware, seed);
+    let link = Link::new(Rc::clone(&clock), Rc::new(Dram::of_host(&hardware.host_dram)), &hardware.pcie, seed);
     let latencies = RefCell::new(Vec::with_capacity(READS));
     let read = async |_: usize| {
         let begun = clock.now();

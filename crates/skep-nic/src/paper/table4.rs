@@ -379,7 +379,8 @@ fn streamed_on_the_model(seed: u64) -> [f64; 2] {
     [0, hardware.pcie.links].map(|busy| {
         let clock = Rc::new(Clock::default());
         let memory = Rc::new(Dram::of_host(&hardware.host_dram));
-        let link = |number: u32| Link::new(Rc::clone(&clock), Rc::clone(&memory), &hardware, seed + u64::from(number));
+        let link =
+            |number: u32| Link::new(Rc::clone(&clock), Rc::clone(&memory), &hardware.pcie, seed + u64::from(number));
         let links: Vec<Link> = (0..busy).map(link).collect();
         let end = Cell::new(Time::ZERO);
         let program = async {
