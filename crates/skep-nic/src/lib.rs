@@ -1,6 +1,6 @@
-//! KV-Direct's programmable NIC as a discrete-event model, and the paper's evaluation on it.
+//! The programmable NICs of KV-Direct and Honeycomb as discrete-event models, and the papers' evaluations on them.
 //!
-//! The board of 2017 cannot be rented. The model shows why the board reached its throughput, and the throughput of a
+//! The boards cannot be rented. The model shows why they reached their throughput, and the throughput of a
 //! card with other PCIe, DRAM or network. Time is virtual and randomness has a seed, so the same run gives the same
 //! bytes.
 //!
@@ -23,6 +23,7 @@
 //! | [`popularity`], [`zipf`] | uniform and long-tail accesses | section 5 |
 //! | [`load`] | pairs and operations of clients, runs of one or several NICs | section 5 |
 //! | [`baseline`] | the hash tables that Figure 11 compares with | section 5.1.1 |
+//! | [`honeycomb`] | Honeycomb's card: scans and GETs of the ordered store | Honeycomb, sections 4, 5 |
 //! | [`paper`] | the figures and tables, measured | sections 5, 6 |
 
 pub mod balance;
@@ -32,6 +33,7 @@ pub mod clock;
 pub mod dispatcher;
 pub mod dram;
 pub mod hardware;
+pub mod honeycomb;
 pub mod load;
 pub mod memory;
 pub mod network;

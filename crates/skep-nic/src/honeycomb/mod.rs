@@ -1,0 +1,37 @@
+//! Honeycomb's card as a discrete-event model: GETs and SCANs of the ordered store by an FPGA (Honeycomb, sections 4, 5).
+//!
+//! ```text
+//! clients ─▶ request ─▶ interior search ───────────────▶ leaf scan ────────────────▶ reply ─▶ network
+//!            slots      header, shortcuts ─▶ segment     header, shortcuts ─▶ segments
+//!                       14 key search units              └▶ log block    4 + 5 + 5 units, slots
+//!                          │ blocks                         │ blocks
+//!                          └──────▶ 4 memory adapters ◀─────┘
+//!                                          │
+//!                 root: SRAM    metadata ──┼── page table: NIC DRAM
+//!                                   hit ───┴─── miss, leaf
+//!                              balancer │         │
+//!                                  NIC DRAM      PCIe ─▶ host DRAM
+//! ```
+//!
+//! The store is the product's: a run repeats the blocks that the ordered store has read, see [`tree`]. The card decides
+//! only which bytes of them it fetches from which memory, and when.
+//!
+//! | module | content | Honeycomb |
+//! |---|---|---|
+//! | [`card`] | every constant, as a TOML file and checked | section 6.1 |
+//! | [`tree`] | a store with random keys, and the nodes that its operations read | section 6.2 |
+//! | [`fetch`] | the bytes of a node that a card fetches: as in the paper, or line by line | section 3.1 |
+//! | [`cache`] | interior nodes in NIC DRAM, with their metadata | section 5 |
+//! | [`memory`] | page table, cache, balancer, PCIe | section 5 |
+//! | [`engine`] | search units, scan units and their slots | section 4 |
+//! | [`run`] | many operations at once: rate, bytes, busy shares | section 6.4 |
+//!
+//! Not modelled: writers of the host, versions, and scans by the host's cores. A read-only load has none of them.
+
+pub mod cache;
+pub mod card;
+pub mod engine;
+pub mod fetch;
+pub mod memory;
+pub mod run;
+pub mod tree;
