@@ -57,7 +57,7 @@ enum Command {
     Import(import::Arguments),
     /// Measure a server, or a store alone, under a YCSB workload.
     Bench(bench::Arguments),
-    /// Reproduce figures and tables: KV-Direct's on a model of its NIC, HERD's on this machine.
+    /// Reproduce figures and tables: KV-Direct's and Honeycomb's on models of their NICs, HERD's on this machine.
     Paper(paper::Arguments),
     /// Print what a programmable NIC reaches with a load, what limits it, and how to tune the store for it.
     Size(sizing::Arguments),

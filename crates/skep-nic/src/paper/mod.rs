@@ -1,4 +1,4 @@
-//! The figures and tables of KV-Direct's evaluation, measured on the model.
+//! The figures and tables of the evaluations of KV-Direct and Honeycomb, measured on the models.
 //!
 //! An [`Item`] is a figure or a table, in a file that describes what runs. Its [`Findings`] are the paper's points with
 //! our measured values, and further curves. A curve is a closed form that a plot follows, or another run of the model.
@@ -37,6 +37,7 @@ mod fig17;
 mod fig18;
 mod fig20;
 mod hit_rates;
+mod honeycomb;
 mod life;
 mod net200;
 mod point;
@@ -55,7 +56,7 @@ pub use reference::{Reference, references, source};
 pub use seeds::merged;
 pub use sentence::{Compared, Effect, Figures, Sentence, Variant};
 
-/// All implemented items, in the order of the paper.
+/// All implemented items, in the order of their papers: KV-Direct, then Honeycomb.
 pub const ITEMS: &[Item] = &[
     fig03a::ITEM,
     fig03b::ITEM,
@@ -86,6 +87,10 @@ pub const ITEMS: &[Item] = &[
     table4::ITEM,
     table5::ITEM,
     table6::ITEM,
+    honeycomb::NODES,
+    honeycomb::MEMORY,
+    honeycomb::FIG16,
+    honeycomb::FIG17,
 ];
 
 /// Published figures and tables that are not items, with the reasons.
@@ -103,6 +108,11 @@ pub const NO_ITEMS: &[(&str, &str)] = &[
      and runs without it",
     ),
     ("thesis, an SSD behind the NIC", "no part of the store"),
+    (
+        "Honeycomb, Figures 10 to 15",
+        "they need writers of the host, or compare with another tree; `just honeycomb` measures the tree on a CPU",
+    ),
+    ("Honeycomb, Tables 1 and 2", "they have no measurements of throughput or latency"),
 ];
 
 /// One figure or table.
@@ -253,7 +263,8 @@ mod tests {
     fn every_item_has_its_points_explains_what_is_beyond_its_tolerance_and_repeats_itself() {
         // Those of real time measure several cores. The tests in their files check the code whose time they measure.
         for item in ITEMS.iter().filter(|item| !item.is_real_time()) {
-            assert!(source(item.paper).starts_with("KV-Direct"), "{}", item.name);
+            let paper = if item.name.starts_with("honeycomb-") { "Honeycomb" } else { "KV-Direct" };
+            assert!(source(item.paper).starts_with(paper), "{}", item.name);
             let mut heard = 0.0;
             let (findings, again) = std::thread::scope(|scope| {
                 let again = scope.spawn(|| item.measure(7, &mut |_| ()));

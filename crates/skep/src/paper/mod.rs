@@ -1,5 +1,5 @@
-//! `skep paper`: figures and tables of KV-Direct's evaluation, measured on the model of its NIC and compared with the
-//! paper. Items whose names begin with `herd-` are those of HERD, measured on this machine, see [`herd`].
+//! `skep paper`: figures and tables of the evaluations of KV-Direct and Honeycomb, measured on models of their NICs and
+//! compared with the papers. Items whose names begin with `herd-` are those of HERD, measured on this machine, see [`herd`].
 //!
 //! With `--out`, the command writes the points of each item as a CSV and an SVG, and one page for all items,
 //! `index.html`. HERD's items are also in `herd.md`. The same seed writes the same bytes, except for HERD's.
@@ -25,14 +25,14 @@ use skep_nic::paper::{Findings, ITEMS, Item, Judgement, Kind, Point, Sentence, T
 use crate::failure::{Failure, reason};
 use plot::{Picture, Series, SeriesPoint};
 
-/// Reproduces figures and tables of KV-Direct and HERD.
+/// Reproduces figures and tables of KV-Direct, Honeycomb and HERD.
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Items to measure: KV-Direct's, such as fig03a, run on a model; HERD's, such as herd-fig07, on this machine. `all`
-    /// for all of them.
+    /// Items to measure: KV-Direct's, such as fig03a, and Honeycomb's, such as honeycomb-fig16, run on models; HERD's, such
+    /// as herd-fig07, on this machine. `all` for all of them.
     #[arg(value_name = "ITEM", required_unless_present = "list")]
     items: Vec<String>,
     /// List the items.
@@ -86,11 +86,11 @@ struct Task {
 
 /// The chosen items.
 struct Chosen {
-    kv_direct: Vec<&'static Item>,
+    modelled: Vec<&'static Item>,
     herd: Vec<&'static herd::Item>,
 }
 
-/// The points of all items of KV-Direct with their variants, and the findings of those of HERD.
+/// The points of all items of the models with their variants, and the findings of those of HERD.
 #[derive(serde::Serialize)]
 struct Report<'a> {
     points: Vec<ReportPoint>,
@@ -210,15 +210,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn list() -> Result<(), Failure> {
     let mut out = io::stdout();
     for (name, title) in known() {
-        writeln!(out, "{name:11} {title}")?;
+        writeln!(out, "{name:16} {title}")?;
     }
     Ok(())
 }
 
-/// Returns the names and titles of all items: those of KV-Direct, then those of HERD.
+/// Returns the names and titles of all items: those of the models, then those of HERD.
 fn known() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let kv_direct = ITEMS.iter().map(|item| (item.name, item.title));
-    kv_direct.chain(herd::ITEMS.iter().map(|item| (item.name, item.title)))
+    let modelled = ITEMS.iter().map(|item| (item.name, item.title));
+    modelled.chain(herd::ITEMS.iter().map(|item| (item.name, item.title)))
 }
 
 /// Returns the items with these names, each once, in the order of their paper.
@@ -230,16 +230,16 @@ fn chosen(names: &[String]) -> Result<Chosen, Failure> {
     }
     let is_wanted = |item: &str| names.iter().any(|name| name == "all" || name == item);
     Ok(Chosen {
-        kv_direct: ITEMS.iter().filter(|item| is_wanted(item.name)).collect(),
+        modelled: ITEMS.iter().filter(|item| is_wanted(item.name)).collect(),
         herd: herd::ITEMS.iter().filter(|item| is_wanted(item.name)).collect(),
     })
 }
 
-/// Measures the items. Those of KV-Direct's model run at the same time, the others alone.
+/// Measures the items. Those of the models run at the same time, the others alone.
 fn measure(items: &Chosen, effort: Effort, plan: &herd::Plan) -> Result<(Vec<Measured>, Vec<HerdMeasured>), Failure> {
     let tasks = |is_real_time: bool| {
         let seeds = if is_real_time { 1 } else { effort.seeds };
-        let of_kind = items.kv_direct.iter().filter(move |item| item.is_real_time() == is_real_time);
+        let of_kind = items.modelled.iter().filter(move |item| item.is_real_time() == is_real_time);
         let of_item = move |item: &&'static Item| {
             let item = *item;
             (0..seeds).map(move |number| Task { item, seed: effort.seed.wrapping_add(number) })
@@ -247,7 +247,7 @@ fn measure(items: &Chosen, effort: Effort, plan: &herd::Plan) -> Result<(Vec<Mea
         of_kind.flat_map(of_item).collect::<Vec<Task>>()
     };
     let [on_the_model, in_real_time] = [false, true].map(tasks);
-    let style = ProgressStyle::with_template("{msg:11} {wide_bar} {percent}% {eta}").expect("the template is valid");
+    let style = ProgressStyle::with_template("{msg:16} {wide_bar} {percent}% {eta}").expect("the template is valid");
     let task_count = on_the_model.len() + in_real_time.len() + items.herd.len();
     let bar = ProgressBar::new(STEPS * task_count as u64).with_style(style);
     let mut found = measure_all(&on_the_model, effort.jobs, &bar);
@@ -257,12 +257,12 @@ fn measure(items: &Chosen, effort: Effort, plan: &herd::Plan) -> Result<(Vec<Mea
     };
     let herd: Result<_, Failure> = items.herd.iter().map(of_herd).collect();
     bar.finish_and_clear();
-    let of_kv_direct = |item: &&'static Item| {
+    let of_model = |item: &&'static Item| {
         let all: Vec<Findings> =
             found.extract_if(.., |(measured, _)| measured.name == item.name).map(|(_, one)| one).collect();
         Measured { item, findings: merged(&all) }
     };
-    Ok((items.kv_direct.iter().map(of_kv_direct).collect(), herd?))
+    Ok((items.modelled.iter().map(of_model).collect(), herd?))
 }
 
 /// Steps of the progress bar for a task.
@@ -381,7 +381,7 @@ fn write_all(directory: &Path, measured: &[Measured], herd: &[HerdMeasured], eff
     if !measured.is_empty() {
         let written =
             measured.iter().map(|one| write_item(one.item.name, csv(one), &Picture::of(one.item, &one.findings)));
-        parts.push(page::kv_direct(measured, &written.collect::<Result<Vec<_>, _>>()?, effort));
+        parts.push(page::modelled(measured, &written.collect::<Result<Vec<_>, _>>()?, effort));
     }
     if !herd.is_empty() {
         let written =

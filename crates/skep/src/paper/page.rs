@@ -19,11 +19,11 @@ pub(super) fn html(parts: &[String]) -> String {
     )
 }
 
-/// Returns the part of the page about KV-Direct.
-pub(super) fn kv_direct(measured: &[Measured], plots: &[String], effort: Effort) -> String {
+/// Returns the part of the page about the items of the models.
+pub(super) fn modelled(measured: &[Measured], plots: &[String], effort: Effort) -> String {
     let mut body = format!(
-        "<h1>KV-Direct's evaluation, reproduced</h1>\n<p>The paper's figures and tables (SOSP 2017), measured by skep {} on \
-         its model of the programmable NIC: medians over seeds {} to {}. Rings are the paper's points, discs are ours; dashed curves are \
+        "<h1>The evaluations of KV-Direct and Honeycomb, reproduced</h1>\n<p>Figures and tables of the papers (SOSP 2017, \
+         IEEE TC 2024), measured by skep {} on its models of their programmable NICs: medians over seeds {} to {}. Rings are the papers' points, discs are ours; dashed curves are \
          closed forms and other runs.</p>\n<p>Only <i>evidence</i> counts: figures that were simulated or counted, and \
          could have failed. <i>Calculations</i> are closed forms, or another item's figures. <i>Inputs</i> are given \
          back: the model got them, or a constant was fitted to their series. {}</p>\n",
@@ -104,7 +104,7 @@ pub(super) fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Effort, Measured, html, kv_direct};
+    use super::{Effort, Measured, html, modelled};
     use skep_nic::paper::{Findings, Item, Point, Sentence};
 
     const EFFORT: Effort = Effort { seed: 5, seeds: 3, jobs: 1 };
@@ -118,7 +118,7 @@ mod tests {
             ..Findings::default()
         };
         let part =
-            kv_direct(&[Measured { item: Item::named("fig03a").unwrap(), findings }], &["<svg/>".to_owned()], EFFORT);
+            modelled(&[Measured { item: Item::named("fig03a").unwrap(), findings }], &["<svg/>".to_owned()], EFFORT);
         let page = html(&[part]);
         assert_eq!(page.matches("class=\"beyond\"").count(), 2, "the point and its item: {page}");
         for part in [

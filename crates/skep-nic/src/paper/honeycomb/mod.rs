@@ -1,0 +1,76 @@
+//! Honeycomb's evaluation, on the model of its card and counted on the product's tree.
+//!
+//! All items read one tree, which is loaded once. It has four levels, as that of the paper's 128 million pairs. The card
+//! runs operations on sixteen copies of it, whose interior nodes are as many as the paper's.
+
+mod fig16;
+mod fig17;
+mod memory;
+mod nodes;
+
+pub(super) use fig16::ITEM as FIG16;
+pub(super) use fig17::ITEM as FIG17;
+pub(super) use memory::ITEM as MEMORY;
+pub(super) use nodes::ITEM as NODES;
+
+use std::sync::OnceLock;
+
+use super::Context;
+use crate::honeycomb::card::HoneycombCard;
+use crate::honeycomb::fetch::Fetch;
+use crate::honeycomb::memory::Options;
+use crate::honeycomb::run::{Outcome, Run, run_recorded};
+use crate::honeycomb::tree::{Reading, Recording, Tree};
+
+/// Pairs of the tree. With four million it has three levels.
+const PAIRS: u64 = 8_000_000;
+/// Operations that fill the cache before a run, several times.
+const WARMING: usize = 60_000;
+/// Operations of a run.
+const TIMED: usize = 6_000;
+
+/// Returns the tree of all items.
+fn tree() -> &'static Tree {
+    static TREE: OnceLock<Tree> = OnceLock::new();
+    TREE.get_or_init(|| Tree::load(PAIRS))
+}
+
+/// Recorded operations of one seed, and the card that they run on.
+struct Load {
+    card: HoneycombCard,
+    recording: Recording,
+    seed: u64,
+}
+
+impl Load {
+    /// Records operations of a kind.
+    fn of(context: &Context<'_>, reading: Reading) -> Self {
+        let recording = tree().record(reading, WARMING + TIMED, context.seed);
+        Load { card: HoneycombCard::of_the_paper(), recording, seed: context.seed }
+    }
+
+    fn run(&self, fetch: Fetch, options: Options) -> Outcome {
+        self.run_on(&self.card, fetch, options)
+    }
+
+    fn run_on(&self, card: &HoneycombCard, fetch: Fetch, options: Options) -> Outcome {
+        run_recorded(card, tree(), &self.recording, fetch, options, Run { timed: TIMED, seed: self.seed })
+    }
+}
+
+/// Returns the options of the paper's card, with a cache of this size for 128 million pairs.
+fn with_cache(cache_mib: f64) -> Options {
+    Options { root_on_chip: true, cache_mib, balances: true }
+}
+
+/// Returns a sentence about the tree and the load of a run.
+fn setting(load: &Load) -> String {
+    format!(
+        "{TIMED} SCANs of one item on random keys of a tree of {} million pairs of 16 + 16 B, after {WARMING} that fill the \
+         cache; {} at a time, on the card {}. The tree is the product's, loaded in random order. Each operation is on one of 16 \
+         copies of it, which share the root.",
+        PAIRS / 1_000_000,
+        load.card.accelerator.requests_in_flight,
+        load.card.name,
+    )
+}
