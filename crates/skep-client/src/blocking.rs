@@ -26,6 +26,24 @@ use crate::settings::ClientSettings;
 use crate::stream::{Stream, Waiting, are_silent, wait};
 use crate::tls;
 
+/// A connection to one shard, over TCP or TLS: bytes of frames, without waiting. Other transports need the waits of a
+/// [`Client`].
+#[derive(Debug)]
+pub struct ShardStream(Stream);
+
+impl ShardStream {
+    /// Sends as many of the bytes as the connection accepts now. Returns how many these are.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(bytes)
+    }
+
+    /// Receives bytes that have arrived. Returns how many these are, or 0 if the server has closed the connection. Fails with
+    /// `WouldBlock` if none have.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.receive(buffer)
+    }
+}
+
 /// A client whose calls return when the replies have arrived.
 #[derive(Debug)]
 pub struct Client {
@@ -75,6 +93,12 @@ impl Client {
             }
         }
         Err(failure)
+    }
+
+    /// Returns its connections, one to each shard in their order, for a program that encodes frames itself. They do not
+    /// connect again.
+    pub fn into_streams(self) -> Vec<ShardStream> {
+        self.connections.into_iter().map(ShardStream).collect()
     }
 
     /// Returns the number of the server's shards.

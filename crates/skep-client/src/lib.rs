@@ -89,7 +89,7 @@ mod tls_stream;
 
 pub use address::{ResolvedAddress, ServerAddress};
 pub use asynchronous::{AsyncClient, AsyncPages};
-pub use blocking::{Client, Pages};
+pub use blocking::{Client, Pages, ShardStream};
 pub use error::{ClientError, NotWelcome};
 pub use expiries::KeyExpiry;
 pub use functions::ListedFunction;

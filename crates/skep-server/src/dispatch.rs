@@ -51,6 +51,8 @@ pub(crate) struct Dispatch<'s, 'a> {
     pub(crate) is_retry: bool,
     /// Operations that were refused because they would be executed too late.
     pub(crate) busy: u64,
+    /// Operations that the user of the connection may not do.
+    pub(crate) denied: u64,
 }
 
 impl<'a> Dispatch<'_, 'a> {
@@ -182,6 +184,7 @@ impl<'a> Dispatch<'_, 'a> {
     /// Refuses the next `count` operations.
     pub(crate) fn refuse(&mut self, error: WireError, count: usize) {
         self.busy += if error == WireError::Busy { count as u64 } else { 0 };
+        self.denied += if error == WireError::NotPermitted { count as u64 } else { 0 };
         let refused = ReplyRange::one(Slot::Buffered(OwnedReply::Unserved(error)));
         (0..count).for_each(|_| push_range(self.destinations, self.start, refused));
     }
@@ -246,6 +249,7 @@ mod tests {
             outgoing: &mut outgoing,
             is_retry: false,
             busy: 0,
+            denied: 0,
         };
         let mut limit = Limit { count: 100, size_max: 1000, size: 0, holds_writes: false, is_held: false };
         dispatch.extend(Space::Hash, &mut Listed(&operations), usize::MAX, &mut limit);
@@ -258,7 +262,8 @@ mod tests {
             assert!(limit.is_reached() && limit.size == 16);
         }
         dispatch.refuse(WireError::Busy, 2);
-        assert_eq!(dispatch.busy, 2);
+        dispatch.refuse(WireError::NotPermitted, 3);
+        assert_eq!((dispatch.busy, dispatch.denied), (2, 3));
 
         let ready = |first, count| ReplyRange::of_ready(ReplyIndex::hash(first), count);
         let refused = |error| ReplyRange::one(Slot::Buffered(OwnedReply::Unserved(error)));
@@ -266,11 +271,14 @@ mod tests {
         let malformed = refused(WireError::Malformed);
         let busy = refused(WireError::Busy);
         let mut expected = Vec::new();
-        for range in [ready(0, 3), forwarded, forwarded, ready(3, 1), malformed, ready(4, 5), busy, busy] {
+        let denied = refused(WireError::NotPermitted);
+        let refused = [busy, busy, denied, denied, denied];
+        let others = [ready(0, 3), forwarded, forwarded, ready(3, 1), malformed, ready(4, 5)];
+        for range in others.into_iter().chain(refused) {
             push_range(&mut expected, 0, range);
         }
         assert_eq!(destinations, expected);
-        assert_eq!((destinations.len(), requests.len()), (7, 9));
+        assert_eq!((destinations.len(), requests.len()), (10, 9));
         assert!(matches!(&outgoing[1], Outgoing::Batch(forwarded) if forwarded.requests.len() == 2));
     }
 }

@@ -40,6 +40,7 @@ mod exchange;
 mod front_end;
 mod function_loader;
 mod glob;
+mod hot_keys;
 mod keeper;
 mod keyspace;
 mod limits;
@@ -88,9 +89,10 @@ pub use crate::start_error::StartError;
 pub use crate::vocabulary::Durability;
 pub use durability::embedding;
 pub use echo::EchoSettings;
+pub use hot_keys::HotKey;
 pub use observation::{
     CommandFigures, ConnectionFigures, DelayFigures, EvictionFigures, LogFigures, Observation, Observer,
-    OperationFigures, ShardFigures, SpaceFigures,
+    OperationFigures, ShardFigures, SlowFigures, SpaceFigures,
 };
 pub use pulse::Pulse;
 pub use settings::{ModuleSource, ServerSettings};
@@ -113,7 +115,7 @@ use skep_store::processor::Processor;
 use skep_wire::partition::Partition;
 
 use crate::waker::Waker;
-use access::Access;
+use access::{Access, DEFAULT};
 use certificates::Certificates;
 use cores::pin_to;
 use durability::loading::{Progress, Told};
@@ -300,7 +302,14 @@ impl Drop for Server {
 /// Puts the users of a file in force, if there is one.
 fn with_users(mut access: Access, path: Option<&Path>) -> Result<Access, UsersError> {
     if let Some(path) = path {
-        access.replace_users(read_users(path)?);
+        let users = read_users(path)?;
+        if access.needs_password() && users.contains_key(DEFAULT) {
+            tracing::warn!(
+                "{} has rules for the user 'default', so the password that the server was started with is not used",
+                path.display()
+            );
+        }
+        access.replace_users(users);
         access.file = Some(path.to_owned());
     }
     Ok(access)

@@ -309,6 +309,10 @@ pub(crate) const SERVER_REPLY_MAX: usize = VALUE_SIZE_MAX + (64 << 10);
 pub(crate) const CLIENT_LIST_SIZE_MAX: usize = 256 << 10;
 /// Connections that are copied for a list while the lock is held.
 pub(crate) const CLIENTS_COPIED_MAX: usize = 32;
+/// Keys that a shard counts while they are watched, the most that are shown, and the bytes that are shown of each.
+pub(crate) const HOT_KEY_ENTRIES: usize = 128;
+pub(crate) const HOT_KEYS_SHOWN: usize = 10;
+pub(crate) const HOT_KEY_SIZE_SHOWN: usize = 64;
 /// Entries of the slow log: each takes up to a few kilobytes.
 pub(crate) const SLOW_LOG_LENGTH_MAX: usize = 10_000;
 /// Bytes of all its entries, and of those in one reply.
@@ -375,6 +379,9 @@ pub(crate) const KEY_PATTERN_SIZE_MAX: usize = 1 << 10;
 pub(crate) const USUAL_PATTERN_SIZE: usize = 64;
 /// Keys that a step of `KEYS` asks for.
 pub(crate) const KEYS_STEP: u32 = 4096;
+/// Keys that a step of `RANDOMKEY` asks for, and those that it looks at in all, if its user may not read all keys.
+pub(crate) const RANDOM_KEYS_STEP: u32 = 256;
+pub(crate) const RANDOM_KEYS_MAX: usize = 1024;
 /// Scans of the ordered space whose cursors are known. The one that was used least recently is forgotten for another.
 pub(crate) const CURSOR_SCANS_MAX: usize = 1 << 10;
 

@@ -69,6 +69,8 @@ pub(crate) struct ConnectionMetrics {
     pub(crate) closed_for_memory: Counter,
     /// Connections closed because their clients sent nothing for `timeout` seconds.
     pub(crate) closed_idle: Counter,
+    /// Connections that ended before their handshake of TLS was over.
+    pub(crate) handshakes_failed: Counter,
     /// Bytes that connections hold.
     pub(crate) memory: Counter,
 }
@@ -84,6 +86,8 @@ pub(crate) struct OperationMetrics {
     pub(crate) forwarded: Counter,
     /// Operations refused with `BUSY`.
     pub(crate) refused: Counter,
+    /// Operations over the native protocol that their users may not do.
+    pub(crate) denied: Counter,
 }
 
 /// The counters of the hash store of a shard.

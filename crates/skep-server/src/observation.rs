@@ -4,16 +4,18 @@
 //! that an operation waits for. So an observation costs the server nothing but the time of the reader's thread.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use skep_core::function::{CallCounts, CallTotals};
 
 use crate::command_metrics::{COMMAND_COUNT, ERROR_PREFIXES};
 use crate::delays::DelayCounts;
 use crate::durability::Log;
+use crate::hot_keys::HotKey;
 use crate::metrics::Metrics;
-use crate::resp_command::command_name;
+use crate::resp_command::{begins_with_key, command_name};
 use crate::shared::Shared;
+use crate::slow_log::SlowCommand;
 use crate::vocabulary::{Durability, Space};
 
 /// Observes a server. It stays valid when the server has stopped.
@@ -43,6 +45,8 @@ pub struct Observation {
     pub shards: Vec<ShardFigures>,
     /// The commands of RESP that were called, in the order of their table.
     pub commands: Vec<CommandFigures>,
+    /// Commands of RESP and memcached that their user may not do: because of the command, and because of a key or a space.
+    pub denied: [u64; 2],
     /// The number of error replies over RESP, by their first word.
     pub errors: Vec<(&'static str, u64)>,
     /// The calls of user functions, by name.
@@ -60,6 +64,8 @@ pub struct OperationFigures {
     pub refused: u64,
     /// That arrived by the native protocol.
     pub native: u64,
+    /// Of these, those that their user may not do.
+    pub denied: u64,
 }
 
 /// A histogram of delays.
@@ -90,6 +96,8 @@ pub struct ConnectionFigures {
     pub closed: u64,
     /// Wrong passwords.
     pub passwords_refused: u64,
+    /// Connections that ended before their handshake of TLS was over.
+    pub handshakes_failed: u64,
     /// Bytes of memory that they take.
     pub memory: u64,
     /// Bytes of memory that they may take.
@@ -177,6 +185,19 @@ pub struct CommandFigures {
     pub time: Duration,
 }
 
+/// A slow command of RESP.
+#[derive(Clone, Debug)]
+pub struct SlowFigures {
+    /// When its reply was made, in seconds since 1970.
+    pub at: u64,
+    /// From the read of its request until it was executed.
+    pub duration: Duration,
+    /// Its name, in lower case.
+    pub command: String,
+    /// Its first argument, perhaps shortened, if that is a key.
+    pub key: Option<Vec<u8>>,
+}
+
 impl Observer {
     /// Returns an observer of a server.
     pub(crate) fn new(shared: Arc<Shared>) -> Observer {
@@ -200,9 +221,32 @@ impl Observer {
             log: shared.log.as_deref().map(log),
             shards: shared.all_metrics().map(shard).collect(),
             commands: (0..COMMAND_COUNT).filter_map(|command| command_figures(shared, command)).collect(),
+            denied: shared.access.denials.counts(),
             errors: (0..ERROR_PREFIXES.len()).filter_map(|index| error(shared, index)).collect(),
             functions: functions(shared),
         }
+    }
+
+    /// Returns the keys that the most operations of the last second are on, and lets them be counted for the next seconds. A
+    /// first call returns none.
+    pub fn hot_keys(&self) -> Vec<HotKey> {
+        self.shared.hot_keys().look(Instant::now())
+    }
+
+    /// Returns the last slow commands of RESP, at most this number, the newest first.
+    pub fn slow_commands(&self, count: usize) -> Vec<SlowFigures> {
+        let slow = |command: SlowCommand| {
+            let mut arguments = command.arguments.into_iter();
+            let name = arguments.next().unwrap_or_default();
+            let has_key = begins_with_key(&name);
+            SlowFigures {
+                at: command.time,
+                duration: command.duration,
+                command: String::from_utf8_lossy(&name).to_ascii_lowercase(),
+                key: arguments.next().filter(|_| has_key),
+            }
+        };
+        self.shared.slow_log.newest(count).into_iter().map(slow).collect()
     }
 
     /// Returns true if the server takes writes: the log has no trouble.
@@ -217,6 +261,7 @@ fn operations(shared: &Shared) -> OperationFigures {
         forwarded: shared.sum(|metrics| &metrics.operations.forwarded),
         refused: shared.sum(|metrics| &metrics.operations.refused),
         native: shared.sum(|metrics| &metrics.operations.native),
+        denied: shared.sum(|metrics| &metrics.operations.denied),
     }
 }
 
@@ -245,6 +290,7 @@ fn connections(shared: &Shared) -> ConnectionFigures {
         refused: refused.iter().sum(),
         closed: closed.iter().sum(),
         passwords_refused: shared.sum(|metrics| &metrics.passwords_refused),
+        handshakes_failed: shared.sum(|metrics| &metrics.connections.handshakes_failed),
         memory: shared.sum(|metrics| &metrics.connections.memory) + shared.memory_budget.batches(),
         memory_limit: shared.settings.connection_memory,
         input_bytes: shared.sum(|metrics| &metrics.input_bytes),

@@ -19,6 +19,7 @@ use crate::counter::Counter;
 use crate::cursors::Cursors;
 use crate::durability::Log;
 use crate::function_loader::FunctionLoader;
+use crate::hot_keys::HotKeys;
 use crate::memcached_counts::COUNT_COUNT;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
@@ -105,6 +106,7 @@ struct Measured {
     metrics: Vec<Metrics>,
     baseline: Mutex<Baseline>,
     rates: Mutex<Rates>,
+    hot_keys: HotKeys,
 }
 
 /// The function that stops the program; it is called once.
@@ -193,6 +195,7 @@ impl Shared {
                 metrics: (0..shard_count).map(|_| Metrics::default()).collect(),
                 baseline: Mutex::default(),
                 rates: Mutex::default(),
+                hot_keys: HotKeys::new(shard_count),
             },
             monitors: Monitors::default(),
             slow_log: SlowLog::default(),
@@ -289,6 +292,12 @@ impl Shared {
     /// Returns the sum of a counter over all shards.
     pub(crate) fn sum(&self, counter: fn(&Metrics) -> &Counter) -> u64 {
         self.measured.metrics.iter().map(|metrics| counter(metrics).get()).sum()
+    }
+
+    /// Returns the keys that are counted while they are watched.
+    #[inline]
+    pub(crate) fn hot_keys(&self) -> &HotKeys {
+        &self.measured.hot_keys
     }
 
     /// Returns the sums of counters since `CONFIG RESETSTAT`.

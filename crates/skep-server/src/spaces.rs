@@ -32,6 +32,7 @@ use crate::cache_flushes::CachePart;
 use crate::durability::ShardLog;
 use crate::durability::walk::Walk;
 use crate::echo::Echo;
+use crate::hot_keys::HotKeys;
 use crate::keyspace::KeyspaceRequest;
 use crate::limits::REPLY_BUDGET;
 use crate::shared::Shared;
@@ -128,6 +129,16 @@ impl<'a> SpaceRequests<'a> {
     /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
         self.hash.len() + self.ordered.len() + self.cache.len() + self.items.len() + self.keyspace.len()
+    }
+
+    /// Counts the keys of the operations.
+    #[cold]
+    fn count_keys(&self, hot_keys: &HotKeys, shard: u16, now: Instant) {
+        let lists = [(Space::Hash, &self.hash), (Space::Ordered, &self.ordered), (Space::Cache, &self.cache)];
+        for (space, requests) in lists {
+            hot_keys.count(shard, space, requests.len(), |index| requests[index].key, now);
+        }
+        hot_keys.count(shard, Space::Cache, self.items.len(), |index| self.items[index].key, now);
     }
 
     /// Returns an empty batch with this one's memory, for requests of another lifetime.
@@ -258,6 +269,11 @@ impl<'s> Stores<'s> {
     pub(crate) fn execute(&mut self, batch: &SpaceRequests<'_>, replies: &mut SpaceReplies, now: Instant) -> Executed {
         let mut done = Executed::default();
         self.note_execution();
+        if let Some(shared) = self.shared
+            && shared.hot_keys().are_watched()
+        {
+            batch.count_keys(shared.hot_keys(), self.own, now);
+        }
         #[cfg(test)]
         {
             replies.are_swapped = self.swaps_replies;

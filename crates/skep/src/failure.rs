@@ -20,6 +20,8 @@ pub(crate) enum Failure {
     Lost(String),
     /// The result is "no". It has been printed, and the exit code repeats it for scripts.
     No,
+    /// The command line is invalid, or another failure; its message was printed in another form.
+    Told { is_usage: bool },
     /// The reader of our standard output has closed it. This is not an error, and no message can be printed.
     ReaderGone,
 }
@@ -28,8 +30,10 @@ impl Failure {
     /// Returns the exit code of the process.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Failure::Usage(_) => ExitCode::from(2),
-            Failure::Runtime(_) | Failure::Lost(_) | Failure::No => ExitCode::FAILURE,
+            Failure::Usage(_) | Failure::Told { is_usage: true } => ExitCode::from(2),
+            Failure::Runtime(_) | Failure::Lost(_) | Failure::No | Failure::Told { is_usage: false } => {
+                ExitCode::FAILURE
+            }
             Failure::ReaderGone => ExitCode::SUCCESS,
         }
     }
@@ -38,7 +42,7 @@ impl Failure {
     pub(crate) fn message(&self) -> Option<&str> {
         match self {
             Failure::Usage(message) | Failure::Runtime(message) | Failure::Lost(message) => Some(message),
-            Failure::No | Failure::ReaderGone => None,
+            Failure::No | Failure::Told { .. } | Failure::ReaderGone => None,
         }
     }
 }

@@ -7,28 +7,21 @@ use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use redis::{FromRedisValue, InfoDict, IntoConnectionInfo, RedisError, Value};
+use redis::{FromRedisValue, InfoDict, Value};
 
 use crate::failure::{Failure, reason};
-use crate::password::{Login, PasswordSource};
-
-/// Default address of `skep serve` for RESP.
-const DEFAULT_ADDRESS: &str = "127.0.0.1:6379";
-/// A server on the same network takes a connection in this time.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A module is compiled in this time, also on a machine that is busy.
-const TIMEOUT: Duration = Duration::from_secs(30);
+use crate::resp_link::{DEFAULT_ADDRESS, connect, describe};
+use crate::tls::LoginSource;
 
 /// Checks modules of functions, or sends a command about them to a server.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// RESP address of the server.
-    #[arg(long, global = true, value_name = "HOST:PORT", default_value = DEFAULT_ADDRESS)]
+    /// RESP address of the server: HOST:PORT, or tls:HOST:PORT.
+    #[arg(long, global = true, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS)]
     addr: String,
     #[command(flatten)]
-    password: PasswordSource,
+    source: LoginSource,
     #[command(subcommand)]
     command: Command,
 }
@@ -151,30 +144,8 @@ fn read(file: &Path) -> Result<String, Failure> {
 
 /// Sends a command to the server. `about` names what it is about, for error messages.
 fn query<T: FromRedisValue>(command: &redis::Cmd, arguments: &Arguments, about: impl Display) -> Result<T, Failure> {
-    let Arguments { addr, password, .. } = arguments;
-    let unreachable = |error: RedisError| {
-        let port = "name its RESP port with --addr, and the password with --password-file";
-        Failure::Runtime(format!("cannot reach a server at {addr}: {}: {port}", describe(&error)))
-    };
-    let login = Login::new(addr, password)?;
-    let mut info = format!("redis://{addr}").into_connection_info().map_err(unreachable)?;
-    if let Some(password) = &login.settings.password {
-        let settings = info.redis_settings().clone().set_password(String::from_utf8_lossy(password.bytes()));
-        let settings = match login.settings.user.as_str() {
-            "" => settings,
-            user => settings.set_username(user),
-        };
-        info = info.set_redis_settings(settings);
-    }
-    let client = redis::Client::open(info).map_err(unreachable)?;
-    let mut connection = client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(unreachable)?;
-    connection.set_read_timeout(Some(TIMEOUT)).map_err(unreachable)?;
+    let mut connection = connect(&arguments.source.login(&arguments.addr)?)?;
     command.query(&mut connection).map_err(|error| Failure::Runtime(format!("{about}: {}", describe(&error))))
-}
-
-/// Returns what the server has replied, or what the system says.
-fn describe(error: &RedisError) -> String {
-    error.detail().map_or_else(|| reason(error), str::to_owned)
 }
 
 /// Prints a module as the server lists it.

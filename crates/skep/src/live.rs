@@ -28,6 +28,33 @@ pub(crate) struct State {
     pub(crate) commands: Vec<(String, u64)>,
     /// The operations that each shard has executed.
     pub(crate) shards: Vec<u64>,
+    /// The keys that the most operations of the last second were on, the hottest first. Absent if the port shows no keys.
+    pub(crate) hot_keys: Option<Vec<HotKey>>,
+    /// The last slow commands of RESP, the newest first.
+    pub(crate) slow: Vec<Slow>,
+}
+
+/// A hot key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HotKey {
+    pub(crate) space: String,
+    /// The key, escaped, or its first bytes.
+    pub(crate) key: String,
+    /// Operations on it in a second, and their part of all.
+    pub(crate) rate: f64,
+    pub(crate) share: f64,
+}
+
+/// A slow command.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Slow {
+    /// Seconds since 1970.
+    pub(crate) at: u64,
+    /// The time that it took, with that for which its request waited.
+    pub(crate) seconds: f64,
+    pub(crate) command: String,
+    /// Its key, escaped. Absent if it has none, or if the port shows no keys.
+    pub(crate) key: Option<String>,
 }
 
 /// A space.

@@ -9,6 +9,7 @@ mod backup;
 mod bench;
 mod cli;
 mod doctor;
+mod export;
 mod failure;
 mod function;
 mod import;
@@ -18,11 +19,14 @@ mod log;
 mod package_files;
 mod paper;
 mod password;
+mod plot;
+mod resp_link;
 mod serve;
 mod size;
 mod sizing;
 mod tls;
 mod top;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -53,8 +57,10 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// Send one command to a server.
     Cli(cli::Arguments),
-    /// Put the strings of a file of Redis or Valkey (dump.rdb) into a server.
+    /// Put the strings of a file (RDB, RESP, CSV, JSON lines) or of a running Redis into a server.
     Import(import::Arguments),
+    /// Write the pairs of a server to a file (RDB, RESP, CSV, JSON lines), a pipe or a running Redis.
+    Export(export::Arguments),
     /// Measure a server, or a store alone, under a YCSB workload.
     Bench(bench::Arguments),
     /// Reproduce figures and tables: KV-Direct's and Honeycomb's on models of their NICs, HERD's on this machine.
@@ -84,6 +90,7 @@ fn main() -> ExitCode {
             Command::Serve(arguments) => serve::run(&arguments),
             Command::Cli(arguments) => cli::run(arguments),
             Command::Import(arguments) => import::run(&arguments),
+            Command::Export(arguments) => export::run(&arguments),
             Command::Bench(arguments) => bench::run(&arguments),
             Command::Paper(arguments) => paper::run(&arguments),
             Command::Size(arguments) => sizing::run(&arguments),

@@ -32,6 +32,11 @@ pub(crate) struct Login {
 }
 
 impl Login {
+    /// Returns the login at a URL, which may have a user and a password.
+    pub(crate) fn of_url(url: &str) -> Login {
+        Login { address: url.to_owned(), settings: ClientSettings::default() }
+    }
+
     /// Returns the login at an address with the password of a source.
     pub(crate) fn new(address: &str, source: &PasswordSource) -> Result<Login, Failure> {
         let password = match &source.password_file {

@@ -64,6 +64,8 @@ fn secured(address: &str) -> Result<String, String> {
         Some((transport @ ("udp" | "rdma" | "shm"), _)) => {
             Err(format!("{transport} has no TLS: name the native port (HOST:PORT) with --addr, or leave out --tls"))
         }
+        Some(("redis", rest)) => Ok(format!("rediss:{rest}")),
+        Some(("rediss", _)) => Ok(address.to_owned()),
         _ => Ok(format!("tls:{address}")),
     }
 }
@@ -76,6 +78,9 @@ mod tests {
     fn only_tcp_has_tls() {
         for address in ["localhost:7379", "tcp:localhost:7379", "tls:localhost:7379"] {
             assert_eq!(secured(address).unwrap(), "tls:localhost:7379");
+        }
+        for address in ["redis://u@localhost:1", "rediss://u@localhost:1"] {
+            assert_eq!(secured(address).unwrap(), "rediss://u@localhost:1");
         }
         assert_eq!(secured("[::1]:7379").unwrap(), "tls:[::1]:7379");
         for address in ["udp:localhost:7379", "rdma:localhost:7379", "shm:/run/skep.sock"] {

@@ -86,7 +86,7 @@ pub(crate) use session::Session;
 pub(crate) use simple_command::SimpleCommand;
 #[cfg(test)]
 pub(crate) use subcommands::full_names;
-pub(crate) use table::command_name;
+pub(crate) use table::{begins_with_key, command_name};
 
 use std::time::Duration;
 

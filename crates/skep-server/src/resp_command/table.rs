@@ -154,6 +154,11 @@ pub(crate) fn command_name(index: usize) -> &'static str {
     COMMANDS[index].name
 }
 
+/// Returns true if the first argument of the command of this name is a key.
+pub(crate) fn begins_with_key(name: &[u8]) -> bool {
+    CommandName::find(name).is_some_and(|name| name.info().keys.0 == 1)
+}
+
 const _: () = assert!(COMMANDS.len() == COMMAND_COUNT);
 
 /// Longest name of a command.

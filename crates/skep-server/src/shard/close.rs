@@ -27,6 +27,9 @@ impl Shard {
                     );
                 }
             }
+            if endpoint.transport.is_handshaking() {
+                self.metrics().connections.handshakes_failed.add(1);
+            }
             self.parts.end_session(token, &endpoint.transport);
             self.parts.shared.leave(endpoint.connection.number);
         }

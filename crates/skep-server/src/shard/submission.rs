@@ -166,10 +166,12 @@ impl<'s> Submitter<'s> {
             outgoing: self.outgoing,
             is_retry: connection.is_returned(),
             busy: 0,
+            denied: 0,
         };
         let (parsed, input, ranges) = connection.submission();
         dispatch.submit(parsed, input, ranges, if is_late { Refusal::Late } else { self.refusal }, &mut limit);
         self.metrics.operations.refused.add(dispatch.busy);
+        self.metrics.operations.denied.add(dispatch.denied);
         submission.destinations = start..self.destinations.len();
         submission.is_held = limit.is_held;
         self.forward(submission);

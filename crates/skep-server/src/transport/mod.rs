@@ -104,11 +104,16 @@ impl Transport {
     /// Returns the time after which a silent client is gone, if there is one; `timeout` is that of an open connection.
     pub(crate) fn timeout(&self, timeout: Option<Duration>) -> Option<Duration> {
         match self {
-            Transport::Tls(tls) if tls.is_handshaking() => {
+            Transport::Tls(_) if self.is_handshaking() => {
                 Some(timeout.unwrap_or(TLS_HANDSHAKE_TIME).min(TLS_HANDSHAKE_TIME))
             }
             _ => timeout,
         }
+    }
+
+    /// Returns true if its handshake of TLS is not over.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        if let Transport::Tls(tls) = self { tls.is_handshaking() } else { false }
     }
 
     /// Returns true if it can be served by its shard only.

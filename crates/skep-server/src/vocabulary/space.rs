@@ -26,6 +26,15 @@ impl Space {
         }
     }
 
+    /// Returns its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Space::Hash => "hash",
+            Space::Ordered => "ordered",
+            Space::Cache => "cache",
+        }
+    }
+
     /// Returns true if each shard has a part of the space, and its keys.
     #[inline]
     pub(crate) fn is_divided(self) -> bool {

@@ -1,4 +1,5 @@
-//! Files of Redis and Valkey (RDB): a reader of the strings and their expiries, which passes over other values.
+//! Files of Redis and Valkey (RDB): a reader of the strings and their expiries, which passes over other values, and a writer
+//! of such strings.
 //!
 //! ```text
 //! file      ┌ "REDIS" and four digits, or "VALKEY" and three ┬ records ┬ 255 ┬ checksum, 8 B ┐
@@ -29,6 +30,9 @@ pub mod payload;
 mod skip;
 mod source;
 mod string;
+mod writer;
+
+pub use writer::RdbWriter;
 
 use std::io::{self, Read};
 
@@ -39,6 +43,8 @@ use source::Source;
 /// The newest versions of the format whose records this reader knows: that of Redis 8.10, and that of Valkey 9.2.
 const REDIS_VERSION: u32 = 15;
 const VALKEY_VERSION: u32 = 81;
+/// The version that the writer and `DUMP` write: that of Redis 7.0, which later ones read.
+const WRITTEN_VERSION: u16 = 10;
 /// The oldest version with a checksum.
 const CHECKSUM_VERSION_MIN: u32 = 5;
 

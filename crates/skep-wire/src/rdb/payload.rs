@@ -8,11 +8,9 @@ use crc_fast::{CrcAlgorithm, checksum};
 use skep_core::function::DecimalText;
 use skep_core::operation::VALUE_SIZE_MAX;
 
-use super::STRING;
-use super::string::{Prefix, decompress, prefix};
+use super::string::{Prefix, decompress, prefix, write};
+use super::{STRING, WRITTEN_VERSION};
 
-/// The version of RDB files in Redis 7.0, which later ones read.
-const VERSION: u16 = 10;
 const TRAILER_SIZE: usize = size_of::<u16>() + size_of::<u64>();
 
 /// The reason why a payload has no value.
@@ -30,42 +28,11 @@ pub enum PayloadError {
 pub fn encode(value: &[u8]) -> Vec<u8> {
     let mut payload = Vec::with_capacity(value.len() + TRAILER_SIZE + 6);
     payload.push(STRING);
-    match number_of(value) {
-        Some(number) => encode_number(number, &mut payload),
-        None => {
-            match value.len() {
-                size @ 0..0x40 => payload.push(size as u8),
-                size @ 0x40..0x4000 => payload.extend_from_slice(&(0x4000 | size as u16).to_be_bytes()),
-                size => {
-                    payload.push(0x80);
-                    payload.extend_from_slice(&(size as u32).to_be_bytes());
-                }
-            }
-            payload.extend_from_slice(value);
-        }
-    }
-    payload.extend_from_slice(&VERSION.to_le_bytes());
+    write(value, &mut payload);
+    payload.extend_from_slice(&WRITTEN_VERSION.to_le_bytes());
     let checksum = checksum(CrcAlgorithm::Crc64Redis, &payload);
     payload.extend_from_slice(&checksum.to_le_bytes());
     payload
-}
-
-fn encode_number(number: i32, payload: &mut Vec<u8>) {
-    if let Ok(number) = i8::try_from(number) {
-        payload.extend_from_slice(&[0xc0, number.cast_unsigned()]);
-    } else if let Ok(number) = i16::try_from(number) {
-        payload.push(0xc1);
-        payload.extend_from_slice(&number.to_le_bytes());
-    } else {
-        payload.push(0xc2);
-        payload.extend_from_slice(&number.to_le_bytes());
-    }
-}
-
-/// Returns the number that a value is the decimal digits of, if it is one of 32 bits.
-fn number_of(value: &[u8]) -> Option<i32> {
-    let number = str::from_utf8(value).ok()?.parse().ok()?;
-    (DecimalText::new(i64::from(number)).as_bytes() == value).then_some(number)
 }
 
 /// The content of a string, before it is decompressed.
@@ -141,7 +108,7 @@ mod tests {
     }
 
     fn with_trailer(string: &[u8]) -> Vec<u8> {
-        let mut payload = [string, &VERSION.to_le_bytes()].concat();
+        let mut payload = [string, &WRITTEN_VERSION.to_le_bytes()].concat();
         payload.extend_from_slice(&checksum(CrcAlgorithm::Crc64Redis, &payload).to_le_bytes());
         payload
     }

@@ -38,6 +38,47 @@ pub(super) fn prefix<E>(mut take: impl FnMut(&mut [u8]) -> Result<(), E>) -> Res
     })
 }
 
+/// Appends a string: as a number if it is the decimal digits of one, else plain.
+pub(super) fn write(string: &[u8], bytes: &mut Vec<u8>) {
+    match number_of(string) {
+        Some(number) => write_number(number, bytes),
+        None => {
+            write_length(string.len() as u32, bytes);
+            bytes.extend_from_slice(string);
+        }
+    }
+}
+
+/// Appends a length.
+pub(super) fn write_length(length: u32, bytes: &mut Vec<u8>) {
+    match length {
+        0..0x40 => bytes.push(length as u8),
+        0x40..0x4000 => bytes.extend_from_slice(&(0x4000 | length as u16).to_be_bytes()),
+        _ => {
+            bytes.push(0x80);
+            bytes.extend_from_slice(&length.to_be_bytes());
+        }
+    }
+}
+
+fn write_number(number: i32, bytes: &mut Vec<u8>) {
+    if let Ok(number) = i8::try_from(number) {
+        bytes.extend_from_slice(&[0xc0, number.cast_unsigned()]);
+    } else if let Ok(number) = i16::try_from(number) {
+        bytes.push(0xc1);
+        bytes.extend_from_slice(&number.to_le_bytes());
+    } else {
+        bytes.push(0xc2);
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// Returns the number that a string is the decimal digits of, if it is one of 32 bits.
+fn number_of(string: &[u8]) -> Option<i32> {
+    let number = str::from_utf8(string).ok()?.parse().ok()?;
+    (DecimalText::new(i64::from(number)).as_bytes() == string).then_some(number)
+}
+
 /// Returns the first bytes.
 fn prefix_of<const SIZE: usize>(bytes: [u8; size_of::<u64>()]) -> [u8; SIZE] {
     *bytes.first_chunk().expect("a number has at most eight bytes")

@@ -17,6 +17,7 @@ mod inserts;
 mod modify;
 mod offer;
 mod report;
+mod saturation;
 mod server_delays;
 mod target;
 pub(crate) mod transport;
@@ -31,7 +32,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use skep::limits::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
-use skep::{OpenError, Page, RegionError, StoreSettings};
+use skep::{Page, StoreSettings};
 
 use crate::cli::Space;
 use crate::failure::Failure;
@@ -40,13 +41,14 @@ use crate::size::MemorySize;
 use crate::tls::LoginSource;
 use drive::{Findings, Limit, Plan, drive, load, unload, unload_inserts};
 use inserts::Inserts;
-use offer::Offerer;
+use offer::{OfferFlags, Offerer};
 use report::{Report, microseconds_at};
+use saturation::{Saturation, Search};
 use server_delays::{ServerDelays, Snapshot};
 use skep_measure::distribution::{Distribution, Generator};
 use skep_measure::mix::Mix;
 use skep_measure::{Progress, machine};
-use target::{BATCH_BYTES_MAX, Target};
+use target::{BATCH_BYTES_MAX, Target, not_opened};
 use workload::{Keys, RECORD_BITS, Workload, draw};
 
 /// Measures a server or the store.
@@ -88,10 +90,8 @@ pub(crate) struct Arguments {
     /// Seconds to run, instead of a number of operations.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Operations to send per second, all clients together, without waiting for earlier replies. Latencies then begin
-    /// when an operation is due [default: a batch is sent after all replies to the last one].
-    #[arg(long, value_name = "N", conflicts_with = "embedded", value_parser = clap::value_parser!(u64).range(1..))]
-    rate: Option<u64>,
+    #[command(flatten)]
+    offer: OfferFlags,
     /// RESP address of the same server, to print its own delays too, from the read of a request to its reply.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "embedded", value_parser = crate::cli::address)]
     resp: Option<String>,
@@ -155,6 +155,9 @@ const INSERTED_KEY_SIZE_MIN: usize = 8;
 /// About how many records are loaded or deleted in a second. Progress says how many they are on this machine.
 const TRANSFERS_PER_S: f64 = 1e6;
 
+/// About how many rates a search of the saturation measures.
+const SATURATION_STEPS: f64 = 15.0;
+
 /// The most operations that a client draws before the clock runs; after the last one it repeats them.
 const DRAW_COUNT_MAX: u64 = 1 << 22;
 
@@ -170,8 +173,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (space, plan) = plan(arguments)?;
     let shares = shares(arguments.records, client_count as u64);
     let login = arguments.source.login(&arguments.addr)?;
-    if arguments.rate.is_some() && ["shm:", "udp:", "tls:"].iter().any(|prefix| login.address.starts_with(prefix)) {
-        return Err(Failure::Usage("--rate needs a native address of TCP: write --addr HOST:PORT".to_owned()));
+    let offers = arguments.offer.rate.is_some() || arguments.offer.saturate;
+    if offers && ["shm:", "udp:", "rdma:"].iter().any(|prefix| login.address.starts_with(prefix)) {
+        let refusal = "--rate and --saturate need a native address of TCP or TLS: write --addr HOST:PORT";
+        return Err(Failure::Usage(refusal.to_owned()));
     }
     let mut targets = targets(arguments, &login, plan.space, client_count)?;
     let mut inserts: Vec<Inserts> = (0..client_count as u64)
@@ -184,8 +189,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     let progress = Progress::shown();
     let transfer_seconds = arguments.records as f64 / TRANSFERS_PER_S;
-    let measured_seconds =
-        arguments.operations.map_or(arguments.seconds as f64, |operations| operations as f64 / TRANSFERS_PER_S);
+    let rates = if arguments.offer.saturate { SATURATION_STEPS } else { 1.0 };
+    let seconds = rates * arguments.seconds as f64;
+    let measured_seconds = arguments.operations.map_or(seconds, |operations| operations as f64 / TRANSFERS_PER_S);
     progress.expect(2.0 * transfer_seconds + measured_seconds);
     progress.begin(format!("loading {} records", arguments.records), transfer_seconds);
     let loading = load_all(arguments, &plan, &mut targets, &shares, &progress);
@@ -200,21 +206,80 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 
     progress.begin("measuring", measured_seconds);
-    let measured = measure_with_delays(arguments, &login, plan, &mut targets, &shares, &mut inserts);
+    let measured = if arguments.offer.saturate {
+        saturate(arguments, &login, plan, &mut targets, &shares, &mut inserts).map(Measured::Saturation)
+    } else {
+        let measured = measure_with_delays(arguments, &login, plan, &mut targets, &shares, &mut inserts);
+        measured.map(|(findings, seconds, server)| Measured::Run(Box::new(findings), seconds, server))
+    };
     progress.begin("deleting the records", transfer_seconds);
     let cleaned_up = clean_up(arguments, &login, plan, &mut targets, &loaded, &inserts);
     drop(progress);
-    let (findings, seconds, server) =
+    let measured =
         measured.map_err(|error| Failure::Runtime(error + cleaned_up.as_ref().err().map_or("", String::as_str)))?;
-    let report = report(arguments, space, &plan, client_count, &findings, seconds, server);
-    let text = if arguments.json { report.json() } else { report.table() };
-    writeln!(io::stdout(), "{text}")?;
     let left = cleaned_up.err().unwrap_or_default();
-    match findings.first_error {
+    let first_error = print(arguments, space, &plan, client_count, measured)?;
+    match first_error {
         None if left.is_empty() => Ok(()),
         None => Err(Failure::Runtime(format!("the figures are valid{left}"))),
-        Some(error) => Err(Failure::Runtime(format!("{} errors, the first: {error}{left}", findings.errors))),
+        Some((errors, error)) => Err(Failure::Runtime(format!("{errors} errors, the first: {error}{left}"))),
     }
+}
+
+/// Prints the figures. Returns the number of errors and the first one, if there are any.
+fn print(
+    arguments: &Arguments,
+    space: Space,
+    plan: &Plan,
+    clients: usize,
+    measured: Measured,
+) -> Result<Option<(u64, String)>, Failure> {
+    match measured {
+        Measured::Run(findings, seconds, server) => {
+            let report = report(arguments, space, plan, clients, &findings, seconds, server);
+            let text = if arguments.json { report.json() } else { report.table() };
+            writeln!(io::stdout(), "{text}")?;
+            Ok(findings.first_error.map(|error| (findings.errors, error)))
+        }
+        Measured::Saturation(saturation) => {
+            saturation.print(arguments.json, arguments.offer.svg.as_deref())?;
+            Ok(None)
+        }
+    }
+}
+
+/// What was measured: a run, its seconds and the delays of the server; or its saturation.
+enum Measured {
+    Run(Box<Findings>, f64, Option<ServerDelays>),
+    Saturation(Saturation),
+}
+
+/// Searches the saturation of the server.
+fn saturate(
+    arguments: &Arguments,
+    login: &Login,
+    plan: Plan,
+    targets: &mut [Target],
+    shares: &[Range<u64>],
+    inserts: &mut [Inserts],
+) -> Result<Saturation, String> {
+    let (findings, seconds) = measure(arguments, plan, targets, shares, inserts);
+    if let Some(error) = findings.first_error {
+        return Err(error);
+    }
+    let generator = Generator::new(distribution(arguments), arguments.records);
+    let draws = draw(plan.mix, &generator, DRAW_COUNT_MAX as usize, arguments.seed);
+    let search = Search {
+        login,
+        plan: &plan,
+        draws: &draws,
+        inserts,
+        connections: targets.len(),
+        seconds: Duration::from_secs(arguments.seconds),
+        seed: arguments.seed,
+        latency_max: arguments.offer.latency_max,
+    };
+    search.run(findings.operations as f64 / seconds, report::name(&arguments.workload))
 }
 
 /// Returns the report of a run.
@@ -248,7 +313,7 @@ fn report(
         p99_us: microseconds_at(&findings.latencies, 0.99),
         p999_us: microseconds_at(&findings.latencies, 0.999),
         max_us: microseconds_at(&findings.latencies, 1.0),
-        rate: arguments.rate,
+        rate: arguments.offer.rate,
         refused: findings.refused,
         unsent: findings.unsent,
         server,
@@ -423,23 +488,6 @@ fn targets(arguments: &Arguments, login: &Login, space: u16, client_count: usize
         .collect()
 }
 
-/// Explains why a store could not be opened, with the flags to change.
-fn not_opened(error: &OpenError) -> String {
-    match error {
-        OpenError::Memory(RegionError::TooLarge { size }) => format!(
-            "a store of {} is more than the 64 GiB that one can have: write more --clients, fewer --records or a smaller \
-             --memory",
-            MemorySize(*size)
-        ),
-        OpenError::Memory(RegionError::TooSmall { size, size_min }) => format!(
-            "a store of {} is too small, it takes at least {}: write fewer --clients or a larger --memory",
-            MemorySize(*size),
-            MemorySize(*size_min)
-        ),
-        error => error.to_string(),
-    }
-}
-
 /// Measures. If `--resp` is set, reads the server's delays before and after.
 fn measure_with_delays(
     arguments: &Arguments,
@@ -452,7 +500,7 @@ fn measure_with_delays(
     let at_rest = |address| Snapshot::at_rest(address, login.settings.password.as_ref());
     let snapshot = || arguments.resp.as_deref().map(at_rest).transpose();
     let before = snapshot()?;
-    let (findings, seconds) = match arguments.rate {
+    let (findings, seconds) = match arguments.offer.rate {
         Some(rate) => {
             let mut offerer = Offerer::connect(login, targets.len())?;
             let generator = Generator::new(distribution(arguments), arguments.records);

@@ -17,14 +17,16 @@
 //! server forwards operations on keys of other shards.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use skep::{Reply, Request, Response, WireError};
-use skep_wire::native::{Hello, ReplyFrame, RequestFrameWriter, Welcome};
+use skep_client::ShardStream;
+use skep_wire::native::{ReplyFrame, RequestFrameWriter};
 
+use crate::cli::connect;
 use crate::failure::reason;
 use crate::password::Login;
 
@@ -39,6 +41,24 @@ const INPUT_SIZE: usize = 256 << 10;
 /// The longest time without a reply while replies are due.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The flags of fixed rates.
+#[derive(clap::Args, Debug)]
+pub(crate) struct OfferFlags {
+    /// Operations to send per second, all clients together, without waiting for earlier replies. Latencies then begin
+    /// when an operation is due [default: a batch is sent after all replies to the last one].
+    #[arg(long, value_name = "N", conflicts_with = "embedded", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) rate: Option<u64>,
+    /// Search the greatest rate that the server sustains: --rate for --seconds at each of about 15 rates.
+    #[arg(long, conflicts_with_all = ["embedded", "rate", "operations", "resp"])]
+    pub(crate) saturate: bool,
+    /// The 99th percentile of the latencies up to which a rate counts as sustained.
+    #[arg(long, value_name = "TIME", requires = "saturate", default_value = "1ms", value_parser = crate::cli::life)]
+    pub(crate) latency_max: Duration,
+    /// File for a plot of latency against throughput.
+    #[arg(long, value_name = "FILE", requires = "saturate")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
 /// Sends batches at a fixed rate, on its connections in turn.
 pub(crate) struct Offerer {
     connections: Vec<Connection>,
@@ -47,24 +67,20 @@ pub(crate) struct Offerer {
 impl Offerer {
     /// Opens connections to the shards in turn.
     pub(crate) fn connect(login: &Login, connection_count: usize) -> Result<Self, String> {
-        let address = &login.address;
-        let failed = |error| format!("cannot connect to {address}: {}", reason(&error));
-        let mut connections = Vec::new();
-        let mut shard_count = 1;
-        for number in 0..connection_count {
-            let shard = u16::try_from(number).unwrap_or(u16::MAX) % shard_count;
-            let (stream, welcome) = handshake(login, shard).map_err(failed)?;
-            shard_count = welcome.shard_count.max(1);
-            connections.push(Connection {
-                stream,
-                output: Vec::new(),
-                sent: 0,
-                input: vec![0; INPUT_SIZE],
-                end: 0,
-                in_flight: VecDeque::new(),
-            });
+        let mut streams = Vec::new();
+        while streams.len() < connection_count {
+            streams.extend(connect(login)?.into_streams());
         }
-        Ok(Offerer { connections })
+        streams.truncate(connection_count);
+        let connection = |stream| Connection {
+            stream,
+            output: Vec::new(),
+            sent: 0,
+            input: vec![0; INPUT_SIZE],
+            end: 0,
+            in_flight: VecDeque::new(),
+        };
+        Ok(Offerer { connections: streams.into_iter().map(connection).collect() })
     }
 
     /// Sends `rate` operations per second until the limit, then waits for the outstanding replies. After the last draw
@@ -153,22 +169,6 @@ impl Schedule {
     }
 }
 
-/// Opens a non-blocking connection to a shard.
-fn handshake(login: &Login, shard: u16) -> io::Result<(TcpStream, Welcome)> {
-    let mut stream = TcpStream::connect(&login.address)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(
-        &Hello { shard: Some(shard), user: login.settings.user.clone(), password: login.settings.password.clone() }
-            .encode(),
-    )?;
-    let mut bytes = [0; Welcome::SIZE];
-    stream.read_exact(&mut bytes)?;
-    let welcome = Welcome::decode(&bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-    stream.set_nonblocking(true)?;
-    Ok((stream, welcome.ok_or(ErrorKind::InvalidData)?))
-}
-
 /// A batch that was written to the socket or waits in the output.
 struct InFlight {
     due: Instant,
@@ -181,7 +181,7 @@ struct InFlight {
 
 /// A connection and its batches in flight.
 struct Connection {
-    stream: TcpStream,
+    stream: ShardStream,
     output: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
@@ -238,7 +238,7 @@ impl Connection {
     ) -> io::Result<bool> {
         let mut moved = false;
         if self.sent < self.output.len() {
-            match self.stream.write(&self.output[self.sent..]) {
+            match self.stream.send(&self.output[self.sent..]) {
                 Ok(size) => {
                     self.sent += size;
                     moved |= size > 0;
@@ -257,7 +257,7 @@ impl Connection {
         if self.end == self.input.len() {
             self.input.resize(2 * self.end, 0);
         }
-        match self.stream.read(&mut self.input[self.end..]) {
+        match self.stream.receive(&mut self.input[self.end..]) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(size) => {
                 self.end += size;

@@ -141,7 +141,7 @@ impl Report {
 }
 
 /// Returns the name of a choice on the command line.
-fn name(choice: &impl clap::ValueEnum) -> String {
+pub(super) fn name(choice: &impl clap::ValueEnum) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 

@@ -1,7 +1,8 @@
 //! The target of a benchmark: a server over its native port, or a store in this process.
 
 use crate::password::Login;
-use skep::{Client, OpenError, Replies, Reply, Request, Responses, Store, StoreSettings, WireError};
+use crate::size::MemorySize;
+use skep::{Client, OpenError, RegionError, Replies, Reply, Request, Responses, Store, StoreSettings, WireError};
 
 /// The connection or store of one client.
 pub(crate) enum Target {
@@ -59,5 +60,22 @@ impl Target {
             Target::Embedded { replies, .. } if replies.is_deferred(index) => Err(WireError::Busy),
             Target::Embedded { replies, .. } => Ok(replies.get(index)),
         }
+    }
+}
+
+/// Explains why a store could not be opened, with the flags to change.
+pub(super) fn not_opened(error: &OpenError) -> String {
+    match error {
+        OpenError::Memory(RegionError::TooLarge { size }) => format!(
+            "a store of {} is more than the 64 GiB that one can have: write more --clients, fewer --records or a smaller \
+             --memory",
+            MemorySize(*size)
+        ),
+        OpenError::Memory(RegionError::TooSmall { size, size_min }) => format!(
+            "a store of {} is too small, it takes at least {}: write fewer --clients or a larger --memory",
+            MemorySize(*size),
+            MemorySize(*size_min)
+        ),
+        error => error.to_string(),
     }
 }

@@ -13,7 +13,7 @@
 use std::fmt::Write;
 
 /// Returns the bytes as text.
-pub(super) fn escape(bytes: &[u8]) -> String {
+pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {

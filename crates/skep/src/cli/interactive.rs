@@ -27,7 +27,7 @@ use skep_wire::resp::split_words;
 
 use super::line_help::LineHelp;
 use super::words::Words;
-use super::{Form, Prepared, Source, Space, connect};
+use super::{Form, Prepared, Source, Space, connect, json};
 use crate::failure::{Failure, one_line};
 use crate::password::Login;
 
@@ -77,12 +77,13 @@ struct Session<'l> {
     /// Absent when it is lost: then the next command connects again.
     client: Option<Client>,
     space: Option<Space>,
+    is_json: bool,
 }
 
 /// Reads commands and executes them until the input ends.
-pub(super) fn run(login: &Login, space: Option<Space>) -> Result<(), Failure> {
+pub(super) fn run(login: &Login, space: Option<Space>, is_json: bool) -> Result<(), Failure> {
     let client = Some(connect(login).map_err(Failure::Runtime)?);
-    let mut session = Session { login, client, space };
+    let mut session = Session { login, client, space, is_json };
     let is_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if is_terminal { session.edit_lines() } else { session.read_lines() }
 }
@@ -92,13 +93,15 @@ impl Session<'_> {
     fn read_lines(&mut self) -> Result<(), Failure> {
         let mut failed = 0;
         for (index, line) in io::stdin().lock().split(b'\n').enumerate() {
-            match self.execute(line?, Form::Escaped) {
+            match self.execute(line?, if self.is_json { Form::Json } else { Form::Escaped }) {
                 Ok(Next::Line) => {}
                 Ok(Next::Exit) => break,
                 Err(Failure::ReaderGone) => return Err(Failure::ReaderGone),
                 Err(failure) => {
                     failed += 1;
-                    if let Some(message) = failure.message() {
+                    if self.is_json {
+                        json::report(failure, Some(index + 1));
+                    } else if let Some(message) = failure.message() {
                         writeln!(io::stderr(), "skep: line {}: {message}", index + 1)?;
                     }
                 }
@@ -128,7 +131,7 @@ impl Session<'_> {
             history = history.filter(|file| editor.append_history(file).is_ok());
             // Pasted text may be several lines.
             for line in lines.lines() {
-                match self.execute(line.as_bytes().to_vec(), Form::Line) {
+                match self.execute(line.as_bytes().to_vec(), if self.is_json { Form::Json } else { Form::Line }) {
                     Ok(Next::Line) => {}
                     Ok(Next::Exit) => return Ok(()),
                     Err(Failure::ReaderGone) => return Err(Failure::ReaderGone),

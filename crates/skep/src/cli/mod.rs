@@ -6,6 +6,7 @@
 
 mod escape;
 mod interactive;
+mod json;
 mod line_help;
 mod output;
 mod request;
@@ -17,12 +18,13 @@ use std::time::Duration;
 
 use skep::{
     CACHE_SPACE, Client, ClientError, HASH_SPACE, ORDERED_SPACE, Operation, OperationError, Refusal, Reply, Request,
-    Responses,
+    Responses, WireError,
 };
 
 use crate::failure::{Failure, reason};
 use crate::password::Login;
 use crate::tls::LoginSource;
+pub(crate) use escape::escape;
 use output::print;
 use request::Command;
 use scan::ScanWords;
@@ -45,6 +47,10 @@ pub(crate) struct Arguments {
     /// Space of the server for the command [default: hash; ordered for scan, prefix and count].
     #[arg(long, global = true, value_enum)]
     space: Option<Space>,
+    /// Print each result, and each pair of a scan, as a JSON object on a line; a failure too, on standard error. A key or value
+    /// that is not UTF-8 is in a field with _base64 after its name.
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Option<Words>,
 }
@@ -63,15 +69,25 @@ pub(crate) enum Space {
 
 /// Sends the command and prints the result.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    let is_json = arguments.json;
+    let outcome = send(arguments);
+    if is_json { outcome.map_err(|failure| json::report(failure, None)) } else { outcome }
+}
+
+fn send(arguments: Arguments) -> Result<(), Failure> {
     let mut login = arguments.source.login(&arguments.addr)?;
     if let Some(timeout) = arguments.timeout {
         (login.settings.connect_timeout, login.settings.reply_timeout) = (timeout, timeout);
     }
-    let Some(words) = arguments.command else { return interactive::run(&login, arguments.space) };
+    let Some(words) = arguments.command else { return interactive::run(&login, arguments.space, arguments.json) };
     // The command is checked before the connection, so that its error is the same with and without a server.
     let prepared = Prepared::new(words, Source::CommandLine)?;
     let mut client = connect(&login).map_err(Failure::Runtime)?;
-    let form = if io::stdout().is_terminal() { Form::Line } else { Form::Bytes };
+    let form = match (arguments.json, io::stdout().is_terminal()) {
+        (true, _) => Form::Json,
+        (false, true) => Form::Line,
+        (false, false) => Form::Bytes,
+    };
     prepared.execute(&mut client, arguments.space, form)
 }
 
@@ -93,6 +109,8 @@ enum Form {
     Line,
     /// One line, escaped, so that different values are different lines.
     Escaped,
+    /// An object on a line (`json.rs`).
+    Json,
 }
 
 /// A command that was checked.
@@ -120,10 +138,10 @@ impl Prepared {
     /// Sends the command and prints the result.
     fn execute(&self, client: &mut Client, space: Option<Space>, form: Form) -> Result<(), Failure> {
         match self {
-            Prepared::Ping => ping(client),
+            Prepared::Ping => ping(client, form),
             Prepared::Scan(words) => {
                 client.select(space.unwrap_or(Space::Ordered).number());
-                scan::run(words, client)
+                scan::run(words, client, form)
             }
             Prepared::OnKey(command) => {
                 client.select(space.unwrap_or(Space::Hash).number());
@@ -140,7 +158,7 @@ fn execute(command: &Command, client: &mut Client, form: Form) -> Result<(), Fai
     match responses.get(0) {
         Ok(Reply::Done) => print(command, None, form),
         Ok(Reply::Value(value)) => print(command, Some(value), form),
-        Ok(Reply::NotFound) => not_found(command),
+        Ok(Reply::NotFound) => not_found(command, form),
         Ok(Reply::Exists) => {
             Err(Failure::Runtime(format!("key {} exists: without --if-absent it is replaced", command.shown_key())))
         }
@@ -184,9 +202,12 @@ fn binary_hint(client: &mut Client, command: &Command) -> Option<String> {
 }
 
 /// Reports a missing key. For `exists` that is not an error: the exit code says it.
-fn not_found(command: &Command) -> Result<(), Failure> {
+fn not_found(command: &Command, form: Form) -> Result<(), Failure> {
     if matches!(command, Command::Exists { .. }) {
-        writeln!(io::stdout(), "no")?;
+        match form {
+            Form::Json => json::Object::default().bytes("key", command.key()).with("exists", false).print()?,
+            _ => writeln!(io::stdout(), "no")?,
+        }
         return Err(Failure::No);
     }
     Err(Failure::Runtime(command.not_found()))
@@ -265,14 +286,19 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Asks a shard for a key, which need not exist, and prints `pong`.
-fn ping(client: &mut Client) -> Result<(), Failure> {
+/// Asks a shard for a key, which need not exist and which the user may not be allowed to know of, and prints `pong`.
+fn ping(client: &mut Client, form: Form) -> Result<(), Failure> {
     let request = Request { key: b"ping", operation: Operation::Contains };
     let mut responses = Responses::default();
     client.execute(&[request], &mut responses).map_err(|error| Failure::Lost(reason(&error)))?;
-    let refused = |error| Failure::Runtime(format!("the server refused the request: {error}"));
-    responses.get(0).map_err(refused)?;
-    Ok(writeln!(io::stdout(), "pong")?)
+    match responses.get(0) {
+        Ok(_) | Err(WireError::NotPermitted) => {}
+        Err(error) => return Err(Failure::Runtime(format!("the server refused the request: {error}"))),
+    }
+    match form {
+        Form::Json => json::Object::default().with("ok", true).print(),
+        _ => Ok(writeln!(io::stdout(), "pong")?),
+    }
 }
 
 /// Reads a time, such as that after which a key expires: at least a millisecond, the unit of the server's clock.

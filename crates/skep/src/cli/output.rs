@@ -5,13 +5,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skep::Element;
 
-use super::Form;
 use super::escape::{escape, is_shown};
-use super::request::Command;
+use super::request::{Command, check_width};
+use super::{Form, json};
 use crate::failure::Failure;
 
 /// Prints the result of a command that succeeded. `value` is the value that it returned.
 pub(super) fn print(command: &Command, value: Option<&[u8]>, form: Form) -> Result<(), Failure> {
+    if form == Form::Json {
+        return json::result(command, value)?.print();
+    }
     let bytes = match (command, value) {
         (Command::Exists { .. }, None) => b"yes\n".to_vec(),
         (Command::Expiry { .. }, None) => b"never\n".to_vec(),
@@ -41,13 +44,7 @@ fn left_until(expiry: &[u8], now: SystemTime) -> Vec<u8> {
 
 /// Formats the elements on one line, as they are typed.
 fn elements(element: Element, value: &[u8]) -> Result<Vec<u8>, Failure> {
-    if !value.len().is_multiple_of(element.width()) {
-        return Err(Failure::Runtime(format!(
-            "the value has {} bytes, which is not a multiple of the size of {}: choose another element type, or get",
-            value.len(),
-            element.name()
-        )));
-    }
+    check_width(element, value)?;
     let texts: Vec<_> = value.chunks_exact(element.width()).map(|bytes| element.format(bytes)).collect();
     Ok((texts.join(" ") + "\n").into_bytes())
 }
@@ -57,7 +54,7 @@ fn plain(value: &[u8], form: Form) -> Vec<u8> {
     match form {
         Form::Bytes => return value.to_vec(),
         Form::Escaped => return (escape(value) + "\n").into_bytes(),
-        Form::Line => {}
+        Form::Line | Form::Json => {}
     }
     let is_readable = |text: &&str| text.chars().all(|c| is_shown(c) || c == '\n' || c == '\t');
     let text = str::from_utf8(value).ok().filter(is_readable);

@@ -5,7 +5,7 @@ use skep::{
     Predicate, PutCondition, Reduce, Request, Shape, StringRead, StringWrite, Update, UpdateFunction,
 };
 
-use crate::failure::with_options;
+use crate::failure::{Failure, with_options};
 
 /// A command. Operands are elements, little-endian.
 pub(super) enum Command {
@@ -175,6 +175,18 @@ fn shape(function: UpdateFunction, element: Element, operand: &[u8]) -> Shape {
     } else {
         Shape::VectorToVector
     }
+}
+
+/// Fails if a value is not a vector of these elements.
+pub(super) fn check_width(element: Element, value: &[u8]) -> Result<(), Failure> {
+    if value.len().is_multiple_of(element.width()) {
+        return Ok(());
+    }
+    Err(Failure::Runtime(format!(
+        "the value has {} bytes, which is not a multiple of the size of {}: choose another element type, or get",
+        value.len(),
+        element.name()
+    )))
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use skep::{Client, KeyRange};
 
+use super::Form;
 use super::escape::escape;
+use super::json::Object;
 use crate::failure::{Failure, reason};
 
 /// The commands and their arguments.
@@ -70,7 +72,7 @@ pub(super) struct Options {
 }
 
 /// Sends the command and prints the result.
-pub(super) fn run(words: &ScanWords, client: &mut Client) -> Result<(), Failure> {
+pub(super) fn run(words: &ScanWords, client: &mut Client, form: Form) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let (range, options) = match words {
         ScanWords::Scan { start, end, floor, options } => {
@@ -83,8 +85,11 @@ pub(super) fn run(words: &ScanWords, client: &mut Client) -> Result<(), Failure>
             let between = between(start.as_deref(), end.as_deref());
             let range = prefix.as_ref().map_or(between, |prefix| KeyRange::prefix(prefix.as_bytes()));
             let count = client.count(range).map_err(|error| Failure::Lost(reason(&error)))?;
-            writeln!(out, "{count}")?;
-            return Ok(());
+            let line = match form {
+                Form::Json => Object::default().with("count", count).line(),
+                _ => format!("{count}\n"),
+            };
+            return Ok(out.write_all(line.as_bytes())?);
         }
     };
     let mut range = range.limit(options.limit.unwrap_or(u64::MAX));
@@ -95,12 +100,12 @@ pub(super) fn run(words: &ScanWords, client: &mut Client) -> Result<(), Failure>
     for page in pages {
         let mut lines = String::new();
         for (key, value) in page.map_err(|error| Failure::Lost(reason(&error)))? {
-            lines += &escape(&key);
-            if !options.keys {
-                lines.push('\t');
-                lines += &escape(&value);
-            }
-            lines.push('\n');
+            lines += &match (form, options.keys) {
+                (Form::Json, true) => Object::default().bytes("key", &key).line(),
+                (Form::Json, false) => Object::default().bytes("key", &key).bytes("value", &value).line(),
+                (_, true) => format!("{}\n", escape(&key)),
+                (_, false) => format!("{}\t{}\n", escape(&key), escape(&value)),
+            };
         }
         out.write_all(lines.as_bytes())?;
     }

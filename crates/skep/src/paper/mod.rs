@@ -7,7 +7,6 @@
 
 mod herd;
 mod page;
-mod plot;
 mod trace;
 
 use std::fs;
@@ -23,7 +22,7 @@ use skep_measure::Figure;
 use skep_nic::paper::{Findings, ITEMS, Item, Judgement, Kind, Point, Sentence, Tolerance, merged, source};
 
 use crate::failure::{Failure, reason};
-use plot::{Picture, Series, SeriesPoint};
+use crate::plot::{Picture, Series, SeriesPoint};
 
 /// Reproduces figures and tables of KV-Direct, Honeycomb and HERD.
 #[derive(clap::Args, Debug)]

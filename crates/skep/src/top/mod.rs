@@ -30,12 +30,20 @@ const PAGE: (u16, u16) = (100, 30);
 /// Shows the figures of a server.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Address of the server's figures: that of `skep serve --metrics ADDRESS`.
-    #[arg(value_name = "ADDRESS", value_parser = address)]
+    /// Address of the server's figures: that of `skep serve --metrics ADDRESS`, or its URL.
+    #[arg(value_name = "ADDRESS", value_parser = address_of_page, default_value = "127.0.0.1:9121")]
     metrics: String,
     /// Print the figures of one second as text, and end.
     #[arg(long)]
     once: bool,
+    /// Print them as a JSON object on a line instead: rates of a second, delays in seconds, sizes in bytes.
+    #[arg(long, requires = "once")]
+    json: bool,
+}
+
+/// Checks the address of a page, which may be in a URL as the server prints it.
+fn address_of_page(text: &str) -> Result<String, String> {
+    address(text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/'))
 }
 
 /// Shows the figures until a key ends it.
@@ -47,7 +55,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.once {
         std::thread::sleep(PERIOD);
         history.add(source.fetch().map_err(Failure::Runtime)?);
-        return print(&history, &arguments.metrics);
+        return match arguments.json {
+            true => Ok(writeln!(io::stdout().lock(), "{}", history.json())?),
+            false => print(&history, &arguments.metrics),
+        };
     }
     if !io::stdout().is_terminal() {
         return Err(Failure::Usage("standard output is no terminal: add --once for one page of text".to_owned()));

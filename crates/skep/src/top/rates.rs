@@ -1,8 +1,10 @@
 //! What has happened between two states of a server.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use crate::live::State;
+use serde::Serialize;
+
+use crate::live::{HotKey, Log, Slow, Space, State};
 
 /// Seconds that the history keeps: as many columns of the terminal.
 pub(super) const LENGTH: usize = 240;
@@ -86,6 +88,56 @@ impl History {
     }
 }
 
+/// The figures of `--once --json`.
+#[derive(Debug, Serialize)]
+struct Figures<'a> {
+    version: &'a str,
+    uptime_seconds: f64,
+    operations_per_second: f64,
+    forwarded_per_second: f64,
+    refused_per_second: f64,
+    /// The delays that half, 99 % and 99.9 % of the operations have not exceeded.
+    delay_seconds: [f64; 3],
+    connections: u64,
+    connection_memory: u64,
+    input_bytes_per_second: f64,
+    output_bytes_per_second: f64,
+    spaces: &'a [Space],
+    evictions_per_second: Option<f64>,
+    log: Option<&'a Log>,
+    commands_per_second: BTreeMap<&'a str, f64>,
+    shard_operations_per_second: Vec<f64>,
+    hot_keys: Option<&'a [HotKey]>,
+    slow: &'a [Slow],
+}
+
+impl History {
+    /// Returns the figures of the last second as JSON.
+    pub(super) fn json(&self) -> String {
+        let state = &self.last;
+        let figures = Figures {
+            version: &state.version,
+            uptime_seconds: state.uptime,
+            operations_per_second: self.rate(|state| state.operations),
+            forwarded_per_second: self.rate(|state| state.forwarded),
+            refused_per_second: self.rate(|state| state.refused),
+            delay_seconds: [0.5, 0.99, 0.999].map(|part| self.delay(part)),
+            connections: state.connections,
+            connection_memory: state.connection_memory,
+            input_bytes_per_second: self.rate(|state| state.input_bytes),
+            output_bytes_per_second: self.rate(|state| state.output_bytes),
+            spaces: &state.spaces,
+            evictions_per_second: state.evictions.map(|_| self.rate(|state| state.evictions.unwrap_or(0))),
+            log: state.log.as_ref(),
+            commands_per_second: self.commands().into_iter().collect(),
+            shard_operations_per_second: self.shards(),
+            hot_keys: state.hot_keys.as_deref(),
+            slow: &state.slow,
+        };
+        serde_json::to_string(&figures).expect("its names and numbers are JSON")
+    }
+}
+
 /// Adds a number, and drops the oldest of too many.
 fn keep(numbers: &mut Vec<u64>, number: u64) {
     if numbers.len() == LENGTH {
@@ -116,6 +168,10 @@ mod tests {
         assert_eq!((history.delay(0.5), history.delay(0.99), history.delay(0.995)), (1e-5, 1e-5, 1e-3));
         assert_eq!(history.commands(), [("set", 100.0), ("get", 50.0)]);
         assert_eq!((history.shards(), history.rates.as_slice()), (vec![200.0], &[200][..]));
+        let json = history.json();
+        for part in ["\"operations_per_second\":200.0", "{\"get\":50.0,\"set\":100.0}", "[1e-5,1e-5,0.001]"] {
+            assert!(json.contains(part), "{json} lacks {part}");
+        }
         // The server has started again.
         history.add(state(1.0, 50, &[(1e-6, 50)]));
         assert_eq!((history.rate(|state| state.operations), history.commands().len()), (0.0, 0));

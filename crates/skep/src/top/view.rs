@@ -1,6 +1,6 @@
 //! Draws the figures of a server.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use indicatif::{BinaryBytes, HumanCount};
 use ratatui::Frame;
@@ -11,10 +11,14 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 
 use super::rates::History;
+use crate::live::{HotKey, Slow};
 
 /// Lines of the charts, and of the table of the spaces besides one for each.
 const CHART_HEIGHT: u16 = 7;
 const TABLE_EDGES: u16 = 3;
+/// Lines of the traffic with a shard; those that are left are for hot keys and slow commands, up to ten of them.
+const TRAFFIC_HEIGHT: u16 = 7;
+const KEYS_HEIGHT_MAX: u16 = 12;
 
 /// Draws all of it.
 pub(super) fn draw(frame: &mut Frame<'_>, history: &History, address: &str) {
@@ -32,12 +36,17 @@ pub(super) fn draw(frame: &mut Frame<'_>, history: &History, address: &str) {
     let has_log = history.last.log.is_some();
     let parts =
         [Constraint::Fill(1), Constraint::Fill(1), if has_log { Constraint::Fill(1) } else { Constraint::Length(0) }];
+    let keys_height = rest.height.saturating_sub(TRAFFIC_HEIGHT).min(KEYS_HEIGHT_MAX);
+    let [rest, keys] = Layout::vertical([Constraint::Min(0), Constraint::Length(keys_height)]).areas(rest);
     let [commands, traffic, log] = Layout::horizontal(parts).areas(rest);
     draw_commands(frame, commands, history);
     draw_traffic(frame, traffic, history);
     if has_log {
         draw_log(frame, log, history);
     }
+    let [hot, slow] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(keys);
+    draw_hot_keys(frame, hot, history);
+    draw_slow(frame, slow, history);
 }
 
 /// Draws the line at the top: which server it is, and whether it answers.
@@ -140,6 +149,34 @@ fn draw_log(frame: &mut Frame<'_>, area: Rect, history: &History) {
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" log ")), area);
 }
 
+/// Draws the keys that the most operations are on.
+fn draw_hot_keys(frame: &mut Frame<'_>, area: Rect, history: &History) {
+    let line = |key: &HotKey| {
+        Line::from(format!("{:>3.0} % {:>12}/s  {} {}", 100.0 * key.share, count(key.rate), key.space, key.key))
+    };
+    let lines: Vec<Line<'_>> = match &history.last.hot_keys {
+        None => vec![Line::from("shown only at an address of the machine itself")],
+        Some(keys) if keys.is_empty() => vec![Line::from("no key has 1 % of the operations")],
+        Some(keys) => keys.iter().map(line).collect(),
+    };
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" hot keys ")), area);
+}
+
+/// Draws the last slow commands.
+fn draw_slow(frame: &mut Frame<'_>, area: Rect, history: &History) {
+    let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+    let line = |slow: &Slow| {
+        let ago = humantime::format_duration(Duration::from_secs(now.saturating_sub(slow.at)));
+        let key = slow.key.as_deref().unwrap_or_default();
+        Line::from(format!("{:>8}  {} {key}, {ago} ago", time(slow.seconds), slow.command))
+    };
+    let lines: Vec<Line<'_>> = match history.last.slow.is_empty() {
+        true => vec![Line::from("none")],
+        false => history.last.slow.iter().map(line).collect(),
+    };
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" slow commands over RESP ")), area);
+}
+
 /// Returns a rate as text.
 fn count(rate: f64) -> String {
     HumanCount(rate.round() as u64).to_string()
@@ -166,7 +203,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::{History, draw, lines, time};
-    use crate::live::{Log, Space, State};
+    use crate::live::{HotKey, Log, Slow, Space, State};
 
     fn state(uptime: f64, operations: u64) -> State {
         let space = Space {
@@ -189,6 +226,13 @@ mod tests {
             log: Some(Log { durability: "everysec".to_owned(), ..Log::default() }),
             commands: vec![("get".to_owned(), operations)],
             shards: vec![operations],
+            hot_keys: Some(vec![HotKey {
+                space: "hash".to_owned(),
+                key: "page:1".to_owned(),
+                rate: 500.0,
+                share: 0.42,
+            }]),
+            slow: vec![Slow { at: 1, seconds: 0.25, command: "mget".to_owned(), key: Some("a".to_owned()) }],
             ..State::default()
         }
     }
@@ -208,7 +252,7 @@ mod tests {
             {
                 assert!(!is_large || page.contains(part), "{part} is not on the page of {width} × {height}:\n{page}");
             }
-            for part in ["90.0 %", "50 %", "everysec", "get", "shard 0"] {
+            for part in ["90.0 %", "50 %", "everysec", "get", "shard 0", "42 %", "hash page:1", "250.0 ms  mget a,"] {
                 assert!(!is_large || page.contains(part), "{part} is not on the page of {width} × {height}:\n{page}");
             }
         }

@@ -152,6 +152,29 @@ fn a_rate_is_kept() {
 }
 
 #[test]
+fn the_saturation_is_searched_and_plotted() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let svg = folder.path().join("latency.svg");
+    let flags = ["--records", "1000", "--seconds", "1", "--saturate", "--json", "--svg", svg.to_str().expect("UTF-8")];
+    let found = output(&[&["bench", "--addr", &server.native], &flags[..]].concat());
+    let told = text(&found.stderr);
+    assert!(found.status.success() && told.lines().all(|line| line.contains("% done")), "{told}");
+    let lines: Vec<serde_json::Value> =
+        text(&found.stdout).lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
+    let (result, steps) = lines.split_last().expect("it has printed something");
+    assert!(steps.len() >= 5 && result["closed_loop"].as_f64() > Some(0.0), "{lines:?}");
+    // The saturation is the greatest rate that was sustained.
+    let sustained = steps.iter().filter(|step| step["sustained"] == true).filter_map(|step| step["rate"].as_f64());
+    assert_eq!(result["saturation"].as_f64(), Some(sustained.fold(0.0, f64::max)), "{lines:?}");
+    let picture = std::fs::read_to_string(svg).expect("the plot was written");
+    assert_eq!(picture.matches("<circle").count(), 3 * steps.len() + 3);
+    assert_eq!(server.key_counts(), [0, 0]);
+    let refused = output(&["bench", "--saturate", "--rate", "5"]);
+    assert!(refused.status.code() == Some(2) && text(&refused.stderr).contains("--rate"), "{}", text(&refused.stderr));
+}
+
+#[test]
 fn a_server_is_left_as_it_was() {
     let server = Server::start(&[]);
     assert_eq!(server.cli(&["put", "mine", "1"]).status.code(), Some(0));

@@ -294,6 +294,50 @@ fn the_password_is_in_a_file_or_in_the_environment() {
 }
 
 #[test]
+fn json_has_an_object_for_each_result() {
+    let server = Server::start(&[]);
+    for (words, expected) in [
+        (&["ping"][..], "{\"ok\":true}\n"),
+        (&["put", "a", "b"], "{\"key\":\"a\",\"ok\":true}\n"),
+        (&["get", "a"], "{\"key\":\"a\",\"value\":\"b\"}\n"),
+        (&["exists", "a"], "{\"exists\":true,\"key\":\"a\"}\n"),
+        (&["expiry", "a"], "{\"key\":\"a\",\"left_ms\":null}\n"),
+        (&["incr", "n", "-7"], "{\"key\":\"n\",\"number\":-7}\n"),
+        (&["update", "v", "add", "i16", "1", "--init", "5", "6"], "{\"elements\":[5,6],\"key\":\"v\"}\n"),
+        (&["update", "v", "add", "i16", "1", "--no-return"], "{\"key\":\"v\",\"ok\":true}\n"),
+        (&["reduce", "v", "sum", "i16", "0"], "{\"elements\":[15],\"key\":\"v\"}\n"),
+        (&["--space", "ordered", "put", "user:1", "ada"], "{\"key\":\"user:1\",\"ok\":true}\n"),
+        (&["--space", "ordered", "set-vector", "user:2", "u8", "255"], "{\"key\":\"user:2\",\"ok\":true}\n"),
+        (
+            &["prefix", "user:"],
+            "{\"key\":\"user:1\",\"value\":\"ada\"}\n{\"key\":\"user:2\",\"value_base64\":\"/w==\"}\n",
+        ),
+        (&["scan", "--keys", "--limit", "1"], "{\"key\":\"user:1\"}\n"),
+        (&["count"], "{\"count\":2}\n"),
+    ] {
+        let printed = server.cli(&[&["--json"], words].concat());
+        assert_eq!((text(&printed.stdout).as_str(), text(&printed.stderr).as_str()), (expected, ""), "{words:?}");
+    }
+    for (words, code, expected) in [
+        (&["get", "none"][..], 1, "{\"error\":\"key `none` not found\"}\n"),
+        (&["incr", "a"], 1, "{\"error\":\"key `a`: "),
+        (&["put", "", "x"], 2, "{\"error\":\""),
+    ] {
+        let failed = server.cli(&[words, &["--json"]].concat());
+        assert_eq!((failed.status.code(), text(&failed.stdout).as_str()), (Some(code), ""), "{words:?}");
+        assert!(text(&failed.stderr).starts_with(expected), "{}", text(&failed.stderr));
+    }
+    let absent = server.cli(&["--json", "exists", "none"]);
+    assert_eq!(
+        (text(&absent.stdout).as_str(), absent.status.code()),
+        ("{\"exists\":false,\"key\":\"none\"}\n", Some(1))
+    );
+    let piped = server.cli_with_input(&["--json"], b"get a\nget none\n");
+    assert_eq!(text(&piped.stdout), "{\"key\":\"a\",\"value\":\"b\"}\n");
+    assert_eq!(text(&piped.stderr), "{\"error\":\"key `none` not found\",\"line\":2}\n");
+}
+
+#[test]
 fn lines_of_a_pipe_are_commands() {
     let server = Server::start(&["--ordered-memory", "64MiB"]);
     let lines =

@@ -18,6 +18,7 @@ mod sizing;
 mod start;
 mod stop;
 mod tls;
+mod transfer;
 #[path = "../redis/wire.rs"]
 #[expect(dead_code, reason = "the tests that compare with Redis use the other functions")]
 mod wire;

@@ -6,11 +6,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::process::{Server, WATCHDOG, assert_refusal, refusal};
+use crate::process::{Server, WATCHDOG, assert_refusal, output, refusal, text};
 
 /// Starts a server with metrics and returns it with their address.
 fn start(arguments: &[&str]) -> (Server, String) {
-    let server = Server::start(&[&["--metrics", "127.0.0.1:0"], arguments].concat());
+    start_at("127.0.0.1:0", arguments)
+}
+
+/// Starts a server with metrics at an address.
+fn start_at(listen: &str, arguments: &[&str]) -> (Server, String) {
+    let server = Server::start(&[&["--metrics", listen], arguments].concat());
     let line = server.screen.lines().find_map(|line| line.trim_start().strip_prefix("metrics "));
     let address = line.expect("the screen names the address").trim();
     let address = address.strip_prefix("http://").and_then(|address| address.strip_suffix('/')).expect("a URL");
@@ -119,7 +124,68 @@ fn figures_agree_with_what_clients_did() {
     }
     let (_, state) = get(&address, "/state");
     assert!(state.contains("\"operations\":1002") && state.contains("[\"set\",1001]"), "{state}");
-    assert!(!state.contains("key0"), "no answer contains a key: {state}");
+    assert!(state.contains("\"hot_keys\":[]"), "no key was counted before a reader came: {state}");
+}
+
+#[test]
+fn hot_keys_and_slow_commands_are_in_the_state_of_a_local_port() {
+    for (listen, shows_keys) in [("127.0.0.1:0", true), ("0.0.0.0:0", false)] {
+        let (server, address) = start_at(listen, &[]);
+        resp(&server, "CONFIG SET slowlog-log-slower-than 0\r\nSET hot-key value\r\n");
+        resp(&server, "CONFIG SET slowlog-log-slower-than -1\r\n");
+        let gets: String = (0..4000)
+            .map(
+                |number| {
+                    if number % 4 == 0 { "EXISTS hot-key\r\n".to_owned() } else { format!("EXISTS cold{number}\r\n") }
+                },
+            )
+            .collect();
+        let begun = Instant::now();
+        let state = loop {
+            resp(&server, &gets);
+            let (_, state) = get(&address, "/state");
+            let state: serde_json::Value = serde_json::from_str(&state).expect("it is JSON");
+            if !shows_keys || state["hot_keys"].as_array().is_some_and(|keys| !keys.is_empty()) {
+                break state;
+            }
+            assert!(begun.elapsed() < WATCHDOG, "{state}");
+        };
+        let slow = state["slow"].as_array().expect("slow commands").iter();
+        let set = slow.clone().find(|command| command["command"] == "set").expect("the SET was slow");
+        if shows_keys {
+            let hot = &state["hot_keys"];
+            assert_eq!((&hot[0]["key"], &hot[0]["space"], &hot[1]), (&"hot-key".into(), &"hash".into(), &().into()));
+            let share = hot[0]["share"].as_f64().expect("a number");
+            assert!((0.15..0.35).contains(&share), "{hot}");
+            assert_eq!(set["key"], "hot-key");
+            let once = output(&["top", "--once", &address]);
+            assert!(text(&once.stdout).contains("set hot-key"), "{}", text(&once.stdout));
+            let json = output(&["top", "--once", "--json", &address]);
+            let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("it is JSON");
+            assert_eq!(json["slow"], state["slow"]);
+        } else {
+            assert_eq!((&state["hot_keys"], &set["key"]), (&().into(), &().into()));
+            assert!(!state.to_string().contains("hot-key"), "{state}");
+        }
+    }
+}
+
+#[test]
+fn what_users_are_denied_is_counted() {
+    let (server, address) = start(&[]);
+    let user = "ACL SETUSER u on >secret +get +set ~a*\r\nAUTH u secret\r\n";
+    resp(&server, &format!("{user}GET a\r\nINCR a\r\nGET b\r\nDEL a\r\n"));
+    let native = |words: &[&str]| {
+        let mut command = server.cli_command(&[&["--user", "u"], words].concat());
+        command.env("SKEP_PASSWORD", "secret").output().expect("the program starts")
+    };
+    assert_eq!(text(&native(&["put", "a", "b"]).stdout), "OK\n");
+    assert_eq!(native(&["get", "b"]).status.code(), Some(1));
+    let after = metrics(&address);
+    assert_eq!(after["skep_commands_denied_total{reason=\"command\"}"] as u64, 2, "{after:?}");
+    assert_eq!(after["skep_commands_denied_total{reason=\"key\"}"] as u64, 1, "{after:?}");
+    assert_eq!(after["skep_operations_denied_total"] as u64, 1, "{after:?}");
+    assert_eq!(after["skep_tls_handshakes_failed_total"] as u64, 0, "{after:?}");
 }
 
 /// Returns the words of a text that are names of metrics, without the suffix of a part.

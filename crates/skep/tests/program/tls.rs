@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use skep::{Server, ServerSettings};
 use skep_server::TlsSettings;
 use tempfile::TempDir;
 
-use crate::process::{assert_refusal, output, text};
+use crate::process::{WATCHDOG, assert_refusal, output, text};
 
 /// Certificates of an authority, of a server and of a client, as files.
 struct Files(TempDir);
@@ -43,7 +44,7 @@ impl Files {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let settings = ServerSettings {
             native: any,
-            resp: None,
+            resp: Some(any),
             tls: Some(tls),
             memory: 64 << 20,
             shards: 2,
@@ -80,8 +81,65 @@ fn commands_reach_a_server_over_tls() {
         let small = ["--records", "100", "--operations", "1000", "--clients", "1"];
         let bench = output(&[&["bench", "--addr", &address], &flags[1..], &small].concat());
         assert_eq!(bench.status.code(), Some(0), "{}", text(&bench.stderr));
+        let offered = ["--records", "100", "--operations", "1000", "--rate", "10000", "--json"];
+        let bench = output(&[&["bench", "--addr", &address], &flags[1..], &offered].concat());
+        assert!(
+            text(&bench.stdout).contains("\"operations\":1000,"),
+            "{} {}",
+            text(&bench.stdout),
+            text(&bench.stderr)
+        );
         server.stop();
     }
+}
+
+#[test]
+fn the_resp_port_serves_functions_and_exports_over_tls() {
+    let files = Files::new();
+    let (ca, cert, key) = (files.path("ca.pem"), files.path("client.pem"), files.path("client.key"));
+    for asks_clients in [false, true] {
+        let server = files.server(asks_clients);
+        let port = server.resp_address().expect("it listens for RESP").port();
+        let address = format!("localhost:{port}");
+        let mut flags = vec!["--addr", &address, "--tls-ca", &ca];
+        if asks_clients {
+            assert_eq!(output(&[&["function"], &flags[..], &["list"]].concat()).status.code(), Some(1));
+            flags.extend(["--tls-cert", &cert, "--tls-key", &key]);
+        }
+        let module = files.path("m.rs");
+        std::fs::write(&module, "mod m { #[update] fn halve(v: u8, by: u8) -> u8 { v / by } }").unwrap();
+        let loaded = output(&[&["function"], &flags[..], &["load", &module]].concat());
+        assert_eq!((text(&loaded.stdout), text(&loaded.stderr)), ("m\n".to_owned(), String::new()));
+        assert_eq!(cli(&server, &flags[2..], &["put", "k", "v"]).status.code(), Some(0));
+        let exported = output(&[&["export", "-", "--format", "csv"], &flags[..]].concat());
+        let expected = "space,key,value,expires_at_ms,encoding\nhash,k,v,,text\n";
+        assert_eq!(text(&exported.stdout), expected, "{}", text(&exported.stderr));
+        server.stop();
+    }
+}
+
+#[test]
+fn handshakes_that_fail_are_counted() {
+    let files = Files::new();
+    let strangers = Files::new();
+    let strange = strangers.path("ca.pem");
+    let server = files.server(false);
+    let observer = server.observer();
+    let failed = || observer.observe().connections.handshakes_failed;
+    let ca = files.path("ca.pem");
+    assert_eq!(cli(&server, &["--tls-ca", &ca], &["ping"]).status.code(), Some(0));
+    assert_eq!(failed(), 0);
+    // An authority that the client does not trust, and no TLS.
+    for (flags, expected) in [(&["--tls-ca", &strange][..], 1), (&[], 2)] {
+        assert_eq!(cli(&server, flags, &["ping"]).status.code(), Some(1));
+        // The server may close its end a little later.
+        let begun = Instant::now();
+        while failed() < expected {
+            assert!(begun.elapsed() < WATCHDOG);
+        }
+        assert_eq!(failed(), expected);
+    }
+    server.stop();
 }
 
 #[test]

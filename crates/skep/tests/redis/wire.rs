@@ -109,9 +109,14 @@ pub(crate) struct Redis {
 impl Redis {
     /// Starts `redis-server` with the longest value that Skep has.
     pub(crate) fn start(name: &str) -> Redis {
+        Redis::start_with(name, &["--port", "0"])
+    }
+
+    /// Starts it with these arguments too. Without another port, `--port 0` is needed.
+    pub(crate) fn start_with(name: &str, arguments: &[&str]) -> Redis {
         let socket = std::env::temp_dir().join(format!("skep-{}-{name}.sock", std::process::id()));
         let mut command = Command::new("redis-server");
-        command.args(["--port", "0", "--unixsocket"]).arg(&socket).args(["--save", "", "--appendonly", "no"]);
+        command.args(arguments).arg("--unixsocket").arg(&socket).args(["--save", "", "--appendonly", "no"]);
         command.args(["--proto-max-bulk-len", "1mb", "--rdbcompression", "no", "--enable-protected-configs", "yes"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap_or_else(|error| panic!("redis-server: {error}; Debian has a package of it"));

@@ -9,7 +9,8 @@
 //! | `/readyz` | 200 while clients are served and writes are taken, else 503 and the reason |
 //!
 //! One thread serves all of it. It only reads: without a reader it waits, and the shards do nothing for it. No answer
-//! contains a key or a value.
+//! contains a value. Only `/state` contains keys, the hot ones and those of slow commands, and only at an address of the
+//! machine itself: the port asks for no password.
 
 mod state;
 mod text;
@@ -85,7 +86,11 @@ impl Watch {
     pub(super) fn observe(&self, server: &Server) {
         let pulse = LastPulse { pulse: server.pulse(), at: Instant::now(), is_there: true };
         // There is one server.
-        _ = self.watched.set(Watched { observer: server.observer(), pulse: Mutex::new(pulse) });
+        _ = self.watched.set(Watched {
+            observer: server.observer(),
+            pulse: Mutex::new(pulse),
+            shows_keys: self.address.ip().is_loopback(),
+        });
     }
 }
 
@@ -94,6 +99,7 @@ impl Watch {
 struct Watched {
     observer: Observer,
     pulse: Mutex<LastPulse>,
+    shows_keys: bool,
 }
 
 /// The pulse of the shards when it was last taken.
@@ -183,12 +189,12 @@ fn answer(request: &Request<Incoming>, watched: Option<&Watched>) -> Response<Fu
         let paths = "there is /, /metrics, /state, /healthz and /readyz\n";
         return respond(StatusCode::NOT_FOUND, PLAIN, paths.to_owned());
     }
-    let Some(Watched { observer, .. }) = watched else {
+    let Some(Watched { observer, shows_keys, .. }) = watched else {
         return respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "the server starts\n".to_owned());
     };
     match path {
         "/metrics" => respond(StatusCode::OK, text::CONTENT_TYPE, text::encode(observer)),
-        "/state" => respond(StatusCode::OK, "application/json", state::encode(&observer.observe())),
+        "/state" => respond(StatusCode::OK, "application/json", state::encode(observer, *shows_keys)),
         "/readyz" if observer.takes_writes() => respond(StatusCode::OK, PLAIN, "ok\n".to_owned()),
         "/readyz" => respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "the log refuses writes: see INFO\n".to_owned()),
         _ => respond(StatusCode::OK, "text/html; charset=utf-8", PAGE.to_owned()),

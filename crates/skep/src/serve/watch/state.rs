@@ -1,12 +1,23 @@
 //! The figures of the page, from an observation.
 
-use skep_server::{LogFigures, Observation, SpaceFigures};
+use skep_server::{HotKey as HotKeyFigures, LogFigures, Observer, SlowFigures, SpaceFigures};
 
-use crate::live::{Log, Space, State};
+use crate::cli::escape;
+use crate::live::{HotKey, Log, Slow, Space, State};
 
-/// Returns the figures as JSON.
-pub(super) fn encode(observation: &Observation) -> String {
-    let Observation { operations, delays, connections, .. } = observation;
+/// Slow commands that are shown.
+const SLOW_SHOWN: usize = 8;
+
+/// Returns the figures as JSON, with keys if these may be shown.
+pub(super) fn encode(observer: &Observer, shows_keys: bool) -> String {
+    let observation = observer.observe();
+    let (operations, delays, connections) = (&observation.operations, &observation.delays, &observation.connections);
+    let slow = |figures: SlowFigures| Slow {
+        at: figures.at,
+        seconds: figures.duration.as_secs_f64(),
+        command: figures.command,
+        key: figures.key.filter(|_| shows_keys).map(|key| escape(&key)),
+    };
     let state = State {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime: observation.uptime.as_secs_f64(),
@@ -25,8 +36,15 @@ pub(super) fn encode(observation: &Observation) -> String {
         log: observation.log.as_ref().map(log),
         commands: observation.commands.iter().map(|command| (command.name.to_owned(), command.calls)).collect(),
         shards: observation.shards.iter().map(|shard| shard.executed).collect(),
+        hot_keys: shows_keys.then(|| observer.hot_keys().into_iter().map(hot_key).collect()),
+        slow: observer.slow_commands(SLOW_SHOWN).into_iter().map(slow).collect(),
     };
     serde_json::to_string(&state).expect("its names and numbers are JSON")
+}
+
+fn hot_key(figures: HotKeyFigures) -> HotKey {
+    let HotKeyFigures { space, key, rate, share } = figures;
+    HotKey { space: space.to_owned(), key: escape(&key), rate, share }
 }
 
 fn space(space: &SpaceFigures) -> Space {

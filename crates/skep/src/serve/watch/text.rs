@@ -54,6 +54,13 @@ impl Collector for Figures {
             metrics.log(log)?;
         }
         metrics.commands(&observation.commands)?;
+        let [commands, keys] = observation.denied;
+        let of = |value, count| (Some(Label { name: "reason", value }), count);
+        metrics.counters(
+            "skep_commands_denied",
+            "Commands of RESP and memcached that their user may not do",
+            [of("command", commands), of("key", keys)],
+        )?;
         metrics.counters(
             "skep_error_replies",
             "Error replies over RESP, by their first word",
@@ -83,6 +90,8 @@ impl Metrics<'_, '_> {
         )?;
         self.counter("skep_operations_native", "Operations over the native protocol", operations.native)?;
         self.counter("skep_operations_refused", "Operations refused as BUSY", operations.refused)?;
+        let help = "Operations over the native protocol that their user may not do";
+        self.counter("skep_operations_denied", help, operations.denied)?;
         self.delays(&observation.delays)?;
         let numbers: Vec<String> = (0..observation.shards.len()).map(|shard| shard.to_string()).collect();
         let shards = || numbers.iter().map(|value| Label { name: "shard", value }).zip(&observation.shards);
@@ -125,6 +134,8 @@ impl Metrics<'_, '_> {
         let help = "Connections closed because they held memory without progress, or were idle";
         self.counter("skep_connections_closed", help, figures.closed)?;
         self.counter("skep_passwords_refused", "Wrong passwords", figures.passwords_refused)?;
+        let help = "Connections that ended before their handshake of TLS was over";
+        self.counter("skep_tls_handshakes_failed", help, figures.handshakes_failed)?;
         self.counter("skep_protocol_errors", "Connections closed for bytes without meaning", figures.protocol_errors)?;
         self.gauge("skep_connection_memory_bytes", "Memory that connections take", figures.memory as f64)?;
         let help = "Memory that connections may take";

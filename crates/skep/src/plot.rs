@@ -44,26 +44,26 @@ const SERIES: [RGBColor; 8] = [
 const OTHERS: [RGBColor; 3] = [RGBColor(0x33, 0x33, 0x33), RGBColor(0x8a, 0x9a, 0xa8), RGBColor(0xb0, 0x80, 0x80)];
 
 /// The content of a plot.
-pub(super) struct Picture<'a> {
-    pub(super) name: &'a str,
-    pub(super) title: &'a str,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-    pub(super) series: Vec<Series<'a>>,
-    pub(super) curves: &'a [Curve],
+pub(crate) struct Picture<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) title: &'a str,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) series: Vec<Series<'a>>,
+    pub(crate) curves: &'a [Curve],
 }
 
 /// Points of one colour.
-pub(super) struct Series<'a> {
-    pub(super) name: &'a str,
-    pub(super) points: Vec<SeriesPoint>,
+pub(crate) struct Series<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) points: Vec<SeriesPoint>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct SeriesPoint {
-    pub(super) x: f64,
-    pub(super) paper: Option<f64>,
-    pub(super) ours: f64,
+pub(crate) struct SeriesPoint {
+    pub(crate) x: f64,
+    pub(crate) paper: Option<f64>,
+    pub(crate) ours: f64,
 }
 
 impl Series<'_> {
@@ -74,7 +74,7 @@ impl Series<'_> {
 
 impl<'a> Picture<'a> {
     /// Returns the content of an item.
-    pub(super) fn of(item: &'a Item, findings: &'a Findings) -> Self {
+    pub(crate) fn of(item: &'a Item, findings: &'a Findings) -> Self {
         let mut series: Vec<Series<'a>> = Vec::new();
         // Further figures of the paper, such as percentiles, would hide the curves.
         for point in findings.points.iter().take(item.references().len()) {
@@ -90,7 +90,7 @@ impl<'a> Picture<'a> {
     }
 
     /// Draws the plot. Fails only if the drawing library fails.
-    pub(super) fn svg(&self) -> Result<String, String> {
+    pub(crate) fn svg(&self) -> Result<String, String> {
         let mut text = String::new();
         draw(&mut text, self).map_err(|error| format!("cannot draw {}: {error}", self.name))?;
         Ok(text)

@@ -1,0 +1,167 @@
+//! The formats that `skep import` reads and `skep export` writes.
+//!
+//! | format | a pair | what it cannot have |
+//! |---|---|---|
+//! | RDB | a record of Redis's files | |
+//! | RESP | a command: `SELECT`, `SET … PXAT` | |
+//! | CSV | a line below a line with the names of the columns | |
+//! | JSON lines | an object on a line | |
+//!
+//! All have the space, the key, the value and the expiry of a pair. Each reader returns one pair after another, in memory for
+//! one: what is longer than the longest pair is refused, or passed over. Each text format has a number for the place of a
+//! fault: of a line or of a command.
+
+mod contents;
+mod csv;
+mod json;
+mod progress;
+mod remote;
+mod resp;
+mod writer;
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use skep::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE};
+use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
+use skep_wire::rdb::{Entry, RdbError, RdbReader};
+
+pub(crate) use contents::{Contents, NoSpace, keys};
+pub(crate) use progress::{Progress, Unit};
+pub(crate) use remote::{Position, Remote, Step, is_server};
+pub(crate) use writer::{Pair, Writer, text_or_base64};
+
+/// The spaces, by the number of their database.
+pub(crate) const SPACES: [(u16, &str); 3] = [(HASH_SPACE, "hash"), (ORDERED_SPACE, "ordered"), (CACHE_SPACE, "cache")];
+
+/// The longest line of text with a pair: a character of JSON may take six bytes.
+const LINE_SIZE_MAX: u64 = 8 << 20;
+const _: () = assert!(LINE_SIZE_MAX > 6 * (KEY_SIZE_MAX + VALUE_SIZE_MAX + 1024) as u64);
+
+/// The format of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// The files of Redis and Valkey (dump.rdb).
+    Rdb,
+    /// Commands, as `redis-cli --pipe` reads them.
+    Resp,
+    /// A line for each pair, below a line with the names of the columns.
+    Csv,
+    /// A JSON object on a line for each pair.
+    Json,
+}
+
+impl Format {
+    /// Returns the format that the name of a file tells.
+    pub(crate) fn of_name(path: &Path) -> Option<Format> {
+        Some(match path.extension()?.to_str()? {
+            "rdb" => Format::Rdb,
+            "resp" | "aof" => Format::Resp,
+            "csv" => Format::Csv,
+            "json" | "jsonl" | "ndjson" => Format::Json,
+            _ => return None,
+        })
+    }
+
+    /// Returns the format that the first bytes of an input tell. Reads them ahead.
+    pub(crate) fn of_content(input: &mut impl BufRead) -> io::Result<Option<Format>> {
+        Ok(match input.fill_buf()?.first() {
+            Some(b'R' | b'V') => Some(Format::Rdb),
+            Some(b'*') => Some(Format::Resp),
+            Some(b'{') => Some(Format::Json),
+            _ => None,
+        })
+    }
+}
+
+/// The reason why an input cannot be read to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// An RDB file has a fault.
+    #[error("{0}")]
+    Rdb(RdbError),
+    /// The system returns no bytes.
+    #[error("it cannot be read: {0}")]
+    Read(io::Error),
+    /// A line or a command has a fault.
+    #[error("{place} {number}: {fault}")]
+    Record { place: &'static str, number: u64, fault: String },
+}
+
+/// Reads the pairs of an input.
+pub(crate) enum Reader<R: Read> {
+    Rdb(Box<RdbReader<R>>),
+    Resp(resp::RespReader<R>),
+    Csv(csv::CsvReader<R>),
+    Json(json::JsonReader<BufReader<R>>),
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the head of an input.
+    pub(crate) fn new(format: Format, input: R) -> Result<Self, ReadError> {
+        Ok(match format {
+            Format::Rdb => Reader::Rdb(Box::new(RdbReader::new(input).map_err(ReadError::Rdb)?)),
+            Format::Resp => Reader::Resp(resp::RespReader::new(input)),
+            Format::Csv => Reader::Csv(csv::CsvReader::new(input)?),
+            Format::Json => Reader::Json(json::JsonReader::new(BufReader::with_capacity(64 << 10, input))),
+        })
+    }
+
+    /// Reads the next entry. Returns nothing after the last one.
+    pub(crate) fn next_entry(&mut self) -> Result<Option<Entry<'_>>, ReadError> {
+        match self {
+            Reader::Rdb(reader) => reader.next_entry().map_err(ReadError::Rdb),
+            Reader::Resp(reader) => reader.next_entry(),
+            Reader::Csv(reader) => reader.next_entry(),
+            Reader::Json(reader) => reader.next_entry(),
+        }
+    }
+
+    /// Returns the number of bytes of the entries that were read.
+    pub(crate) fn offset(&self) -> u64 {
+        match self {
+            Reader::Rdb(reader) => reader.offset(),
+            Reader::Resp(reader) => reader.offset(),
+            Reader::Csv(reader) => reader.offset(),
+            Reader::Json(reader) => reader.offset(),
+        }
+    }
+}
+
+/// Returns a pair as an entry.
+fn entry<'a>(database: u64, key: &'a [u8], value: &'a [u8], expiry: Option<i64>) -> Entry<'a> {
+    if key.is_empty() || key.len() > KEY_SIZE_MAX || value.len() > VALUE_SIZE_MAX {
+        let shown = if key.len() > KEY_SIZE_MAX { &[] } else { key };
+        let (key_size, value_size) = (key.len() as u64, value.len() as u64);
+        return Entry::OutOfBounds { database, key: shown, key_size, value_size, expiry };
+    }
+    Entry::String { database, key, value, expiry }
+}
+
+/// Returns the number of the space that a text names, by its name or its number.
+fn database_of(space: &str) -> Result<u64, String> {
+    let of_name = SPACES.into_iter().find(|(_, name)| *name == space).map(|(number, _)| u64::from(number));
+    of_name
+        .or_else(|| space.parse().ok())
+        .ok_or_else(|| format!("`{}` is no space: write hash, ordered or cache", shown(space.as_bytes())))
+}
+
+/// Returns the time in milliseconds since 1970.
+pub(crate) fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as i64)
+}
+
+/// Decodes base64 text.
+fn decode(text: &[u8]) -> Result<Vec<u8>, String> {
+    use base64::Engine;
+    let decoded = base64::engine::general_purpose::STANDARD.decode(text);
+    decoded.map_err(|error| format!("its base64 is wrong: {error}"))
+}
+
+/// Formats bytes of an input for a message, at most some of them.
+fn shown(bytes: &[u8]) -> String {
+    const SHOWN_MAX: usize = 40;
+    let rest = if bytes.len() > SHOWN_MAX { "…" } else { "" };
+    format!("{}{rest}", bytes[..bytes.len().min(SHOWN_MAX)].escape_ascii())
+}
