@@ -236,7 +236,9 @@ impl RespBatch {
         if !self.has_room(memory_max) {
             return After::End;
         }
-        if let Some(after) = self.needed_by_inline(input, memory_max).filter(|_| gate != Gate::Locked) {
+        if gate != Gate::Locked
+            && let Some(after) = self.needed_by_inline(input, memory_max)
+        {
             return after;
         }
         let start = self.requests.size;

@@ -141,8 +141,7 @@ fn reference_pages_can_be_followed() {
     Reader::new().follow(&format!("```sh\nmkdir -p var/lib backup\n```\n{durability}"));
     let security = page("docs/security.md");
     let (users, _) = security.split_once("\n### The file of users\n").expect("the page has the section");
-    let recipe = "```sh\necho ham >ham.txt\nredis-cli SET recipe:1 soup\n```\n";
-    follow("docs/security.md", &format!("{recipe}{users}"));
+    follow("docs/security.md", users);
 }
 
 #[test]

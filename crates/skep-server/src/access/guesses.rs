@@ -17,7 +17,7 @@
 //! stands for all 2^64 of its network.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -113,6 +113,8 @@ fn network(address: IpAddr) -> IpAddr {
         IpAddr::V6(address) if !address.is_loopback() => {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> NETWORK_BITS << NETWORK_BITS))
         }
+        // All of 127.0.0.0/8 is this machine.
+        IpAddr::V4(address) if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         address => address,
     }
 }
@@ -145,6 +147,9 @@ mod tests {
         guesses.count(address, b"ham", later);
         assert!(!guesses.hears(address, b"ham", later));
         assert!(guesses.hears(address, b"ham", later + Duration::from_secs(20)));
+        let [here, also_here] = addresses(["127.0.0.1", "127.9.8.7"]);
+        (0..10).for_each(|_| _ = guesses.count(here, b"ham", start));
+        assert!(!guesses.hears(also_here, b"ham", start));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the user of a native connection may do: an operation needs the permission for the RESP command that does the same,
 //! so no front end allows what another one denies.
 
-use skep_core::operation::{Operation, PutCondition, Request, Scan, ScanEnd, ScanStart};
+use skep_core::operation::{Operation, PutCondition, Request, Scan, ScanEnd, ScanStart, StringRead, StringWrite};
 use skep_wire::native::WireError;
 use skep_wire::native::functions::ALL_FUNCTIONS;
 
@@ -56,9 +56,33 @@ fn needs(operation: &Operation<'_>) -> (CommandName, KeyAccess) {
         Operation::Filter(_) => (CommandName::SkepFilter, KeyAccess::READ),
         // The kind of the function is known when it is found: it may be one of updates.
         Operation::Call(_) => (CommandName::SkepUpdate, KeyAccess::BOTH),
-        Operation::StringRead(_) => (CommandName::GetRange, KeyAccess::READ),
-        Operation::StringWrite(_) => (CommandName::Set, KeyAccess::BOTH),
+        Operation::StringRead(read) => (of_read(read), KeyAccess::READ),
+        Operation::StringWrite(write) => (of_write(write), KeyAccess::BOTH),
         Operation::Scan(_) => (CommandName::SkepScan, KeyAccess::READ),
+    }
+}
+
+fn of_read(read: &StringRead<'_>) -> CommandName {
+    match read {
+        StringRead::Size => CommandName::StrLen,
+        StringRead::Slice { .. } => CommandName::GetRange,
+        StringRead::CountBits(_) => CommandName::BitCount,
+        StringRead::FindBit { .. } => CommandName::BitPos,
+        StringRead::Fields(_) => CommandName::BitFieldRo,
+        StringRead::Digest => CommandName::Digest,
+        StringRead::Expiry => CommandName::PExpireTime,
+    }
+}
+
+fn of_write(write: &StringWrite<'_>) -> CommandName {
+    match write {
+        StringWrite::Set { .. } => CommandName::Set,
+        StringWrite::Remove { .. } => CommandName::Del,
+        StringWrite::Expire { .. } => CommandName::PExpire,
+        StringWrite::Append(_) => CommandName::Append,
+        StringWrite::Overwrite { .. } => CommandName::SetRange,
+        StringWrite::Fields(_) => CommandName::BitField,
+        StringWrite::AddFraction(_) => CommandName::IncrByFloat,
     }
 }
 
@@ -75,9 +99,36 @@ fn prefix_of<'k>(start: &'k [u8], scan: &Scan<'k>) -> Option<&'k [u8]> {
 
 #[cfg(test)]
 mod tests {
-    use skep_core::operation::{Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart};
+    use skep_core::operation::{
+        Condition, Expiry, ExpiryChange, ExpiryCondition, Operation, Scan, ScanAnswer, ScanEnd, ScanLease, ScanStart,
+        StringRead, StringWrite,
+    };
 
-    use super::prefix_of;
+    use super::{needs, prefix_of};
+    use crate::resp_command::table::CommandName;
+
+    #[test]
+    fn each_kind_of_a_read_or_write_has_its_own_command() {
+        let expiry = ExpiryChange::set(Expiry::at(1).unwrap());
+        let condition = ExpiryCondition::Always;
+        for (operation, expected) in [
+            (Operation::StringRead(StringRead::Size), CommandName::StrLen),
+            (Operation::StringRead(StringRead::Digest), CommandName::Digest),
+            (Operation::StringRead(StringRead::Expiry), CommandName::PExpireTime),
+            (
+                Operation::StringWrite(StringWrite::Remove { condition: Condition::ALWAYS, return_old: true }),
+                CommandName::Del,
+            ),
+            (
+                Operation::StringWrite(StringWrite::Expire { expiry, condition, return_value: false }),
+                CommandName::PExpire,
+            ),
+            (Operation::StringWrite(StringWrite::Append(b"x")), CommandName::Append),
+            (Operation::StringWrite(StringWrite::AddFraction(b"1")), CommandName::IncrByFloat),
+        ] {
+            assert_eq!(needs(&operation).0, expected, "{operation:?}");
+        }
+    }
 
     #[test]
     fn the_keys_of_a_scan_have_a_prefix() {

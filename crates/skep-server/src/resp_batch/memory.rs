@@ -119,7 +119,9 @@ pub(crate) fn may_be_watch(input: &[u8]) -> bool {
     match input.first() {
         Some(b'*') => name_of(input).is_some_and(|name| name.eq_ignore_ascii_case(b"WATCH")),
         _ => {
-            let first = input.iter().find(|&&byte| !is_blank(byte));
+            // Within its line: many blank lines would be looked at again and again.
+            let line = input.iter().take_while(|&&byte| byte != b'\n');
+            let first = line.into_iter().find(|&&byte| !is_blank(byte));
             first.is_some_and(|first| b"wW\"'".contains(first))
         }
     }
@@ -140,4 +142,20 @@ pub(super) fn inline_watch_growth(line: &[u8]) -> usize {
 /// Returns true if the byte separates the words of a line.
 fn is_blank(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 11
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_be_watch;
+
+    #[test]
+    fn only_the_first_line_decides_whether_keys_are_watched() {
+        for watch in [&b"watch a\r\n"[..], b"  WATCH a", b"\"watch\" a\n", b"*2\r\n$5\r\nwatch\r\n$1\r\na\r\n"] {
+            assert!(may_be_watch(watch), "{}", watch.escape_ascii());
+        }
+        // Each blank line would be read to the end of all blank lines.
+        for other in [&b"\r\nwatch a\r\n"[..], b" \n\n watch a", b"\r\n", b"get a\r\n", b"*1\r\n$4\r\nPING\r\n"] {
+            assert!(!may_be_watch(other), "{}", other.escape_ascii());
+        }
+    }
 }

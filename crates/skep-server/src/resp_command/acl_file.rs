@@ -21,10 +21,13 @@ pub(super) const FILE_SIZE_MAX: usize = 1 << 20;
 pub(crate) fn read(path: &Path) -> Result<UserTable, UsersError> {
     let wrong_file = |reason: String| UsersError::File { path: path.to_owned(), reason };
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(FILE_SIZE_MAX as u64 + 1).read_to_end(&mut bytes));
+    let read = open(path).and_then(|file| file.take(FILE_SIZE_MAX as u64 + 1).read_to_end(&mut bytes));
     read.map_err(|error| wrong_file(error.to_string()))?;
     if bytes.len() > FILE_SIZE_MAX {
         return Err(wrong_file(format!("it has more than {FILE_SIZE_MAX} bytes")));
+    }
+    if bytes.last().is_some_and(|byte| *byte != b'\n') {
+        return Err(wrong_file("its last line has no end, so it may not be complete".to_owned()));
     }
     let mut users = BTreeMap::new();
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
@@ -39,6 +42,16 @@ pub(crate) fn read(path: &Path) -> Result<UserTable, UsersError> {
         return Err(wrong_file(format!("it has more than {USERS_MAX} users")));
     }
     Ok(users)
+}
+
+/// Opens a file. Does not wait for the writer of a pipe: that would keep the server from ending.
+fn open(path: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is not a regular file")),
+    }
 }
 
 /// Parses a line. `None`: it says nothing.
@@ -158,6 +171,10 @@ mod tests {
         let users = users.map(|user| (user.name.clone(), user.into())).collect();
         assert!(write(&path, &users).unwrap_err().contains("only 1048576 can be read"));
         assert_eq!(std::fs::read(&path).unwrap(), before);
+        assert!(error("user a on\nuser b on +@all").contains("last line has no end"));
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(read(&pipe).unwrap_err().to_string().contains("not a regular file"));
         assert!(read(folder.path()).unwrap_err().to_string().contains("choose a file"));
     }
 }

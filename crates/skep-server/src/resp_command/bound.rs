@@ -21,7 +21,7 @@ use super::{Arguments, part};
 use crate::command_metrics::COMMAND_COUNT;
 use crate::limits::{
     CLIENT_LIST_SIZE_MAX, CLIENT_SIZE, COUNT_TIMES, FUNCTIONS_REPLY_MAX, ISOLATED_REPLY_MAX, KEYSPACE_PAGE_SIZE,
-    OPERATION_WORK, SHORT_REPLY_SIZE, SLOW_LOG_REPLY_MAX, TEXT_WORK,
+    OPERATION_WORK, RANDOM_KEYS_MAX, SHORT_REPLY_SIZE, SLOW_LOG_REPLY_MAX, TEXT_WORK,
 };
 use crate::vocabulary::{Extent, Extents, Functions, Space, Spaces};
 
@@ -506,9 +506,12 @@ impl Walk {
                 let step = whole.min(shards * STEP_WORK) + KEY_WORK * page + matching;
                 Bound { work: step, reply: keys_reply(keys) }
             }
-            // The gap between two keys is a few times as long as it is on average.
+            // The gap between two keys is a few times as long as it is on average. A user who may not read all keys looks at
+            // more of them.
             Walk::Random => Bound {
-                work: (32 * (index_bytes / pairs.max(1))).min(2 * index_bytes) + (shards + 1) * STEP_WORK,
+                work: ((32 + RANDOM_KEYS_MAX) * (index_bytes / pairs.max(1))).min(2 * index_bytes)
+                    + RANDOM_KEYS_MAX.min(pairs) * KEY_WORK
+                    + (shards + 1) * STEP_WORK,
                 reply: KEY_SIZE_MAX + ENCODING,
             },
             Walk::Count => {

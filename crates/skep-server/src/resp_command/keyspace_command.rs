@@ -40,7 +40,10 @@ use crate::account::Account;
 use crate::cursors::is_ordered;
 use crate::glob::Pattern;
 use crate::keyspace::{WalkPage, decode_count};
-use crate::limits::{COUNT_TIMES, KEY_PATTERN_SIZE_MAX, KEYS_STEP, KEYSPACE_PAGE_SIZE, USUAL_PATTERN_SIZE};
+use crate::limits::{
+    COUNT_TIMES, KEY_PATTERN_SIZE_MAX, KEYS_STEP, KEYSPACE_PAGE_SIZE, RANDOM_KEYS_MAX, RANDOM_KEYS_STEP,
+    USUAL_PATTERN_SIZE,
+};
 use crate::vocabulary::{END, KeyspaceOperation, Space, Spaces, UNKNOWN, WalkStart};
 
 const INVALID_CURSOR: &str = "ERR invalid cursor";
@@ -292,6 +295,7 @@ impl KeyspaceCommand {
                 let from = WalkStart::Random(random);
                 return (self.space, self.first_shard(random), KeyspaceOperation::Walk { from, key_count: 1, size: 1 });
             }
+            Kind::RandomKey { .. } if self.reader.is_some() => (so_far, RANDOM_KEYS_STEP),
             Kind::RandomKey { .. } => (so_far, 1),
             Kind::Size => return (self.space, index as u16, KeyspaceOperation::Count),
             Kind::Flush => {
@@ -380,7 +384,9 @@ impl KeyspaceCommand {
                     writer.bulk(key);
                     return false;
                 }
-                let is_over = self.pass_by(page.next, random, &mut progress.keyspace);
+                progress.keyspace.key_count += page.keys().count();
+                let is_over = self.pass_by(page.next, random, &mut progress.keyspace)
+                    || progress.keyspace.key_count >= RANDOM_KEYS_MAX;
                 if is_over {
                     writer.null();
                 }

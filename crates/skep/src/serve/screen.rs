@@ -195,14 +195,14 @@ impl Screen<'_> {
         }
     }
 
-    /// Adds who is served, if other machines reach the server.
+    /// Adds who is served: if other machines reach the server, or if not everybody on this one is.
     fn add_access(&self, lines: &mut Lines) {
         let open = [Some(self.native), self.resp, self.udp, self.rdma, self.memcached]
             .into_iter()
             .flatten()
             .any(|address| !address.ip().is_loopback());
-        if open {
-            let needs_certificate = self.tls.is_some_and(|tls| tls.client_ca.is_some());
+        let needs_certificate = self.tls.is_some_and(|tls| tls.client_ca.is_some());
+        if open || self.has_password || needs_certificate {
             let access = match (self.has_password, self.protected_mode) {
                 (true, _) if needs_certificate => "clients over TCP have a certificate, and send a password",
                 (true, _) => "clients send a password",
@@ -222,8 +222,8 @@ impl Screen<'_> {
     fn add_examples(&self, lines: &mut Lines) {
         let to_native = self.native_option();
         if let Some(address) = self.resp {
-            let tls = if self.tls.is_some() { " --tls --cacert CA.pem" } else { "" };
-            lines.add(format_args!("  redis-cli{}{tls} SET a 1", redis_options(address)));
+            let login = self.redis_login();
+            lines.add(format_args!("  redis-cli{}{login} SET a 1", redis_options(address)));
             lines.add(format_args!("  {} cli{to_native} incr a 41", self.program));
         } else {
             lines.add(format_args!("  {} cli{to_native} put a 1", self.program));
@@ -239,10 +239,27 @@ impl Screen<'_> {
         }
     }
 
-    /// Returns the option of `skep cli` for this server; empty if the default is right.
+    /// Returns the options of `skep cli` for this server; empty if the defaults are right.
     fn native_option(&self) -> String {
         let reachable = reachable(self.native);
-        if reachable == NATIVE_DEFAULT { String::new() } else { format!(" --addr {reachable}") }
+        let mut options = if reachable == NATIVE_DEFAULT { String::new() } else { format!(" --addr {reachable}") };
+        if let Some(tls) = self.tls {
+            options += " --tls-ca CA.pem";
+            options += if tls.client_ca.is_some() { " --tls-cert CLIENT.pem --tls-key CLIENT.key" } else { "" };
+        }
+        options += if self.has_password { " --password-file FILE" } else { "" };
+        options
+    }
+
+    /// Returns the options with which `redis-cli` gets in; empty if it needs none.
+    fn redis_login(&self) -> String {
+        let mut options = String::new();
+        if let Some(tls) = self.tls {
+            options += " --tls --cacert CA.pem";
+            options += if tls.client_ca.is_some() { " --cert CLIENT.pem --key CLIENT.key" } else { "" };
+        }
+        options += if self.has_password { " --askpass" } else { "" };
+        options
     }
 }
 
@@ -335,12 +352,19 @@ mod tests {
         assert!(open.contains("without a password: any client"), "{open}");
         let closed = Screen { native: "0.0.0.0:7000".parse().unwrap(), has_password: true, ..screen() }.text();
         assert!(closed.contains("clients send a password"), "{closed}");
+        let own = Screen { has_password: true, ..screen() }.text();
+        for part in
+            ["clients send a password", "redis-cli --askpass SET a 1", "skep cli --password-file FILE incr a 41"]
+        {
+            assert!(own.contains(part), "{own}");
+        }
         let tls = TlsSettings { certificate: "a".into(), key: "b".into(), client_ca: Some("c".into()) };
         let secure = Screen { native: "0.0.0.0:7000".parse().unwrap(), tls: Some(&tls), ..screen() }.text();
         for part in [
             "  RESP        127.0.0.1:6379, TLS\n",
             "  access      clients over TCP have a certificate; others only from this machine\n",
-            "redis-cli --tls --cacert CA.pem SET a 1",
+            "redis-cli --tls --cacert CA.pem --cert CLIENT.pem --key CLIENT.key SET a 1",
+            "skep cli --tls-ca CA.pem --tls-cert CLIENT.pem --tls-key CLIENT.key incr a 41",
         ] {
             assert!(secure.contains(part), "{secure}");
         }
