@@ -13,6 +13,8 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
 
 use full_run::is_full_run;
 use process::{Server, assert_refusal, output, text};
@@ -103,6 +105,9 @@ fn redis_reads_exports() {
     succeeded(&output(&["export", file.to_str().unwrap(), "--addr", &address]));
     let (folder, name) = (file.parent().unwrap().to_str().unwrap(), file.file_name().unwrap().to_str().unwrap());
     let redis = Redis::start_with("export-rdb", &["--port", "0", "--dir", folder, "--dbfilename", name]);
+    while run(&mut redis.connect(), &[line("PING")])[0].starts_with(b"-LOADING") {
+        thread::sleep(Duration::from_millis(10));
+    }
     assert_same(&reads, &run(&mut redis.connect(), &reads), &expected, "a pair of the RDB file differs");
     fs::remove_file(&file).unwrap();
 
