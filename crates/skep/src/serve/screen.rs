@@ -364,7 +364,7 @@ mod tests {
             "  RESP        127.0.0.1:6379, TLS\n",
             "  access      clients over TCP have a certificate; others only from this machine\n",
             "redis-cli --tls --cacert CA.pem --cert CLIENT.pem --key CLIENT.key SET a 1",
-            "skep cli --tls-ca CA.pem --tls-cert CLIENT.pem --tls-key CLIENT.key incr a 41",
+            "skep cli --addr 127.0.0.1:7000 --tls-ca CA.pem --tls-cert CLIENT.pem --tls-key CLIENT.key incr a 41",
         ] {
             assert!(secure.contains(part), "{secure}");
         }
