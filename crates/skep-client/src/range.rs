@@ -154,10 +154,10 @@ impl<'k> ScanProgress<'k> {
     }
 
     /// Processes the reply to the request. Returns a page, or `None` if the reply shows nothing. After an error other
-    /// than [`WireError::Busy`] the scan has ended.
+    /// than [`WireError::Busy`] and [`WireError::TooFast`] the scan has ended.
     pub(crate) fn receive<'r>(&mut self, response: Response<'r>) -> Result<Option<Page<'r>>, ClientError> {
         let page = self.decode(response);
-        if !matches!(page, Ok(_) | Err(ClientError::Rejected(WireError::Busy))) {
+        if !matches!(page, Ok(_) | Err(ClientError::Rejected(WireError::Busy | WireError::TooFast))) {
             self.state = State::Ended;
         }
         page

@@ -1,7 +1,7 @@
 //! The certificates of the server: they are read at the start, and again when the program asks for it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
@@ -9,6 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ServerConfig, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{Error, RootCertStore};
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 /// The files that let the server speak TLS at its TCP ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,32 +45,66 @@ pub enum TlsError {
         /// What is wrong.
         reason: Error,
     },
+    /// A certificate whose time is over or has not begun, where another one is in force.
+    #[error("{}: {reason}: choose a certificate that is valid now", path.display())]
+    Time {
+        /// The file.
+        path: PathBuf,
+        /// When its time ended, or begins.
+        reason: String,
+    },
 }
 
 /// The certificates in force.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     settings: TlsSettings,
-    /// New connections begin with this.
-    config: Mutex<Arc<ServerConfig>>,
+    in_force: Mutex<InForce>,
+}
+
+/// The certificates with which new connections begin.
+#[derive(Clone, Debug)]
+struct InForce {
+    config: Arc<ServerConfig>,
+    /// When the time of one of them ends, in seconds since 1970.
+    expiry: i64,
 }
 
 impl Certificates {
-    /// Reads the files.
+    /// Reads the files. The log tells of a certificate whose time is over or has not begun: clients refuse it.
     pub(crate) fn read(settings: &TlsSettings) -> Result<Certificates, TlsError> {
-        Ok(Certificates { settings: settings.clone(), config: Mutex::new(configure(settings)?) })
+        let config = configure(settings)?;
+        let time = examine_times(&settings.certificate, ASN1Time::now())?;
+        if let Err(reason) = &time.now {
+            tracing::warn!("{}: {reason}: clients will refuse it", settings.certificate.display());
+        }
+        let in_force = Mutex::new(InForce { config, expiry: time.expiry });
+        Ok(Certificates { settings: settings.clone(), in_force })
     }
 
-    /// Reads the files again. If one is wrong, the certificates before stay in force.
+    /// Reads the files again. If one is wrong, or the time of a certificate is over or has not begun, the certificates before
+    /// stay in force.
     pub(crate) fn read_again(&self) -> Result<(), TlsError> {
         let config = configure(&self.settings)?;
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+        let path = &self.settings.certificate;
+        let time = examine_times(path, ASN1Time::now())?;
+        time.now.map_err(|reason| TlsError::Time { path: path.clone(), reason })?;
+        *self.lock() = InForce { config, expiry: time.expiry };
         Ok(())
     }
 
     /// Returns what a new connection begins with.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().config.clone()
+    }
+
+    /// Returns when the first certificate expires, in seconds since 1970.
+    pub(crate) fn expiry(&self) -> i64 {
+        self.lock().expiry
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InForce> {
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true if each client needs a certificate.
@@ -106,6 +141,35 @@ fn configure(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
     let config =
         pair.map_err(|reason| TlsError::Pair { certificate: certificate.clone(), key: key.clone(), reason })?;
     Ok(Arc::new(config))
+}
+
+/// The time in which all certificates of a file are valid.
+struct Times {
+    /// Its end, in seconds since 1970.
+    expiry: i64,
+    /// Or the reason why they are not all valid now.
+    now: Result<(), String>,
+}
+
+/// Examines the times of the certificates of a file.
+fn examine_times(path: &Path, now: ASN1Time) -> Result<Times, TlsError> {
+    let mut times = Times { expiry: i64::MAX, now: Ok(()) };
+    for certificate in certificates(path)? {
+        let (_, certificate) = X509Certificate::from_der(&certificate).map_err(|error| TlsError::File {
+            path: path.to_owned(),
+            wanted: CERTIFICATES,
+            reason: format!("it has something else: {error}"),
+        })?;
+        let validity = certificate.validity();
+        times.expiry = times.expiry.min(validity.not_after.timestamp());
+        let (begin, end) = (validity.not_before, validity.not_after);
+        times.now = match times.now {
+            Ok(()) if now > end => Err(format!("the certificate expired on {end}")),
+            Ok(()) if now < begin => Err(format!("the certificate is not valid before {begin}")),
+            now => now,
+        };
+    }
+    Ok(times)
 }
 
 const CERTIFICATES: &str = "certificates";

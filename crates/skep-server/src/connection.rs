@@ -27,6 +27,7 @@ mod submissions;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use crate::access::Access;
 use crate::buffer::{Input, Output};
 use crate::limits::{
     FIRST_OPERATION_SIZE, PIPELINE_INPUT_MAX, READ_MAX, READ_MIN, SHARE, SHARE_FOR_INPUT, SMALL_OUTPUT_SIZE_MAX,
@@ -61,6 +62,8 @@ pub(crate) struct Connection {
     holding: Holding,
     /// Requests were done since its memory was counted.
     is_request_done: bool,
+    /// When it began.
+    began: Instant,
     /// When it last read or wrote a byte.
     progress_at: Instant,
 }
@@ -121,6 +124,7 @@ impl Connection {
             submissions: Submissions::new(),
             holding: Holding::default(),
             is_request_done: false,
+            began: now,
             progress_at: now,
         }
     }
@@ -353,6 +357,15 @@ impl Connection {
     pub(crate) fn is_idle(&self, now: Instant, timeout: Duration) -> bool {
         let waits_for_server = !self.parsed.is_finished() || self.waits_in_queue() || self.holds_replies();
         !waits_for_server && now.saturating_duration_since(self.progress_at) >= timeout
+    }
+
+    /// Returns true if it must log in and has not done so in this time.
+    pub(crate) fn is_stranger(&self, access: &Access, now: Instant, time: Duration) -> bool {
+        let is_locked = match self.parsed.login() {
+            Some(login) => login.is_missing(access),
+            None => self.waits_for_hello() && access.needs_password(),
+        };
+        is_locked && now.saturating_duration_since(self.began) >= time
     }
 
     /// Returns the bytes of the output that wait for the transport.

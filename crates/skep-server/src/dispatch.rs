@@ -18,6 +18,7 @@ use skep_store::cache::ItemRequest;
 use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 
+use crate::access::DeniedOperation;
 use crate::batch::OwnedReply;
 use crate::exchange::{ForwardedBatch, Peer};
 use crate::parsed_batch::ParsedBatch;
@@ -51,8 +52,12 @@ pub(crate) struct Dispatch<'s, 'a> {
     pub(crate) is_retry: bool,
     /// Operations that were refused because they would be executed too late.
     pub(crate) busy: u64,
+    /// Operations beyond the limits of the user of the connection.
+    pub(crate) too_fast: u64,
     /// Operations that the user of the connection may not do.
     pub(crate) denied: u64,
+    /// Why the first of them was denied.
+    pub(crate) denial: Option<DeniedOperation>,
 }
 
 impl<'a> Dispatch<'_, 'a> {
@@ -183,8 +188,12 @@ impl<'a> Dispatch<'_, 'a> {
 
     /// Refuses the next `count` operations.
     pub(crate) fn refuse(&mut self, error: WireError, count: usize) {
-        self.busy += if error == WireError::Busy { count as u64 } else { 0 };
-        self.denied += if error == WireError::NotPermitted { count as u64 } else { 0 };
+        match error {
+            WireError::Busy => self.busy += count as u64,
+            WireError::TooFast => self.too_fast += count as u64,
+            WireError::NotPermitted => self.denied += count as u64,
+            _ => {}
+        }
         let refused = ReplyRange::one(Slot::Buffered(OwnedReply::Unserved(error)));
         (0..count).for_each(|_| push_range(self.destinations, self.start, refused));
     }
@@ -249,7 +258,9 @@ mod tests {
             outgoing: &mut outgoing,
             is_retry: false,
             busy: 0,
+            too_fast: 0,
             denied: 0,
+            denial: None,
         };
         let mut limit = Limit { count: 100, size_max: 1000, size: 0, holds_writes: false, is_held: false };
         dispatch.extend(Space::Hash, &mut Listed(&operations), usize::MAX, &mut limit);

@@ -17,7 +17,7 @@
 //! the keys that matter most, and the counts are taken from the batch. Operations of transactions are not counted.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,9 @@ pub struct HotKey {
 #[derive(Debug)]
 pub(crate) struct HotKeys {
     is_watched: AtomicBool,
-    watched_at: Mutex<Option<Instant>>,
+    start: Instant,
+    /// When a reader came last, in microseconds since the start.
+    watched_at: AtomicU64,
     shards: Vec<Mutex<Counts>>,
     hash: RandomState,
 }
@@ -92,7 +94,12 @@ impl HotKeys {
         let hash = RandomState::new();
         let counts = |shard| Mutex::new(Counts { random: hash.hash_one(shard) | 1, ..Counts::default() });
         let shards = (0..shard_count).map(counts).collect();
-        HotKeys { is_watched: AtomicBool::new(false), watched_at: Mutex::default(), shards, hash }
+        let watched_at = AtomicU64::new(0);
+        HotKeys { is_watched: AtomicBool::new(false), start: Instant::now(), watched_at, shards, hash }
+    }
+
+    fn microseconds(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.start).as_micros() as u64
     }
 
     /// Returns true if keys are to be counted.
@@ -111,9 +118,13 @@ impl HotKeys {
         key: impl Fn(usize) -> &'k [u8],
         now: Instant,
     ) {
+        if operations == 0 {
+            return;
+        }
         let mut counts = lock(&self.shards[usize::from(shard)]);
         counts.turn_over(now);
-        if lock(&self.watched_at).is_none_or(|at| now.saturating_duration_since(at) > WATCH_TIME) {
+        let unwatched = self.microseconds(now).saturating_sub(self.watched_at.load(Ordering::Relaxed));
+        if unwatched > WATCH_TIME.as_micros() as u64 {
             self.is_watched.store(false, Ordering::Relaxed);
             *counts = Counts { random: counts.random, ..Counts::default() };
             return;
@@ -132,14 +143,18 @@ impl HotKeys {
 
     /// Returns the hottest keys of the last second, and lets them be counted for the next few seconds.
     pub(crate) fn look(&self, now: Instant) -> Vec<HotKey> {
-        *lock(&self.watched_at) = Some(now);
+        self.watched_at.store(self.microseconds(now), Ordering::Relaxed);
         self.is_watched.store(true, Ordering::Relaxed);
         let (mut entries, mut operations) = (Vec::<Entry>::new(), 0);
         for counts in &self.shards {
-            let mut counts = lock(counts);
-            counts.turn_over(now);
-            operations += counts.last.operations;
-            for entry in &counts.last.entries {
+            // The shard does not wait while the entries are joined.
+            let (of_shard, own) = {
+                let mut counts = lock(counts);
+                counts.turn_over(now);
+                (counts.last.operations, counts.last.entries.clone())
+            };
+            operations += of_shard;
+            for entry in own {
                 // Each shard may have executed operations on one key of the ordered space.
                 let same = entries.iter_mut().find(|other| other.is(entry.hash, entry.space, &entry.key));
                 match same {
@@ -147,7 +162,7 @@ impl HotKeys {
                         other.count += entry.count;
                         other.error += entry.error;
                     }
-                    None => entries.push(entry.clone()),
+                    None => entries.push(entry),
                 }
             }
         }

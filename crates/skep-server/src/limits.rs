@@ -428,6 +428,12 @@ pub(crate) const MEMCACHED_DATAGRAM_MEMORY: u64 =
 /// Attempts to find as many free ports in succession as there are shards.
 pub(crate) const SHARD_PORT_ATTEMPTS: usize = 16;
 
+/// The time in which a client must log in, if it must. Clients log in at once; a person needs a while.
+pub(crate) const LOGIN_TIME: Duration = Duration::from_secs(60);
+/// The same while more than three quarters of the connections that the server may have are open, so that strangers do not
+/// keep the places of others.
+pub(crate) const LOGIN_TIME_WHEN_CROWDED: Duration = Duration::from_secs(1);
+
 // TLS: see [`crate::transport::tls`].
 
 /// Bytes that a session holds encrypted and not sent, and as many that it has decrypted and that were not read.

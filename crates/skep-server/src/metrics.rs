@@ -69,6 +69,8 @@ pub(crate) struct ConnectionMetrics {
     pub(crate) closed_for_memory: Counter,
     /// Connections closed because their clients sent nothing for `timeout` seconds.
     pub(crate) closed_idle: Counter,
+    /// Connections closed because their clients did not log in, in time.
+    pub(crate) closed_without_login: Counter,
     /// Connections that ended before their handshake of TLS was over.
     pub(crate) handshakes_failed: Counter,
     /// Bytes that connections hold.
@@ -86,6 +88,8 @@ pub(crate) struct OperationMetrics {
     pub(crate) forwarded: Counter,
     /// Operations refused with `BUSY`.
     pub(crate) refused: Counter,
+    /// Operations over the native protocol beyond the limits of their users.
+    pub(crate) too_fast: Counter,
     /// Operations over the native protocol that their users may not do.
     pub(crate) denied: Counter,
 }

@@ -20,7 +20,7 @@ use functions::FunctionsFrame;
 mod functions;
 mod permission;
 
-pub(crate) use permission::permit;
+pub(crate) use permission::{describe_denial, permit};
 
 /// The decoded frames.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use skep_core::function::{CallCounts, CallTotals};
 
+use crate::certificates::Certificates;
 use crate::command_metrics::{COMMAND_COUNT, ERROR_PREFIXES};
 use crate::delays::DelayCounts;
 use crate::durability::Log;
@@ -62,6 +63,8 @@ pub struct OperationFigures {
     pub forwarded: u64,
     /// Refused as `BUSY`.
     pub refused: u64,
+    /// Over the native protocol and beyond a limit of their user.
+    pub too_fast: u64,
     /// That arrived by the native protocol.
     pub native: u64,
     /// Of these, those that their user may not do.
@@ -96,6 +99,8 @@ pub struct ConnectionFigures {
     pub closed: u64,
     /// Wrong passwords.
     pub passwords_refused: u64,
+    /// When the first certificate of the server expires, in seconds since 1970, if it speaks TLS.
+    pub certificate_expiry: Option<i64>,
     /// Connections that ended before their handshake of TLS was over.
     pub handshakes_failed: u64,
     /// Bytes of memory that they take.
@@ -260,6 +265,7 @@ fn operations(shared: &Shared) -> OperationFigures {
         executed: shared.sum(|metrics| &metrics.operations.executed),
         forwarded: shared.sum(|metrics| &metrics.operations.forwarded),
         refused: shared.sum(|metrics| &metrics.operations.refused),
+        too_fast: shared.sum(|metrics| &metrics.operations.too_fast),
         native: shared.sum(|metrics| &metrics.operations.native),
         denied: shared.sum(|metrics| &metrics.operations.denied),
     }
@@ -282,6 +288,7 @@ fn connections(shared: &Shared) -> ConnectionFigures {
     let closed = [
         shared.sum(|metrics| &metrics.connections.closed_for_memory),
         shared.sum(|metrics| &metrics.connections.closed_idle),
+        shared.sum(|metrics| &metrics.connections.closed_without_login),
     ];
     ConnectionFigures {
         open: shared.connection_count() as u64,
@@ -290,6 +297,7 @@ fn connections(shared: &Shared) -> ConnectionFigures {
         refused: refused.iter().sum(),
         closed: closed.iter().sum(),
         passwords_refused: shared.sum(|metrics| &metrics.passwords_refused),
+        certificate_expiry: shared.access.certificates.as_ref().map(Certificates::expiry),
         handshakes_failed: shared.sum(|metrics| &metrics.connections.handshakes_failed),
         memory: shared.sum(|metrics| &metrics.connections.memory) + shared.memory_budget.batches(),
         memory_limit: shared.settings.connection_memory,

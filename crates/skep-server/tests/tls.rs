@@ -239,6 +239,16 @@ fn certificates_are_read_again_while_clients_are_served() {
     assert!(error.contains("server.key: it has no private key: choose a PEM file with a private key"), "{error}");
     expect(&mut files.connect(resp, false), "PING\r\n", "+PONG\r\n");
 
+    // One whose time is over does not replace one that is in force.
+    let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    params.not_after = rcgen::date_time_ymd(2020, 2, 1);
+    let key = KeyPair::generate().unwrap();
+    fs::write(files.path("server.pem"), params.signed_by(&key, &files.authority).unwrap().pem()).unwrap();
+    fs::write(files.path("server.key"), key.serialize_pem()).unwrap();
+    let error = server.read_certificates().unwrap_err().to_string();
+    assert!(error.contains("server.pem: the certificate expired on Feb  1 00:00:00 2020"), "{error}");
+    expect(&mut files.connect(resp, false), "PING\r\n", "+PONG\r\n");
+
     // Another authority: only certificates that were read again are known to its clients.
     let others = Files::new();
     for name in ["server.pem", "server.key"] {

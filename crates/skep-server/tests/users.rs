@@ -2,11 +2,16 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use skep_server::{Server, ServerSettings};
-use support::{Resp, connect, server, server_with};
+use skep_core::function::FunctionHandle;
+use skep_core::operation::{Call, CallReply, Operation, PutCondition, Reply, Request};
+use skep_server::{Password, Server, ServerSettings};
+use skep_wire::native::{Hello, Welcome, WireError};
+use support::{Native, Resp, connect, server, server_with};
 
 const NO_KEY: &str = "-NOPERM No permissions to access a key\r\n";
 
@@ -266,6 +271,71 @@ fn a_user_has_limits() {
     // It may be changed, and an administrator is not concerned.
     admin.expect("ACL SETUSER cook operations:0\r\n", "+OK\r\n");
     cooks[2].expect("PING\r\n", "+PONG\r\n");
+    server.stop();
+}
+
+/// Logs in over the native protocol with the password `ham`.
+fn native(server: &Server, user: &str) -> Native {
+    let mut stream = connect(server.native_address());
+    let hello = Hello { shard: None, user: user.to_owned(), password: Password::new(b"ham") };
+    stream.write_all(&hello.encode()).unwrap();
+    let mut welcome = [0; Welcome::SIZE];
+    stream.read_exact(&mut welcome).unwrap();
+    Native::welcomed(stream, Welcome::decode(&welcome).unwrap().expect("a whole welcome"))
+}
+
+#[test]
+fn a_native_call_needs_the_command_of_its_kind() {
+    let server = server(1, 32 << 20);
+    let mut admin = Resp::connect(&server);
+    admin.send("SKEP.FUNCTION LOAD 'mod m { #[reduce] fn sum(v: u8, sum: u64) -> u64 { sum + v as u64 } }'\r\n");
+    while admin.text_of_line("PING\r\n") != "+PONG\r\n" {}
+    admin.expect("SET a 12\r\n", "+OK\r\n");
+    for (rules, is_allowed) in [("%R~a +skep.reduce", true), ("~a +skep.update +skep.filter", false)] {
+        admin.expect(format!("ACL SETUSER cook reset on >ham {rules}\r\n"), "+OK\r\n");
+        let function = FunctionHandle { id: 1, revision: 0, function: None };
+        let (initial, reply) = (Some(&[0; 8][..]), CallReply::Result);
+        let call = Call { function, vectors: 0, operands: b"", initial, reply };
+        native(&server, "cook").execute(
+            1,
+            &[Request { key: b"a", operation: Operation::Call(call) }],
+            |_, response| {
+                let sum = u64::from(b'1' + b'2').to_le_bytes();
+                assert_eq!(response, if is_allowed { Ok(Reply::Value(&sum)) } else { Err(WireError::NotPermitted) });
+            },
+        );
+    }
+    server.stop();
+}
+
+#[test]
+fn what_is_denied_counts_for_the_limits() {
+    let server = server(1, 32 << 20);
+    let mut admin = Resp::connect(&server);
+    admin.expect("ACL SETUSER cook on >ham ~a* +get +auth operations:50\r\n", "+OK\r\n");
+    let mut cook = Resp::connect(&server);
+    cook.expect("AUTH cook ham\r\n", "+OK\r\n");
+    let begun = Instant::now();
+    let mut replies = BTreeSet::new();
+    while replies.len() < 2 && begun.elapsed() < Duration::from_secs(60) {
+        replies.insert(cook.text_of_line("GET b\r\n"));
+    }
+    let keys = "-NOPERM No permissions to access a key\r\n".to_owned();
+    let limit = "-BUSY user cook has had all operations or bytes of this second: send the command again later\r\n";
+    assert_eq!(replies, [keys, limit.to_owned()].into());
+
+    // Over the native protocol too, where `ACL LOG` has the first denial of a batch.
+    let mut native = native(&server, "cook");
+    let put = Operation::Put { value: b"1", condition: PutCondition::Always };
+    let mut errors = BTreeSet::new();
+    while errors.len() < 2 && begun.elapsed() < Duration::from_secs(60) {
+        native.execute(1, &[Request { key: b"a", operation: put }], |_, response| {
+            errors.insert(response.unwrap_err() as u8);
+        });
+    }
+    assert_eq!(errors, [WireError::NotPermitted as u8, WireError::TooFast as u8].into());
+    let log = log(&mut admin);
+    assert!(log.contains("\r\ncommand\r\n") && log.contains("\r\nset\r\n") && log.contains("\r\ncook\r\n"), "{log}");
     server.stop();
 }
 

@@ -90,6 +90,17 @@ pub(crate) fn one_line(error: &clap::Error, help: &str) -> String {
             _ => format!("{argument}: {reason}"),
         };
     }
+    if let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(command))) =
+        (error.kind(), error.get(ContextKind::InvalidSubcommand))
+    {
+        let similar = match error.get(ContextKind::SuggestedSubcommand) {
+            Some(ContextValue::Strings(similar)) if !similar.is_empty() => Some(format!("`{}`", similar.join("`, `"))),
+            _ => None,
+        };
+        let own = command_in_place_of(command).map(str::to_owned).or(similar);
+        let own = own.map_or_else(String::new, |own| format!(": write {own}"));
+        return format!("there is no command `{command}`{own}: see `{help}`");
+    }
     let rendered = error.to_string();
     let mut paragraphs = rendered.split("\n\n").map(|paragraph| {
         paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
@@ -119,6 +130,20 @@ fn in_place_of(argument: &str) -> Option<&'static str> {
         "--save" | "--dbfilename" => "write --data-dir DIRECTORY; snapshots are taken by themselves, and by BGSAVE",
         "--maxmemory" => "write --memory SIZE",
         "--port" | "--bind" => "write --resp HOST:PORT",
+        _ => return None,
+    })
+}
+
+/// Returns the commands of this program in place of one of Redis.
+fn command_in_place_of(command: &str) -> Option<&'static str> {
+    Some(match command.to_ascii_lowercase().as_str() {
+        "set" | "setnx" | "setex" => "`put`",
+        "del" | "unlink" => "`delete`",
+        "ttl" | "pttl" => "`expiry`",
+        "incrby" | "decr" | "decrby" => "`incr`",
+        "keys" => "`prefix` or `scan`, in the ordered space",
+        "select" => "`space`, or --space",
+        "skep" | "cli" => "the command alone",
         _ => return None,
     })
 }

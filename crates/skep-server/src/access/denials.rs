@@ -48,6 +48,14 @@ pub(crate) struct Denial {
     pub(crate) client: String,
 }
 
+/// The reason why an operation over the native protocol was denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeniedOperation {
+    pub(crate) reason: Reason,
+    /// The command of RESP that does the same, the key or the space.
+    pub(crate) object: Vec<u8>,
+}
+
 /// An entry of the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
@@ -76,15 +84,20 @@ struct Log {
 }
 
 impl Denials {
-    /// Adds a denial, at a time in milliseconds since 1970.
-    pub(crate) fn add(&self, mut denial: Denial, now: i64) {
-        denial.object.truncate(OBJECT_SIZE_MAX);
-        denial.object.shrink_to_fit();
+    /// Counts a denial and adds it, at a time in milliseconds since 1970.
+    pub(crate) fn add(&self, denial: Denial, now: i64) {
         match denial.reason {
             Reason::Command => self.commands.fetch_add(1, Ordering::Relaxed),
             Reason::Key | Reason::Space => self.keys.fetch_add(1, Ordering::Relaxed),
             Reason::Login => 0,
         };
+        self.list(denial, now);
+    }
+
+    /// Adds a denial that is counted elsewhere.
+    pub(crate) fn list(&self, mut denial: Denial, now: i64) {
+        denial.object.truncate(OBJECT_SIZE_MAX);
+        denial.object.shrink_to_fit();
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let is_equal = |entry: &Entry| {
             let other = &entry.denial;

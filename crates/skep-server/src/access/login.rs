@@ -125,9 +125,14 @@ impl Login {
         self.is_outdated || self.version != access.version() && self.is_limited_anew(access)
     }
 
+    /// Returns true if the connection must log in first.
+    pub(crate) fn is_missing(&self, access: &Access) -> bool {
+        !self.is_authenticated && access.needs_password()
+    }
+
     #[cold]
     fn is_limited_anew(&self, access: &Access) -> bool {
-        let is_locked = !self.is_authenticated && access.needs_password();
+        let is_locked = self.is_missing(access);
         let user = access.user(&self.user.name);
         let is_limited = user.is_none_or(|user| !Arc::ptr_eq(&user, &self.user) && !user.is_unlimited());
         (is_locked && self.gate != Gate::Locked) || is_limited
@@ -167,7 +172,7 @@ impl Login {
         }
         self.gate = match () {
             () if self.is_over => Gate::Locked,
-            () if !self.is_authenticated && access.needs_password() => Gate::Locked,
+            () if self.is_missing(access) => Gate::Locked,
             () if self.user.is_unlimited() => Gate::Open,
             () => Gate::Limited,
         };

@@ -24,7 +24,7 @@ mod users;
 mod users_error;
 
 pub(crate) use command_set::{COMMANDS_MAX, CommandSet};
-pub(crate) use denials::{Denial, Denials, OBJECT_SIZE_MAX, Reason};
+pub(crate) use denials::{Denial, Denials, DeniedOperation, OBJECT_SIZE_MAX, Reason};
 pub(crate) use key_patterns::{KeyAccess, KeyPatterns, PatternError};
 pub(crate) use login::{Gate, LimitedUser, Login};
 pub(crate) use password_hash::PasswordHash;
@@ -163,6 +163,11 @@ impl Access {
         address.to_canonical().is_loopback() || self.needs_password() || !self.is_protected()
     }
 
+    /// Returns true if the log tells of one more refusal of a client at this address, and counts it.
+    pub(crate) fn may_tell(&self, address: IpAddr, now: Instant) -> bool {
+        self.guesses.may_tell(address, now)
+    }
+
     /// Checks a user and a password that a client at this address has sent, and returns the login in place of that before.
     /// The log tells of refusals, ten for an address at once and then one a second.
     pub(crate) fn log_in(
@@ -182,7 +187,7 @@ impl Access {
             }
             LoginRefused { reason, is_told }
         };
-        if !self.guesses.hears(address, name, now) {
+        if !self.guesses.admits(address, name, now) {
             return Err(refuse(LoginRefusal::TooManyGuesses, false, "too many wrong passwords from this address"));
         }
         // Also for a user that does not exist: the time is the same. No password is longer, so a long one costs no more.

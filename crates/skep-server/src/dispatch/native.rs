@@ -4,7 +4,7 @@ use skep_core::operation::{PlainRequest, Request};
 use skep_wire::native::{Operations, WireError};
 
 use super::Dispatch;
-use crate::native_batch::{NativeOperations, permit};
+use crate::native_batch::{NativeOperations, describe_denial, permit};
 use crate::reply_queue::ReplyRange;
 use crate::vocabulary::{Functions, Limit, OperationSource, Refusal, Space};
 
@@ -81,8 +81,17 @@ impl<'a> Dispatch<'_, 'a> {
                 return self.refuse(WireError::UnknownSpace, count);
             };
             if let Some(user) = user {
-                let permit = |request: Result<_, _>| permit(user, space, resolve(request)?);
+                let mut denied = self.denial.take();
+                let permit = |request: Result<_, _>| {
+                    let request = resolve(request)?;
+                    permit(user, space, request).inspect_err(|error| {
+                        if *error == WireError::NotPermitted && denied.is_none() {
+                            denied = describe_denial(user, space, &request);
+                        }
+                    })
+                };
                 self.submit_or_refuse(space, &mut operations.take(count).map(permit), refusal, limit);
+                self.denial = denied;
                 limit.is_held |= is_held;
                 return;
             }

@@ -24,6 +24,7 @@ pub(super) fn denied(login: &Login, request: &Request<'_>, size: usize, base: *c
         denied.map(|(_, key)| key)
     };
     let reason = match denied_change {
+        _ if !user.may_operate(size) => Denied::Rate,
         _ if matches!(request, Request::Statistics(Statistics::Reset)) && !may_reset_statistics(user.commands()) => {
             Denied::Command(CommandName::Config)
         }
@@ -31,7 +32,6 @@ pub(super) fn denied(login: &Login, request: &Request<'_>, size: usize, base: *c
         Some(denied) => Denied::Command(denied),
         None => match key_denied() {
             Some(key) => Denied::Key(Span::new(key, base)),
-            None if !user.may_operate(size) => Denied::Rate,
             None => return None,
         },
     };

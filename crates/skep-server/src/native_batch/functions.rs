@@ -9,10 +9,10 @@ use skep_wire::native::functions::{ALL_FUNCTIONS, ChangeOutcome};
 use skep_wire::native::{Position, ReplyFrameWriter, RequestFrame, WireError};
 
 use super::permission::permit_functions;
-use crate::access::Login;
+use crate::access::{Login, Reason};
 use crate::function_loader::{Change, ChangeInProgress, FunctionLoader, Module};
 use crate::limits::{FUNCTION_LOOK_TIME, OPERATION_WORK, TEXT_WORK};
-use crate::resp_command::{Context, note_administration};
+use crate::resp_command::{Context, note_administration, note_denied};
 
 /// The progress of a frame on functions.
 #[derive(Debug, Default)]
@@ -52,7 +52,13 @@ impl FunctionsFrame {
             }
             let request = match (request, login.limited()) {
                 // A change that has begun was permitted.
-                (Ok(request), Some(user)) if self.change.is_none() => permit_functions(user, request),
+                (Ok(request), Some(user)) if self.change.is_none() => {
+                    permit_functions(user, request).inspect_err(|error| {
+                        if *error == WireError::NotPermitted {
+                            note_denied(Reason::Command, b"skep.function", login, context);
+                        }
+                    })
+                }
                 (request, _) => request,
             };
             let Some(answer) = self.answer(request, login, context) else { return false };
@@ -116,7 +122,8 @@ impl FunctionsFrame {
         if let Some(change) = change {
             let Some(begun) = loader.begin(change) else { return Some(Answer::Plain(Err(WireError::Busy))) };
             self.change = Some(begun);
-            note_administration(if is_delete { "skep.function|delete" } else { "skep.function|load" }, login, context);
+            let command = if is_delete { "skep.function|delete" } else { "skep.function|load" };
+            note_administration(command, &String::from_utf8_lossy(key), true, login, context);
         }
         self.look(is_delete, context)
     }

@@ -1,17 +1,38 @@
 //! What the user of a native connection may do: an operation needs the permission for the RESP command that does the same,
 //! so no front end allows what another one denies.
 
+use skep_core::function::{FunctionKind, UserFunction};
 use skep_core::operation::{Operation, PutCondition, Request, Scan, ScanEnd, ScanStart, StringRead, StringWrite};
 use skep_wire::native::WireError;
 use skep_wire::native::functions::ALL_FUNCTIONS;
 
-use crate::access::{KeyAccess, LimitedUser};
+use crate::access::{DeniedOperation, KeyAccess, LimitedUser, OBJECT_SIZE_MAX, Reason};
 use crate::resp_command::table::CommandName;
-use crate::resp_command::{FunctionsPermission, common_prefix, may_use_functions};
+use crate::resp_command::{FunctionsPermission, common_prefix, may_use_functions, name_of_space};
 use crate::vocabulary::Space;
 
-/// Checks an operation in a space, and counts it for the limits of the user.
+/// Counts an operation for the limits of the user, and checks it. What is denied counts too.
 pub(crate) fn permit<'a>(user: LimitedUser<'_>, space: Space, request: Request<'a>) -> Result<Request<'a>, WireError> {
+    match user.may_operate(request.size()) {
+        false => Err(WireError::TooFast),
+        true if denial(user, space, &request).is_some() => Err(WireError::NotPermitted),
+        true => Ok(request),
+    }
+}
+
+/// Returns what an operation was denied for.
+pub(crate) fn describe_denial(user: LimitedUser<'_>, space: Space, request: &Request<'_>) -> Option<DeniedOperation> {
+    let reason = denial(user, space, request)?;
+    let object = match reason {
+        Reason::Space => name_of_space(space).as_bytes(),
+        Reason::Key => &request.key[..request.key.len().min(OBJECT_SIZE_MAX)],
+        Reason::Command | Reason::Login => needs(&request.operation).0.text().as_bytes(),
+    };
+    Some(DeniedOperation { reason, object: object.to_vec() })
+}
+
+/// Returns why an operation is denied, if it is.
+fn denial(user: LimitedUser<'_>, space: Space, request: &Request<'_>) -> Option<Reason> {
     let (command, needed) = needs(&request.operation);
     let allows_key = || match request.operation {
         Operation::Scan(scan) => {
@@ -20,10 +41,12 @@ pub(crate) fn permit<'a>(user: LimitedUser<'_>, space: Space, request: Request<'
         }
         _ => user.keys().allow(request.key, needed),
     };
-    if !user.commands().has(command as usize) || !user.spaces().has(space) || !allows_key() {
-        return Err(WireError::NotPermitted);
+    match () {
+        () if !user.commands().has(command as usize) => Some(Reason::Command),
+        () if !user.spaces().has(space) => Some(Reason::Space),
+        () if !allows_key() => Some(Reason::Key),
+        () => None,
     }
-    if user.may_operate(request.size()) { Ok(request) } else { Err(WireError::Busy) }
 }
 
 /// Checks an operation on the functions of users.
@@ -34,9 +57,9 @@ pub(super) fn permit_functions<'a>(user: LimitedUser<'_>, request: Request<'a>) 
         Operation::Delete => FunctionsPermission::Delete,
         _ => FunctionsPermission::Load,
     };
-    match may_use_functions(user.commands(), needed) {
-        false => Err(WireError::NotPermitted),
-        true if !user.may_operate(request.size()) => Err(WireError::Busy),
+    match user.may_operate(request.size()) {
+        false => Err(WireError::TooFast),
+        true if !may_use_functions(user.commands(), needed) => Err(WireError::NotPermitted),
         true => Ok(request),
     }
 }
@@ -54,8 +77,12 @@ fn needs(operation: &Operation<'_>) -> (CommandName, KeyAccess) {
         Operation::Update(_) => (CommandName::SkepUpdate, KeyAccess::BOTH),
         Operation::Reduce(_) => (CommandName::SkepReduce, KeyAccess::READ),
         Operation::Filter(_) => (CommandName::SkepFilter, KeyAccess::READ),
-        // The kind of the function is known when it is found: it may be one of updates.
-        Operation::Call(_) => (CommandName::SkepUpdate, KeyAccess::BOTH),
+        Operation::Call(call) => match call.function.function.map(UserFunction::kind) {
+            Some(FunctionKind::Reduce) => (CommandName::SkepReduce, KeyAccess::READ),
+            Some(FunctionKind::Filter) => (CommandName::SkepFilter, KeyAccess::READ),
+            // Without a function, the call fails.
+            Some(FunctionKind::Update) | None => (CommandName::SkepUpdate, KeyAccess::BOTH),
+        },
         Operation::StringRead(read) => (of_read(read), KeyAccess::READ),
         Operation::StringWrite(write) => (of_write(write), KeyAccess::BOTH),
         Operation::Scan(_) => (CommandName::SkepScan, KeyAccess::READ),

@@ -1,5 +1,6 @@
 //! `ACL`: commands about users, and what is noted when a user is denied something.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::thread;
 
@@ -13,8 +14,12 @@ use super::permission::{self, Place, Refused};
 use super::session::FileWork;
 use super::table::{CATEGORIES, COMMANDS, CommandName};
 use super::{Arguments, Context, LOOK_TIME, Session, client_command, excerpt, subcommands, wrong_argument_count};
-use crate::access::{DEFAULT, Denial, LimitedUser, Login, OBJECT_SIZE_MAX, Reason, USERS_MAX, User, UserTable};
+use crate::access::{
+    DEFAULT, Denial, DeniedOperation, LimitedUser, Login, OBJECT_SIZE_MAX, Reason, USERS_MAX, User, UserTable,
+};
 use crate::limits::{CLIENT_WORK, LOOK_WORK, SERVER_ARGUMENTS_MAX};
+use crate::shared::Shared;
+use crate::unix_time::UnixTime;
 
 const HELP: [&str; 32] = [
     "ACL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -389,14 +394,38 @@ pub(crate) fn note_refused_login(user: &[u8], command: &str, context: &Context<'
 
 /// Adds a denial of this connection.
 fn note(denial: Denial, context: &Context<'_>) {
-    let client = context.shared.clients().get(&context.connection).cloned();
-    let client = client.map(|client| client_command::describe(context.connection, &client, context.shared));
-    let client = client.unwrap_or_default().trim_end().to_owned();
+    let client = client_line(context.connection, context.shared);
     context.shared.access.denials.add(Denial { client, ..denial }, context.time.milliseconds());
 }
 
-/// Tells the log of a command of an administrator, which was executed.
-pub(super) fn audit(name: CommandName, arguments: Arguments<'_>, session: &Session, context: &Context<'_>) {
+/// Lists an operation over the native protocol that was denied; it is counted with others.
+pub(crate) fn list_denied_operation(
+    denied: DeniedOperation,
+    login: &Login,
+    connection: u64,
+    shared: &Shared,
+    now: UnixTime,
+) {
+    let DeniedOperation { reason, object } = denied;
+    let (user, client) = (login.name().to_string(), client_line(connection, shared));
+    shared.access.denials.list(Denial { reason, is_in_transaction: false, object, user, client }, now.milliseconds());
+}
+
+/// Returns the line of `CLIENT LIST` for a connection.
+fn client_line(connection: u64, shared: &Shared) -> String {
+    let client = shared.clients().get(&connection).cloned();
+    client
+        .map_or_else(String::new, |client| client_command::describe(connection, &client, shared).trim_end().to_owned())
+}
+
+/// Tells the log of a command of an administrator, and whether it was done.
+pub(super) fn audit(
+    name: CommandName,
+    arguments: Arguments<'_>,
+    is_done: bool,
+    session: &Session,
+    context: &Context<'_>,
+) {
     use CommandName::{
         Acl, BgRewriteAof, BgSave, Client, Config, Debug, Latency, Monitor, Save, Shutdown, SkepFunction, SlowLog,
     };
@@ -422,18 +451,21 @@ pub(super) fn audit(name: CommandName, arguments: Arguments<'_>, session: &Sessi
         return;
     }
     let command = permission::full_name(name, arguments);
+    // The name of what is changed. The arguments after it may be passwords.
+    let target = if arguments.count() > 2 { excerpt(arguments.get(2), 128) } else { Cow::default() };
     if subcommand.is_some_and(subcommands::Subcommand::only_shows) {
         let (user, address) = user_and_address(&session.login, context);
-        tracing::debug!(%user, %address, %command, "administrative command");
+        tracing::debug!(%user, %address, %command, %target, done = is_done, "administrative command");
     } else {
-        note_administration(&command, &session.login, context);
+        note_administration(&command, &target, is_done, &session.login, context);
     }
 }
 
-/// Tells the log of a change of an administrator; this is the command of RESP that does the same.
-pub(crate) fn note_administration(command: &str, login: &Login, context: &Context<'_>) {
+/// Tells the log of a change of an administrator; this is the command of RESP that does the same, what it changes, and
+/// whether it was done.
+pub(crate) fn note_administration(command: &str, target: &str, is_done: bool, login: &Login, context: &Context<'_>) {
     let (user, address) = user_and_address(login, context);
-    tracing::info!(%user, %address, %command, "administrative command");
+    tracing::info!(%user, %address, %command, %target, done = is_done, "administrative command");
 }
 
 /// Returns the user and the address of the connection.

@@ -15,12 +15,15 @@ fn check_and_count(
     arguments: Arguments<'_>,
     place: Place,
 ) -> Result<(), Refused> {
-    permission::check(user, name, arguments, place)?;
     // The commands of a transaction count when they are queued. A limit divides none, so its begin and end do not count.
     let is_free =
         name.info().has("no_auth") || matches!(name, CommandName::Multi | CommandName::Exec | CommandName::Discard);
-    let is_allowed = is_free || user.may_operate(arguments.size());
-    if is_allowed { Ok(()) } else { Err(Refused::TooFast) }
+    // What is denied counts too.
+    if is_free || user.may_operate(arguments.size()) {
+        permission::check(user, name, arguments, place)
+    } else {
+        Err(Refused::TooFast)
+    }
 }
 
 impl Action {

@@ -44,6 +44,7 @@ pub(crate) fn store_error(error: OperationError) -> String {
 pub(crate) fn wire_error(error: WireError) -> String {
     match error {
         WireError::Busy => "BUSY the server is busy: send the command again later".to_owned(),
+        WireError::NotPermitted => format!("NOPERM {error}"),
         WireError::NotDurable => format!("MISCONF {error}"),
         _ => format!("ERR {error}"),
     }

@@ -112,6 +112,7 @@ fn clients(text: &mut String, shared: &Shared) {
         "skep_connections_waiting_for_memory" shared.memory_budget.starved()
         "skep_connections_closed_for_memory" shared.sum(|metrics| &metrics.connections.closed_for_memory)
         "skep_connections_closed_idle" shared.sum(|metrics| &metrics.connections.closed_idle)
+        "skep_connections_closed_without_login" shared.sum(|metrics| &metrics.connections.closed_without_login)
         "skep_shared_memory_connections" shared.shared_memory_connections()
         "skep_connections_closed_for_invalid_words" shared.sum(|metrics| &metrics.shared_memory_invalid)
         "skep_monitors_closed" shared.sum(|metrics| &metrics.monitors_closed)

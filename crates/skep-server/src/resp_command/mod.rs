@@ -67,7 +67,7 @@ pub(crate) mod table;
 mod vector_command;
 mod work;
 
-pub(crate) use acl_command::{note_administration, note_denied, note_refused_login};
+pub(crate) use acl_command::{list_denied_operation, note_administration, note_denied, note_refused_login};
 pub(crate) use acl_file::read as read_users;
 pub(crate) use bound::{Bound, KeySums};
 pub(crate) use context::{Context, Outcome};
@@ -79,7 +79,7 @@ pub(crate) use key_command::KeyCommand;
 pub(crate) use keys::shards_of_key;
 pub(crate) use lengths::Lengths;
 pub(crate) use operands::Operands;
-pub(crate) use permission::{FunctionsPermission, may_reset_statistics, may_use_functions};
+pub(crate) use permission::{FunctionsPermission, may_reset_statistics, may_use_functions, name_of_space};
 pub(crate) use queue::{Growth, Multi, Queue, TooLong};
 pub(crate) use scan_command::common_prefix;
 pub(crate) use session::Session;
@@ -499,7 +499,7 @@ impl Action {
                     return;
                 }
                 context.count_command(*name, arguments, 0);
-                acl_command::audit(*name, arguments, session, context);
+                acl_command::audit(*name, arguments, reply.is_ok(), session, context);
                 if let Err(message) = reply {
                     ReplyWriter::new(output, session.version).error(&message);
                 }

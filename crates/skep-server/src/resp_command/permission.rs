@@ -246,6 +246,6 @@ impl Refused {
 }
 
 /// Returns the name that rules give a space.
-pub(super) fn name_of_space(space: Space) -> &'static str {
+pub(crate) fn name_of_space(space: Space) -> &'static str {
     SPACES.iter().find(|(_, other)| *other == space).map_or("", |(name, _)| name)
 }

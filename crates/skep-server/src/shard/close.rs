@@ -1,6 +1,9 @@
 //! The end of a connection.
 
+use std::time::Instant;
+
 use super::Shard;
+use crate::endpoint::Endpoint;
 use crate::transport::Transport;
 use crate::vocabulary::Token;
 
@@ -29,9 +32,23 @@ impl Shard {
             }
             if endpoint.transport.is_handshaking() {
                 self.metrics().connections.handshakes_failed.add(1);
+                self.tell_of_handshake(&endpoint);
             }
             self.parts.end_session(token, &endpoint.transport);
             self.parts.shared.leave(endpoint.connection.number);
+        }
+    }
+
+    /// Tells the log why a handshake of TLS was refused: as of a login, some lines for each address. A client that has only
+    /// left has none.
+    fn tell_of_handshake(&self, endpoint: &Endpoint) {
+        let shared = &self.parts.shared;
+        let Some(failure) = endpoint.transport.tls_failure() else { return };
+        let address = shared.clients().get(&endpoint.connection.number).map(|client| client.address.clone());
+        if let Some(address) = address
+            && shared.access.may_tell(address.ip(), Instant::now())
+        {
+            tracing::warn!(%address, "handshake of TLS refused: {failure}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Closes connections whose clients send nothing for `timeout` seconds, or do not finish the handshake of TLS in time.
+//! Closes connections whose clients send nothing for `timeout` seconds, do not finish the handshake of TLS in time, or do
+//! not log in, in time, if they must.
 //!
 //! Once a second a pass over the connections begins. A tick looks at up to [`IDLE_LOOKS_MAX`] of them, so a pass may
 //! take more than a second if a shard has tens of thousands. A connection is not idle while it waits for the server: while a
@@ -7,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use super::Shard;
-use crate::limits::{IDLE_LOOKS_MAX, IDLE_PASS_TIME, TICK};
+use crate::limits::{IDLE_LOOKS_MAX, IDLE_PASS_TIME, LOGIN_TIME, LOGIN_TIME_WHEN_CROWDED, TICK};
 
 /// The progress of the passes.
 pub(super) struct IdlePass {
@@ -30,7 +31,7 @@ impl Shard {
         if !self.looks_for_idle() {
             return;
         }
-        let timeout = self.timeout();
+        let (timeout, login_time) = (self.timeout(), self.login_time());
         if self.ticks.idle_pass.next_slot == 0 {
             if now < self.ticks.idle_pass.next_pass {
                 return;
@@ -39,12 +40,16 @@ impl Shard {
         }
         let end = self.connections.slot_count().min(self.ticks.idle_pass.next_slot + IDLE_LOOKS_MAX);
         for slot in self.ticks.idle_pass.next_slot..end {
-            if let Some((token, endpoint)) = self.connections.at(slot)
-                && let Some(timeout) = endpoint.transport.timeout(timeout)
+            let Some((token, endpoint)) = self.connections.at(slot) else { continue };
+            let closed = &self.metrics().connections;
+            if endpoint.connection.is_stranger(&self.parts.shared.access, now, login_time) {
+                closed.closed_without_login.add(1);
+                self.close(token);
+            } else if let Some(timeout) = endpoint.transport.timeout(timeout)
                 && endpoint.connection.is_idle(now, timeout)
                 && endpoint.activity.monitors.get() == 0
             {
-                self.metrics().connections.closed_idle.add(1);
+                closed.closed_idle.add(1);
                 self.close(token);
             }
         }
@@ -64,7 +69,15 @@ impl Shard {
 
     /// Returns true if a connection can be idle.
     fn looks_for_idle(&self) -> bool {
-        self.parts.shared.access.certificates.is_some() || self.timeout().is_some()
+        let access = &self.parts.shared.access;
+        access.certificates.is_some() || self.timeout().is_some() || access.needs_password()
+    }
+
+    /// Returns the time in which a client must log in, if it must.
+    fn login_time(&self) -> Duration {
+        let shared = &self.parts.shared;
+        let is_crowded = shared.connection_count() > shared.settings.connections_max / 4 * 3;
+        if is_crowded { LOGIN_TIME_WHEN_CROWDED } else { LOGIN_TIME }
     }
 
     fn timeout(&self) -> Option<Duration> {

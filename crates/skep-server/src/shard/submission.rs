@@ -27,7 +27,10 @@ use crate::limits::{OPERATIONS_WITHOUT_MEMORY_MAX, RESUMED_PART, SUBMISSION_SIZE
 use crate::memory_budget::ShardBudget;
 use crate::metrics::Metrics;
 use crate::reply_queue::ReplyRange;
+use crate::resp_command::list_denied_operation;
+use crate::shared::Shared;
 use crate::spaces::SpaceRequests;
+use crate::unix_time::UnixTime;
 use crate::vocabulary::{Limit, Pause, Refusal, Token};
 use crate::window::Window;
 
@@ -103,6 +106,9 @@ impl Bytes<'_> {
 pub(super) struct Submitter<'s> {
     pub(super) own: u16,
     pub(super) partition: &'s Partition,
+    pub(super) shared: &'s Shared,
+    /// The time of the turn.
+    pub(super) time: UnixTime,
     pub(super) metrics: &'s Metrics,
     pub(super) connections: &'s Connections,
     pub(super) window: &'s mut Window,
@@ -166,12 +172,18 @@ impl<'s> Submitter<'s> {
             outgoing: self.outgoing,
             is_retry: connection.is_returned(),
             busy: 0,
+            too_fast: 0,
             denied: 0,
+            denial: None,
         };
         let (parsed, input, ranges) = connection.submission();
         dispatch.submit(parsed, input, ranges, if is_late { Refusal::Late } else { self.refusal }, &mut limit);
         self.metrics.operations.refused.add(dispatch.busy);
+        self.metrics.operations.too_fast.add(dispatch.too_fast);
         self.metrics.operations.denied.add(dispatch.denied);
+        if let (Some(denial), Some(login)) = (dispatch.denial, parsed.login()) {
+            list_denied_operation(denial, login, connection.number, self.shared, self.time);
+        }
         submission.destinations = start..self.destinations.len();
         submission.is_held = limit.is_held;
         self.forward(submission);

@@ -93,6 +93,13 @@ impl Bench {
         self.connect(shard, parsed)
     }
 
+    /// Connects a client to the first shard that has not logged in.
+    fn stranger(&mut self) -> Client {
+        let login = Login::anonymous(&self.shared.access).unwrap();
+        let parsed = ParsedBatch::Resp(RespBatch::boxed(self.shared.spaces(), Session::new(login)));
+        self.connect(0, parsed)
+    }
+
     fn native(&mut self, shard: usize) -> Client {
         let parsed = ParsedBatch::Native(NativeBatch::new(self.shared.spaces(), Login::default()));
         self.connect(shard, parsed)

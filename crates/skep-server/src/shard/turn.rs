@@ -258,6 +258,8 @@ impl Shard {
         let mut submitter = Submitter {
             own: *index,
             partition,
+            shared,
+            time: self.turn.time,
             metrics,
             connections: &self.connections,
             window: &mut self.window,

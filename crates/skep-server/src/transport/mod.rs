@@ -116,6 +116,11 @@ impl Transport {
         if let Transport::Tls(tls) = self { tls.is_handshaking() } else { false }
     }
 
+    /// Returns why its session of TLS was refused, if it was.
+    pub(crate) fn tls_failure(&self) -> Option<rustls::Error> {
+        if let Transport::Tls(tls) = self { tls.failure() } else { None }
+    }
+
     /// Returns true if it can be served by its shard only.
     pub(crate) fn belongs_to_shard(&self) -> bool {
         self.session().is_some()

@@ -33,6 +33,8 @@ pub(crate) struct Tls {
     proves_client: bool,
     /// The socket may have more bytes. It has none after a read that it did not fill, until the next event.
     may_have_bytes: Cell<bool>,
+    /// Why the session was refused.
+    failure: RefCell<Option<Error>>,
     /// The client has ended the session.
     is_ended: Cell<bool>,
     /// The time at which this side began to wait for the bytes that are left to leave.
@@ -87,6 +89,7 @@ impl Tls {
             plain_reply,
             proves_client: certificates.are_asked_of_clients(),
             may_have_bytes: Cell::new(false),
+            failure: RefCell::new(None),
             is_ended: Cell::new(false),
             finished_at: Cell::new(None),
             overhead: Cell::new(0),
@@ -107,6 +110,11 @@ impl Tls {
     /// Returns true if the handshake is not over.
     pub(super) fn is_handshaking(&self) -> bool {
         self.session.borrow().is_handshaking()
+    }
+
+    /// Returns why the session was refused, if it was.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.failure.borrow().clone()
     }
 
     /// Continues the handshake, until it is over or waits for the client. A connection that ends does it too: its last
@@ -235,6 +243,7 @@ impl Tls {
         };
         // A close with bytes that were not read would destroy the reply.
         let _ = self.tcp.read(&mut [0; TLS_BUFFER_SIZE]);
+        self.failure.replace(Some(error.clone()));
         io::Error::new(ErrorKind::InvalidData, error)
     }
 

@@ -105,8 +105,11 @@ pub enum WireError {
     #[error("functions have only put, put if absent, get, contains and delete")]
     NotOfFunctions = 9,
     /// The user of the connection may not do this, or not with this key or in this space.
-    #[error("the user has no permission for this operation, key or space")]
+    #[error("the user has no permission for this operation, key or space: ACL LOG tells for which")]
     NotPermitted = 10,
+    /// The user of the connection has had all operations or bytes of this second. The client can send it again later.
+    #[error("the user has had all operations or bytes of this second: send the operation again later")]
+    TooFast = 11,
 }
 
 /// The reason why a connection is closed: the bytes that arrived are not the native protocol.
@@ -131,7 +134,7 @@ pub enum ProtocolError {
 
 impl WireError {
     /// All errors, in the order of their codes.
-    pub const ALL: [WireError; 10] = [
+    pub const ALL: [WireError; 11] = [
         WireError::UnknownOperation,
         WireError::UnknownFunction,
         WireError::UnknownElement,
@@ -142,6 +145,7 @@ impl WireError {
         WireError::EarlierCode,
         WireError::NotOfFunctions,
         WireError::NotPermitted,
+        WireError::TooFast,
     ];
 
     /// Returns the error with this code on the wire.

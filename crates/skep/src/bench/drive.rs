@@ -215,7 +215,7 @@ fn retry_busy(target: &mut Target, requests: &[Request<'_>]) -> Result<u64, Stri
             match target.reply(index) {
                 Ok(Reply::Done) => done += 1,
                 Ok(Reply::NotFound) => {}
-                Err(WireError::Busy) if Instant::now() < until => is_busy = true,
+                Err(WireError::Busy | WireError::TooFast) if Instant::now() < until => is_busy = true,
                 unexpected => return Err(describe(unexpected)),
             }
         }
@@ -286,7 +286,7 @@ pub(crate) fn drive(
                 inserts.acknowledge(reply != Ok(Reply::Done));
             }
             match reply {
-                Err(WireError::Busy) => refused += 1,
+                Err(WireError::Busy | WireError::TooFast) => refused += 1,
                 reply => findings.check(plan, *draw, reply),
             }
         }

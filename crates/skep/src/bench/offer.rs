@@ -292,7 +292,7 @@ impl Connection {
                 if plan.is_insert(draw) {
                     inserts.acknowledge(reply != Ok(Reply::Done));
                 }
-                if reply == Err(WireError::Busy) {
+                if matches!(reply, Err(WireError::Busy | WireError::TooFast)) {
                     findings.refused += 1;
                 } else {
                     batch.executed += 1;

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! 1. Clients that wait for replies tell about how much the server can do.
-//! 2. Rates rise in shares of that, until one is not sustained: fewer operations were executed than offered, some were refused
-//!    or not sent, or the 99th percentile is above `--latency-max`.
+//! 2. Rates rise in shares of that, until one is not sustained: fewer operations were executed than offered, some were
+//!    refused, or the 99th percentile is above `--latency-max`.
 //! 3. The search halves the distance between the greatest rate that was sustained and the least that was not, a few times.
 
 use std::fs;
@@ -55,6 +55,9 @@ pub(super) struct Step {
     refused: u64,
     unsent: u64,
     sustained: bool,
+    /// Why it is not sustained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
 }
 
 /// The result of a search.
@@ -148,10 +151,16 @@ impl Step {
         let at = |quantile| microseconds_at(&findings.latencies, quantile);
         let operations_per_second = findings.operations as f64 / elapsed.as_secs_f64();
         let (refused, unsent) = (findings.refused, findings.unsent);
-        let is_complete = refused == 0 && unsent == 0 && operations_per_second >= REACHED_MIN * rate;
-        let sustained = is_complete && at(0.99) <= latency_max.as_secs_f64() * 1e6;
         let (p50_us, p99_us, p999_us) = (at(0.5), at(0.99), at(0.999));
-        Step { rate, operations_per_second, p50_us, p99_us, p999_us, refused, unsent, sustained }
+        let reason = match () {
+            () if refused > 0 => Some("refused"),
+            // What was not sent at the end was not executed.
+            () if operations_per_second < REACHED_MIN * rate => Some("fewer"),
+            () if p99_us > latency_max.as_secs_f64() * 1e6 => Some("p99"),
+            () => None,
+        };
+        let sustained = reason.is_none();
+        Step { rate, operations_per_second, p50_us, p99_us, p999_us, refused, unsent, sustained, reason }
     }
 }
 
@@ -184,16 +193,21 @@ impl Saturation {
                 format!("{:.1}", step.p50_us),
                 format!("{:.1}", step.p99_us),
                 format!("{:.1}", step.p999_us),
-                if step.sustained { "yes" } else { "no" }.to_owned(),
+                step.reason.map_or_else(|| "yes".to_owned(), |reason| format!("no: {reason}")),
             ]);
         }
         for column in table.column_iter_mut() {
             column.set_cell_alignment(CellAlignment::Right);
         }
+        let hint = match self.saturation > 0.0 {
+            true => "",
+            false => "\nNo rate was sustained: the machine does other work, or --latency-max is too short for it.",
+        };
         format!(
             "{table}\nSaturation: {} operations/s with a p99 of at most {:.0} µs. Clients that wait for replies reach {}.\n\
              Workload {} on {}; {} connections, batches of {}.\n{}\n\
-             A latency is that of the whole batch, from when it was due.",
+             A latency is that of the whole batch, from when it was due. Not sustained: fewer than 99 % of the offered \
+             operations were executed, some were refused, or the p99 was too long.{hint}",
             grouped(self.saturation),
             self.latency_max_us,
             grouped(self.closed_loop),
@@ -238,7 +252,17 @@ mod tests {
 
     fn step(rate: f64, p99_us: f64, sustained: bool) -> Step {
         let (p50_us, p999_us) = (p99_us / 2.0, p99_us * 3.0);
-        Step { rate, operations_per_second: rate, p50_us, p99_us, p999_us, refused: 0, unsent: 0, sustained }
+        Step {
+            rate,
+            operations_per_second: rate,
+            p50_us,
+            p99_us,
+            p999_us,
+            refused: 0,
+            unsent: 0,
+            sustained,
+            reason: (!sustained).then_some("p99"),
+        }
     }
 
     #[test]

@@ -160,6 +160,8 @@ impl Session<'_> {
         if ranges.is_empty() {
             return Ok(Next::Line);
         }
+        // As in Redis, a command may be in capitals.
+        line[ranges[0].range()].make_ascii_lowercase();
         let words = ranges.iter().map(|word| OsString::from_vec(line[word.range()].to_vec()));
         let line = table().try_get_matches_from(words).and_then(|matches| Line::from_arg_matches(&matches));
         let line = match line {

@@ -143,22 +143,20 @@ impl Prepared {
                 client.select(space.unwrap_or(Space::Ordered).number());
                 scan::run(words, client, form)
             }
-            Prepared::OnKey(command) => {
-                client.select(space.unwrap_or(Space::Hash).number());
-                execute(command, client, form)
-            }
+            Prepared::OnKey(command) => execute(command, client, space.unwrap_or(Space::Hash), form),
         }
     }
 }
 
-/// Sends a command on a key and prints the result.
-fn execute(command: &Command, client: &mut Client, form: Form) -> Result<(), Failure> {
+/// Sends a command on a key of a space and prints the result.
+fn execute(command: &Command, client: &mut Client, space: Space, form: Form) -> Result<(), Failure> {
+    client.select(space.number());
     let mut responses = Responses::default();
     client.execute(&[command.request()], &mut responses).map_err(|error| Failure::Lost(reason(&error)))?;
     match responses.get(0) {
         Ok(Reply::Done) => print(command, None, form),
         Ok(Reply::Value(value)) => print(command, Some(value), form),
-        Ok(Reply::NotFound) => not_found(command, form),
+        Ok(Reply::NotFound) => not_found(command, space, form),
         Ok(Reply::Exists) => {
             Err(Failure::Runtime(format!("key {} exists: without --if-absent it is replaced", command.shown_key())))
         }
@@ -202,7 +200,7 @@ fn binary_hint(client: &mut Client, command: &Command) -> Option<String> {
 }
 
 /// Reports a missing key. For `exists` that is not an error: the exit code says it.
-fn not_found(command: &Command, form: Form) -> Result<(), Failure> {
+fn not_found(command: &Command, space: Space, form: Form) -> Result<(), Failure> {
     if matches!(command, Command::Exists { .. }) {
         match form {
             Form::Json => json::Object::default().bytes("key", command.key()).with("exists", false).print()?,
@@ -210,7 +208,7 @@ fn not_found(command: &Command, form: Form) -> Result<(), Failure> {
         }
         return Err(Failure::No);
     }
-    Err(Failure::Runtime(command.not_found()))
+    Err(Failure::Runtime(command.not_found(space)))
 }
 
 /// Connects to a server. The error says what to do.
@@ -292,7 +290,7 @@ fn ping(client: &mut Client, form: Form) -> Result<(), Failure> {
     let mut responses = Responses::default();
     client.execute(&[request], &mut responses).map_err(|error| Failure::Lost(reason(&error)))?;
     match responses.get(0) {
-        Ok(_) | Err(WireError::NotPermitted) => {}
+        Ok(_) | Err(WireError::NotPermitted | WireError::TooFast) => {}
         Err(error) => return Err(Failure::Runtime(format!("the server refused the request: {error}"))),
     }
     match form {

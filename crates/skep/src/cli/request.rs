@@ -5,6 +5,7 @@ use skep::{
     Predicate, PutCondition, Reduce, Request, Shape, StringRead, StringWrite, Update, UpdateFunction,
 };
 
+use super::Space;
 use crate::failure::{Failure, with_options};
 
 /// A command. Operands are elements, little-endian.
@@ -158,13 +159,13 @@ impl Command {
     }
 
     /// Describes the error of a missing key, and how to avoid it.
-    pub(super) fn not_found(&self) -> String {
+    pub(super) fn not_found(&self, space: Space) -> String {
         let advice = match self {
             Command::Update { .. } => ": put it first, or name its first elements with --init",
             Command::Put { .. } => ": without --if-present it is inserted",
             _ => "",
         };
-        format!("key {} not found{advice}", self.shown_key())
+        format!("key {} not found in the {} space{advice}", self.shown_key(), space.name())
     }
 }
 
@@ -191,7 +192,7 @@ pub(super) fn check_width(element: Element, value: &[u8]) -> Result<(), Failure>
 
 #[cfg(test)]
 mod tests {
-    use super::{Command, Shape, shape};
+    use super::{Command, Shape, Space, shape};
     use skep::{Element, UpdateFunction};
 
     #[test]
@@ -209,6 +210,6 @@ mod tests {
     #[test]
     fn keys_in_messages_can_be_read() {
         let command = Command::Get { key: b"a\xff".to_vec() };
-        assert_eq!(command.not_found(), "key `a\\xff` not found");
+        assert_eq!(command.not_found(Space::Hash), "key `a\\xff` not found in the hash space");
     }
 }

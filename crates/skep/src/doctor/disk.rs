@@ -29,7 +29,7 @@ const IN_MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
 /// Options of file systems that leave out flushes.
 const WITHOUT_FLUSHES: [&str; 3] = ["nobarrier", "barrier=0", "nolog"];
 
-/// Examines the disk of a directory. The files of the kernel are under `root`.
+/// Examines the disk of a directory, or of the one that will hold it. The files of the kernel are under `root`.
 pub(super) fn examine(root: &Path, directory: &Path) -> Result<Vec<Finding>, Failure> {
     let failed = |error: &io::Error| {
         let directory = directory.display();
@@ -38,7 +38,9 @@ pub(super) fn examine(root: &Path, directory: &Path) -> Result<Vec<Finding>, Fai
             reason(error)
         ))
     };
-    let absolute = fs::canonicalize(directory).map_err(|error| failed(&error))?;
+    let absolute = std::path::absolute(directory).map_err(|error| failed(&error))?;
+    let existing = absolute.ancestors().find(|folder| folder.exists()).unwrap_or(&absolute);
+    let absolute = fs::canonicalize(existing).map_err(|error| failed(&error))?;
     let device = fs::metadata(&absolute).map_err(|error| failed(&error))?.dev();
     let free = statvfs(&absolute).map_err(|error| failed(&error.into()))?;
     let mounts = read(root, "proc/self/mountinfo").unwrap_or_default();
@@ -252,6 +254,7 @@ mod tests {
         let findings = examine(Path::new("/"), directory.path()).unwrap();
         assert!(findings.iter().any(|finding| finding.what == "flushes"), "{findings:?}");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-        assert!(examine(Path::new("/"), &directory.path().join("none")).is_err());
+        let later = examine(Path::new("/"), &directory.path().join("none/yet")).unwrap();
+        assert_eq!(later.len(), findings.len(), "the folder that will hold it");
     }
 }

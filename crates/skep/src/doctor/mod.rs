@@ -17,11 +17,11 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Examines the machine.
+/// Examines the machine. The exit code is 1 if something may lose data.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Examine the disk of this data directory too; it may be one of a server that runs. A file of 64MiB is written there
-    /// and removed, which takes a few seconds.
+    /// Examine the disk of this data directory too; it may be one of a server that runs, or one that does not exist yet. A
+    /// file of 64MiB is written there, or in the folder that will hold it, and removed, which takes a few seconds.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Most concurrent connections of the server.
@@ -82,7 +82,7 @@ impl Finding {
     }
 }
 
-/// Examines the machine, and prints what was found.
+/// Examines the machine, and prints what was found. Fails if something may lose data.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let root = Path::new("/");
     let mut findings = kernel::examine(root);
@@ -92,7 +92,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         findings.extend(disk::examine(root, directory)?);
     }
     let text = if arguments.json { json(&findings) } else { text(&findings) };
-    Ok(io::stdout().write_all(text.as_bytes())?)
+    io::stdout().write_all(text.as_bytes())?;
+    verdict(&findings)
+}
+
+/// Fails if something may lose data.
+fn verdict(findings: &[Finding]) -> Result<(), Failure> {
+    match findings.iter().any(|finding| finding.state == State::Danger) {
+        true => Err(Failure::No),
+        false => Ok(()),
+    }
 }
 
 /// Returns the findings as lines: those that are good have one, others say what they cost and how to change them.
@@ -133,7 +142,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::{Finding, State, json, text};
+    use super::{Finding, State, json, text, verdict};
 
     /// Writes files of a kernel.
     pub(super) fn write(root: &Path, files: &[(&str, &str)]) {
@@ -161,6 +170,7 @@ mod tests {
         let lost = Finding::danger("disk", "none", "all", "buy one");
         assert!(text(std::slice::from_ref(&lost)).ends_with("0 to improve, 1 may lose data.\n"));
         assert!(text(&findings[..1]).ends_with("Nothing to change.\n"));
+        assert!(verdict(&findings).is_ok() && verdict(std::slice::from_ref(&lost)).is_err());
         let json = json(&[&findings[..], &[lost]].concat());
         assert!([good, advice, danger].iter().all(|part| json.contains(part)), "{json}");
     }

@@ -25,7 +25,7 @@ pub(super) fn has_space(client: &mut Client, space: u16) -> Result<(), String> {
     client.select(space);
     match client.contains(b"x") {
         Ok(_) => Ok(()),
-        Err(ClientError::Rejected(WireError::Busy)) => Ok(()),
+        Err(ClientError::Rejected(WireError::Busy | WireError::TooFast)) => Ok(()),
         Err(error) => Err(reason(&error)),
     }
 }
@@ -92,7 +92,9 @@ impl Batch {
                 let key = &self.bytes[pair.key.clone()];
                 match response {
                     Ok(Reply::Done) => self.sent += 1,
-                    Err(WireError::Busy | WireError::NotDurable) if Instant::now() < until => refused.push(pair),
+                    Err(WireError::Busy | WireError::TooFast | WireError::NotDurable) if Instant::now() < until => {
+                        refused.push(pair);
+                    }
                     Ok(Reply::Failed(error)) => {
                         return Err(format!("key `{}`: {}", key.escape_ascii(), with_options(error)));
                     }

@@ -61,7 +61,7 @@ pub(crate) struct Configuration {
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) rdma: Option<PortAddress>,
     /// Address for Prometheus, supervisors and browsers, over HTTP: /metrics, /healthz, /readyz and a page at /; or off. It
-    /// needs no password, and shows figures, but no keys and values [default: off].
+    /// needs no password, and shows figures and no values; hot keys only at an address of this machine [default: off].
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) metrics: Option<PortAddress>,
     /// File whose first line is the password that clients must send [default: no password].

@@ -1,5 +1,6 @@
 //! Asks a server for its state, over HTTP.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
@@ -53,7 +54,7 @@ async fn ask(address: &str) -> Result<Bytes, Box<dyn std::error::Error + Send + 
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = Request::get("/state").header("host", address).body(Empty::<Bytes>::new())?;
-    let answer = async {
+    let mut reply = pin!(async {
         let response = sender.send_request(request).await?;
         let status = response.status();
         let body = Limited::new(response.into_body(), SIZE_MAX).collect().await?.to_bytes();
@@ -61,10 +62,13 @@ async fn ask(address: &str) -> Result<Bytes, Box<dyn std::error::Error + Send + 
             return Err(format!("it answers {status}: {}", String::from_utf8_lossy(&body).trim()).into());
         }
         Ok(body)
-    };
+    });
     tokio::select! {
-        answer = answer => answer,
-        // The end of the connection before the answer.
-        end = connection => Err(end.err().map_or_else(|| "it has closed the connection".into(), Into::into)),
+        reply = &mut reply => reply,
+        // A reply may be whole before the end of the connection.
+        end = connection => match (reply.await, end) {
+            (Err(_), Err(error)) => Err(error.into()),
+            (reply, _) => reply,
+        },
     }
 }

@@ -319,7 +319,7 @@ fn json_has_an_object_for_each_result() {
         assert_eq!((text(&printed.stdout).as_str(), text(&printed.stderr).as_str()), (expected, ""), "{words:?}");
     }
     for (words, code, expected) in [
-        (&["get", "none"][..], 1, "{\"error\":\"key `none` not found\"}\n"),
+        (&["get", "none"][..], 1, "{\"error\":\"key `none` not found in the hash space\"}\n"),
         (&["incr", "a"], 1, "{\"error\":\"key `a`: "),
         (&["put", "", "x"], 2, "{\"error\":\""),
     ] {
@@ -334,7 +334,7 @@ fn json_has_an_object_for_each_result() {
     );
     let piped = server.cli_with_input(&["--json"], b"get a\nget none\n");
     assert_eq!(text(&piped.stdout), "{\"key\":\"a\",\"value\":\"b\"}\n");
-    assert_eq!(text(&piped.stderr), "{\"error\":\"key `none` not found\",\"line\":2}\n");
+    assert_eq!(text(&piped.stderr), "{\"error\":\"key `none` not found in the hash space\",\"line\":2}\n");
 }
 
 #[test]

@@ -40,7 +40,12 @@ fn exchange(address: &str, request: &str) -> String {
 
 /// Returns the status and the body of a path.
 fn get(address: &str, path: &str) -> (u16, String) {
-    let reply = exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+    get_as("localhost", address, path)
+}
+
+/// The same for a client that calls the server by a name.
+fn get_as(host: &str, address: &str, path: &str) -> (u16, String) {
+    let reply = exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
     let (head, body) = reply.split_once("\r\n\r\n").expect("a head");
     (head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status"), body.to_owned())
 }
@@ -160,6 +165,13 @@ fn hot_keys_and_slow_commands_are_in_the_state_of_a_local_port() {
             let share = hot[0]["share"].as_f64().expect("a number");
             assert!((0.15..0.35).contains(&share), "{hot}");
             assert_eq!(set["key"], "hot-key");
+            // The page of another site has its name.
+            for (host, has_keys) in
+                [("[::1]:9121", true), ("127.0.0.1", true), ("evil.example:9121", false), ("", false)]
+            {
+                let (_, state) = get_as(host, &address, "/state");
+                assert_eq!(state.contains("hot-key"), has_keys, "{host}: {state}");
+            }
             let once = output(&["top", "--once", &address]);
             assert!(text(&once.stdout).contains("set hot-key"), "{}", text(&once.stdout));
             let json = output(&["top", "--once", "--json", &address]);
@@ -188,6 +200,7 @@ fn what_users_are_denied_is_counted() {
     assert_eq!(after["skep_commands_denied_total{reason=\"key\"}"] as u64, 1, "{after:?}");
     assert_eq!(after["skep_operations_denied_total"] as u64, 1, "{after:?}");
     assert_eq!(after["skep_tls_handshakes_failed_total"] as u64, 0, "{after:?}");
+    assert_eq!(after["skep_operations_over_limit_total"] as u64, 0, "{after:?}");
 }
 
 /// Returns the words of a text that are names of metrics, without the suffix of a part.
@@ -264,11 +277,16 @@ fn paths_answer_and_all_else_is_refused() {
 #[test]
 fn clients_that_say_nothing_are_closed() {
     let (_server, address) = start(&[]);
-    let mut silent: Vec<TcpStream> = (0..40).map(|_| connect(&address)).collect();
+    let mut silent: Vec<TcpStream> = (0..200).map(|_| connect(&address)).collect();
     let mut half = connect(&address);
     half.write_all(b"GET /metrics HTTP/1.1\r\nHost:").expect("it reads");
-    // It is served when places are free again.
+    // One that is new takes the place of the oldest.
     assert_eq!(get(&address, "/healthz").0, 200);
+    let mut newest = silent.pop().expect("there are some");
+    newest.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut reply = String::new();
+    newest.read_to_string(&mut reply).expect("text");
+    assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
     let begun = Instant::now();
     for stream in silent.iter_mut().chain([&mut half]) {
         _ = stream.read_to_end(&mut Vec::new());

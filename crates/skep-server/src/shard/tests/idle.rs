@@ -3,8 +3,11 @@
 use std::io::Write;
 use std::time::Duration;
 
+use skep_wire::native::Password;
+
 use super::{Bench, Client, command};
-use crate::limits::TICK;
+use crate::limits::{IDLE_PASS_TIME, LOGIN_TIME, LOGIN_TIME_WHEN_CROWDED, TICK};
+use crate::parsed_batch::ParsedBatch;
 use crate::settings::ServerSettings;
 use crate::vocabulary::{EncodedReplies, Reached, Release};
 
@@ -70,4 +73,35 @@ fn a_client_whose_reply_waits_for_the_disk_is_not_idle() {
     };
     assert!(write(Release::Now, b"+OK\r\n", now));
     assert!(!write(Release::After(Reached::default()), b"+OK\r\n", now));
+}
+
+/// With a password, a client must log in within a minute; within a second, if the places are nearly used up.
+#[test]
+fn a_client_that_does_not_log_in_is_closed() {
+    for (others, time) in [(0, LOGIN_TIME), (8, LOGIN_TIME_WHEN_CROWDED)] {
+        let mut bench = Bench::new(1, &ServerSettings { connections_max: 12, ..ServerSettings::default() });
+        let mut friends: Vec<Client> = (0..=others).map(|_| bench.resp(0)).collect();
+        bench.turn(0);
+        bench.shared.access.set_password(Password::new(b"ham").as_ref());
+        let mut strangers = [bench.connect(0, ParsedBatch::Handshake), bench.stranger(), bench.stranger()];
+        let begun = bench.now;
+        while bench.now < begun + time {
+            assert_eq!(bench.shared.metrics(0).connections.closed_without_login.get(), 0);
+            // One of them talks.
+            _ = strangers[2].stream.write(b"PING\r\n").unwrap();
+            bench.turn(0);
+            bench.now += time / 20;
+            let now = bench.now;
+            bench.shards[0].tick(now);
+        }
+        bench.now += IDLE_PASS_TIME;
+        let now = bench.now;
+        bench.shards[0].tick(now);
+        assert_eq!(bench.shared.metrics(0).connections.closed_without_login.get(), 3, "{time:?}");
+        for friend in &mut friends {
+            _ = friend.stream.write(b"PING\r\n").unwrap();
+            bench.turns_until(friend, 7, 100);
+            assert_eq!(friend.received, b"+PONG\r\n");
+        }
+    }
 }

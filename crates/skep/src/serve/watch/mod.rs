@@ -10,29 +10,31 @@
 //!
 //! One thread serves all of it. It only reads: without a reader it waits, and the shards do nothing for it. No answer
 //! contains a value. Only `/state` contains keys, the hot ones and those of slow commands, and only at an address of the
-//! machine itself: the port asks for no password.
+//! machine itself, for a request that names it so: the port asks for no password.
 
 mod state;
 mod text;
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use skep_server::{Observer, Pulse, Server};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
-/// Most connections at once. Others wait until one ends.
-const CONNECTIONS_MAX: usize = 32;
+/// Most connections at once. One more ends the oldest: so slow clients keep no place from others.
+const CONNECTIONS_MAX: usize = 64;
 /// The longest time in which the head of a request must arrive.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 /// The longest time that a connection is kept.
@@ -140,16 +142,17 @@ async fn serve(listener: TcpListener, watched: Arc<OnceLock<Watched>>) {
             return;
         }
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let watched = watched.clone();
-                tokio::spawn(async move {
-                    serve_connection(stream, watched).await;
-                    drop(place);
-                });
+                connections.retain(|connection| !connection.is_finished());
+                if connections.len() == CONNECTIONS_MAX
+                    && let Some(oldest) = connections.pop_front()
+                {
+                    oldest.abort();
+                }
+                connections.push_back(tokio::spawn(serve_connection(stream, watched.clone())).abort_handle());
             }
             // The client has gone, or the process has no file descriptor left.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -194,11 +197,26 @@ fn answer(request: &Request<Incoming>, watched: Option<&Watched>) -> Response<Fu
     };
     match path {
         "/metrics" => respond(StatusCode::OK, text::CONTENT_TYPE, text::encode(observer)),
-        "/state" => respond(StatusCode::OK, "application/json", state::encode(observer, *shows_keys)),
+        "/state" => {
+            let shows_keys = *shows_keys && names_this_machine(request);
+            respond(StatusCode::OK, "application/json", state::encode(observer, shows_keys))
+        }
         "/readyz" if observer.takes_writes() => respond(StatusCode::OK, PLAIN, "ok\n".to_owned()),
         "/readyz" => respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "the log refuses writes: see INFO\n".to_owned()),
         _ => respond(StatusCode::OK, "text/html; charset=utf-8", PAGE.to_owned()),
     }
+}
+
+/// Returns true if the request names the server by an IP address or as `localhost`. A page of another site, whose name leads
+/// to this machine, has its own name there, and must not read keys in the browser of an operator.
+fn names_this_machine(request: &Request<Incoming>) -> bool {
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name == "localhost" || address.parse::<IpAddr>().is_ok()
 }
 
 fn respond(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {

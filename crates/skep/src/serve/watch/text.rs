@@ -90,6 +90,8 @@ impl Metrics<'_, '_> {
         )?;
         self.counter("skep_operations_native", "Operations over the native protocol", operations.native)?;
         self.counter("skep_operations_refused", "Operations refused as BUSY", operations.refused)?;
+        let help = "Operations over the native protocol beyond the limits of their user";
+        self.counter("skep_operations_over_limit", help, operations.too_fast)?;
         let help = "Operations over the native protocol that their user may not do";
         self.counter("skep_operations_denied", help, operations.denied)?;
         self.delays(&observation.delays)?;
@@ -131,11 +133,16 @@ impl Metrics<'_, '_> {
         self.gauge("skep_connections_limit", "Most connections that may be open", figures.limit as f64)?;
         self.counter("skep_connections_accepted", "Connections that were accepted", figures.accepted)?;
         self.counter("skep_connections_refused", "Connections that were refused", figures.refused)?;
-        let help = "Connections closed because they held memory without progress, or were idle";
+        let help =
+            "Connections closed because they held memory without progress, were idle, or did not log in, in time";
         self.counter("skep_connections_closed", help, figures.closed)?;
         self.counter("skep_passwords_refused", "Wrong passwords", figures.passwords_refused)?;
         let help = "Connections that ended before their handshake of TLS was over";
         self.counter("skep_tls_handshakes_failed", help, figures.handshakes_failed)?;
+        if let Some(expiry) = figures.certificate_expiry {
+            let help = "When the first certificate of the server expires, in seconds since 1970";
+            self.gauge("skep_certificate_expiry_timestamp_seconds", help, expiry as f64)?;
+        }
         self.counter("skep_protocol_errors", "Connections closed for bytes without meaning", figures.protocol_errors)?;
         self.gauge("skep_connection_memory_bytes", "Memory that connections take", figures.memory as f64)?;
         let help = "Memory that connections may take";
