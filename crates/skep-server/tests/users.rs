@@ -288,8 +288,8 @@ fn native(server: &Server, user: &str) -> Native {
 fn a_native_call_needs_the_command_of_its_kind() {
     let server = server(1, 32 << 20);
     let mut admin = Resp::connect(&server);
-    admin.send("SKEP.FUNCTION LOAD 'mod m { #[reduce] fn sum(v: u8, sum: u64) -> u64 { sum + v as u64 } }'\r\n");
-    while admin.text_of_line("PING\r\n") != "+PONG\r\n" {}
+    let source = "mod m { #[reduce] fn sum(v: u8, sum: u64) -> u64 { sum + v as u64 } }";
+    admin.expect(format!("SKEP.FUNCTION LOAD '{source}'\r\n"), "$1\r\nm\r\n");
     admin.expect("SET a 12\r\n", "+OK\r\n");
     for (rules, is_allowed) in [("%R~a +skep.reduce", true), ("~a +skep.update +skep.filter", false)] {
         admin.expect(format!("ACL SETUSER cook reset on >ham {rules}\r\n"), "+OK\r\n");
