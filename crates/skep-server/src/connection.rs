@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use crate::access::Access;
 use crate::buffer::{Input, Output};
+use crate::front_end::FrontEnd;
 use crate::limits::{
     FIRST_OPERATION_SIZE, PIPELINE_INPUT_MAX, READ_MAX, READ_MIN, SHARE, SHARE_FOR_INPUT, SMALL_OUTPUT_SIZE_MAX,
 };
@@ -366,6 +367,11 @@ impl Connection {
             None => self.waits_for_hello() && access.needs_password(),
         };
         is_locked && now.saturating_duration_since(self.began) >= time
+    }
+
+    /// Returns its front end.
+    pub(crate) fn front_end(&self) -> FrontEnd {
+        self.parsed.front_end()
     }
 
     /// Returns the bytes of the output that wait for the transport.

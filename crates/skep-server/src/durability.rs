@@ -55,6 +55,7 @@ use std::time::{Duration, Instant};
 use skep_log::Block;
 use skep_wire::native::WireError;
 
+use crate::delays::{DelayCounts, Delays};
 use crate::limits::{UNFLUSHED_MAX, UNFLUSHED_MAX_OF_COMMAND};
 use crate::vocabulary::{Doubt, Durability, Reached, Refusal, Release};
 use crate::waker::Waker;
@@ -109,6 +110,9 @@ struct Written {
     durable_bytes: AtomicU64,
     /// Bytes of all writes so far, with the zeros that fill pages.
     file_bytes: AtomicU64,
+    /// The times that writes took until they were on disk. The threads of the log add to it while they hold the lock of their
+    /// groups.
+    times: Delays,
 }
 
 impl Written {
@@ -120,6 +124,7 @@ impl Written {
             sealed_bytes: AtomicU64::new(0),
             durable_bytes: AtomicU64::new(0),
             file_bytes: AtomicU64::new(0),
+            times: Delays::default(),
         }
     }
 }
@@ -323,6 +328,13 @@ impl Log {
     /// Returns the bytes that the log has taken in its files since the start.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.written.file_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the times that writes took until they were on disk.
+    pub(crate) fn write_times(&self) -> DelayCounts {
+        let mut counts = DelayCounts::default();
+        self.written.times.add_to(&mut counts);
+        counts
     }
 
     /// Returns the bytes of blocks that are not on disk.

@@ -10,3 +10,16 @@ pub(crate) enum FrontEnd {
     /// memcached's protocol.
     Memcached,
 }
+
+impl FrontEnd {
+    pub(crate) const ALL: [FrontEnd; 3] = [FrontEnd::Native, FrontEnd::Resp, FrontEnd::Memcached];
+
+    /// Returns the name that figures have for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            FrontEnd::Native => "native",
+            FrontEnd::Resp => "resp",
+            FrontEnd::Memcached => "memcached",
+        }
+    }
+}

@@ -8,7 +8,8 @@ use skep_transport::datagram::Dropped;
 
 use crate::command_metrics::{AllCommandMetrics, ErrorMetrics};
 use crate::counter::Counter;
-use crate::delays::Delays;
+use crate::delays::{DelayCounts, Delays};
+use crate::front_end::FrontEnd;
 use crate::memcached_counts::MemcachedMetrics;
 use crate::memory_budget::ShardBudget;
 use crate::vocabulary::LogPace;
@@ -48,8 +49,8 @@ pub(crate) struct Metrics {
     /// The counters of packets over UDP, and over RDMA.
     pub(crate) datagrams: PacketMetrics,
     pub(crate) rdma: PacketMetrics,
-    /// Delays of all operations.
-    pub(crate) delays: Delays,
+    /// Delays of the operations of each front end, in the order of [`FrontEnd::ALL`].
+    delays: [Delays; FrontEnd::ALL.len()],
     /// The counters of RESP commands.
     pub(crate) commands: AllCommandMetrics,
     /// The counters of errors.
@@ -160,6 +161,16 @@ pub(crate) struct CacheMetrics {
 }
 
 impl Metrics {
+    /// Returns the delays of the operations of a front end.
+    pub(crate) fn delays_of(&self, front_end: FrontEnd) -> &Delays {
+        &self.delays[front_end as usize]
+    }
+
+    /// Adds the delays of the operations of all front ends to `sum`.
+    pub(crate) fn add_delays_to(&self, sum: &mut DelayCounts) {
+        self.delays.iter().for_each(|delays| delays.add_to(sum));
+    }
+
     /// Publishes the statistics of the cache.
     pub(crate) fn publish_cache(&self, statistics: &CacheStatistics) {
         let cache = &self.cache;
@@ -173,9 +184,9 @@ impl Metrics {
         cache.expired.set(statistics.expired);
     }
 
-    /// Records `count` operations that got their replies after this delay.
-    pub(crate) fn replied(&self, count: u64, delay: Duration) {
-        self.delays.add(delay, count);
+    /// Records `count` operations of a front end that got their replies after this delay.
+    pub(crate) fn replied(&self, front_end: FrontEnd, count: u64, delay: Duration) {
+        self.delays_of(front_end).add(delay, count);
         let delay_max = &self.window.delay_max;
         delay_max.set(delay_max.get().max(nanoseconds(delay)));
     }

@@ -12,6 +12,7 @@ use crate::certificates::Certificates;
 use crate::command_metrics::{COMMAND_COUNT, ERROR_PREFIXES};
 use crate::delays::DelayCounts;
 use crate::durability::Log;
+use crate::front_end::FrontEnd;
 use crate::hot_keys::HotKey;
 use crate::metrics::Metrics;
 use crate::resp_command::{begins_with_key, command_name};
@@ -34,6 +35,8 @@ pub struct Observation {
     pub operations: OperationFigures,
     /// The time from the read of each operation to its reply.
     pub delays: DelayFigures,
+    /// The same for each front end, with its name.
+    pub front_end_delays: Vec<(&'static str, DelayFigures)>,
     /// The connections.
     pub connections: ConnectionFigures,
     /// The spaces that the server has: hash, ordered, cache.
@@ -148,6 +151,8 @@ pub struct EvictionFigures {
 pub struct LogFigures {
     /// What a fault may cost.
     pub durability: Durability,
+    /// The times that writes of the log took until they were on disk.
+    pub write_times: DelayFigures,
     /// Bytes that were acknowledged or wait for it, and are not yet on the disk.
     pub unflushed_bytes: u64,
     /// Bytes of operations that are on the disk.
@@ -217,6 +222,7 @@ impl Observer {
             uptime: shared.run.started.elapsed(),
             operations: operations(shared),
             delays: delays(shared),
+            front_end_delays: delays_of_front_ends(shared),
             connections: connections(shared),
             spaces: spaces(shared),
             evictions: cache.map(|()| EvictionFigures {
@@ -271,9 +277,23 @@ fn operations(shared: &Shared) -> OperationFigures {
     }
 }
 
+/// Returns the delays of the operations of each front end.
+fn delays_of_front_ends(shared: &Shared) -> Vec<(&'static str, DelayFigures)> {
+    let of = |front_end: FrontEnd| {
+        let mut counts = DelayCounts::default();
+        shared.all_metrics().for_each(|metrics| metrics.delays_of(front_end).add_to(&mut counts));
+        (front_end.name(), delay_figures(&counts))
+    };
+    FrontEnd::ALL.map(of).into()
+}
+
 fn delays(shared: &Shared) -> DelayFigures {
     let mut counts = DelayCounts::default();
-    shared.all_metrics().for_each(|metrics| metrics.delays.add_to(&mut counts));
+    shared.all_metrics().for_each(|metrics| metrics.add_delays_to(&mut counts));
+    delay_figures(&counts)
+}
+
+fn delay_figures(counts: &DelayCounts) -> DelayFigures {
     let sum = counts.buckets().map(|(delay, count)| delay.as_secs_f64() * count as f64).sum();
     DelayFigures {
         buckets: counts.buckets().collect(),
@@ -346,6 +366,7 @@ fn log(log: &Log) -> LogFigures {
     LogFigures {
         durability: log.level(),
         unflushed_bytes: log.unflushed_bytes(),
+        write_times: delay_figures(&log.write_times()),
         durable_bytes: log.durable_bytes(),
         snapshots: log.snapshots.completed(),
         has_snapshot_failed: log.snapshots.has_failed(),

@@ -10,6 +10,7 @@ use skep_wire::native::{Hello, ProtocolError};
 
 use crate::access::{Access, Login};
 use crate::encoding::Encoding;
+use crate::front_end::FrontEnd;
 use crate::limits::DECODE_WORK;
 use crate::memcached_batch::MemcachedBatch;
 use crate::native_batch::NativeBatch;
@@ -199,6 +200,15 @@ impl ParsedBatch {
         self.encode_replies(encoding);
         if let Some(login) = self.login() {
             login.count_reply(encoding.output.len() - begin);
+        }
+    }
+
+    /// Returns the front end of the connection.
+    pub(crate) fn front_end(&self) -> FrontEnd {
+        match self {
+            ParsedBatch::Handshake | ParsedBatch::Native(_) => FrontEnd::Native,
+            ParsedBatch::Resp(_) | ParsedBatch::Away => FrontEnd::Resp,
+            ParsedBatch::Memcached(_) => FrontEnd::Memcached,
         }
     }
 

@@ -75,7 +75,7 @@ enum Command {
     Backup(backup::BackupArguments),
     /// Make a data directory from a backup.
     Restore(backup::RestoreArguments),
-    /// Say what of this machine makes a server slower or may lose its data, and how to change it.
+    /// Check this machine for settings that slow a server down or endanger its data.
     Doctor(doctor::Arguments),
     /// Show what a running server does, each second.
     Top(top::Arguments),

@@ -9,7 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use skep_log::{Disk, Files, GroupWriter, OpenFile, SegmentHeader, Segments, WRITES_IN_FLIGHT, Write};
 
@@ -126,8 +126,11 @@ impl Writers {
         let file = Arc::clone(&state.files[&write.segment]);
         drop(state);
         self.log.written.file_bytes.fetch_add(write.size(), Ordering::Relaxed);
+        let begun = Instant::now();
         let result = self.disk.write_at(&file, write.offset, write.pages());
+        let time = begun.elapsed();
         let mut state = self.lock();
+        self.log.written.times.add(time, 1);
         if !state.files.contains_key(&write.segment) {
             // A fresh log has begun.
             return state;

@@ -293,7 +293,7 @@ fn congestion(text: &mut String, shared: &Shared) {
     let microseconds = |delay: Duration| format!("{:.3}", delay.as_nanos() as f64 / 1000.0);
     let of_counter = |nanoseconds: u64| microseconds(Duration::from_nanos(nanoseconds));
     let mut delays = DelayCounts::default();
-    shared.all_metrics().for_each(|metrics| metrics.delays.add_to(&mut delays));
+    shared.all_metrics().for_each(|metrics| metrics.add_delays_to(&mut delays));
     let delay_max = shared.all_metrics().map(|metrics| metrics.window.delay_max.get()).max().unwrap_or(0);
     let buckets: Vec<String> =
         delays.buckets().map(|(delay, count)| format!("{}={count}", microseconds(delay))).collect();

@@ -4,8 +4,16 @@ use std::time::Instant;
 
 use crate::command_metrics::TurnCalls;
 use crate::dispatch::Outgoing;
+use crate::front_end::FrontEnd;
 use crate::reply_queue::ReplyRange;
 use crate::spaces::{SpaceReplies, SpaceRequests};
+
+/// Operations of a front end that got their replies, which were read at the same time.
+pub(super) struct Replied {
+    pub(super) front_end: FrontEnd,
+    pub(super) count: usize,
+    pub(super) read_at: Instant,
+}
 
 /// What a turn hands to the stores, and what they reply.
 pub(super) struct Execution {
@@ -19,7 +27,7 @@ pub(super) struct Execution {
     /// Operations that the stores executed in the turn.
     pub(super) executed: usize,
     /// Operations of the turn that got their replies, with the time of their read.
-    pub(super) replied: Vec<(usize, Instant)>,
+    pub(super) replied: Vec<Replied>,
     /// Replies of a connection, before they are sent. Empty between connections.
     pub(super) encoded: Vec<u8>,
     /// Commands of the turn.

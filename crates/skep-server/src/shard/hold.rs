@@ -36,7 +36,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::execution::Execution;
+use super::execution::{Execution, Replied};
 use super::isolation::Isolation;
 use super::replies_held::{list_held, release, seal};
 use super::{Message, Shard, Visitor};
@@ -397,7 +397,8 @@ impl Shard {
         let (isolation, replied) = run(connection, bounds, replies, encoded, &mut context, shard_budget, refusal);
         self.execution.executed += bounds.executed - begun;
         if replied > 0 {
-            self.execution.replied.push((replied, endpoint.connection.read_at()));
+            let (front_end, read_at) = (endpoint.connection.front_end(), endpoint.connection.read_at());
+            self.execution.replied.push(Replied { front_end, count: replied, read_at });
         }
         endpoint.activity.record(context.outcome.last_command, turn.served_at);
         let held_until = context.outcome.held_until;

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::Shard;
 use super::command_turn::CommandTurn;
-use super::execution::Execution;
+use super::execution::{Execution, Replied};
 use super::hold::{Caller, run};
 use super::isolation::Isolation;
 use super::replies_held::{list_held, release, seal};
@@ -178,7 +178,8 @@ impl Shard {
             }
         }
         if replied > 0 {
-            self.execution.replied.push((replied, connection.read_at()));
+            let (front_end, read_at) = (connection.front_end(), connection.read_at());
+            self.execution.replied.push(Replied { front_end, count: replied, read_at });
         } else if done == 0 && destinations.iter().any(|range| range.is_deferred_for_room(&self.execution.replies)) {
             connection.starve();
         }

@@ -384,7 +384,7 @@ fn delays_stay_under_the_bound_and_what_would_come_later_is_refused() {
         refused += refusals;
     }
     let mut delays = DelayCounts::default();
-    bench.shared.metrics(0).delays.add_to(&mut delays);
+    bench.shared.metrics(0).add_delays_to(&mut delays);
     assert_eq!(delays.buckets().map(|(_, count)| count).sum::<u64>(), (40 * OPERATIONS + replied) as u64);
     // Four hundred thousand operations take 400 ms.
     assert!(refused > OPERATIONS, "{refused}");

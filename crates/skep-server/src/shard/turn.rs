@@ -40,6 +40,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::execution::Replied;
 use super::forwarded::submit_arrivals;
 use super::replies_held::seal;
 use super::submission::{Bytes, Kinds, Submission, Submitter};
@@ -320,8 +321,8 @@ impl Shard {
     /// Adjusts the window to the time until the replies of the turn were written; the turn took `spent`.
     pub(super) fn measure(&mut self, now: Instant, spent: Duration) {
         let metrics = self.parts.shared.metrics(usize::from(self.parts.index));
-        for (count, read_at) in self.execution.replied.drain(..) {
-            metrics.replied(count as u64, now.saturating_duration_since(read_at));
+        for Replied { front_end, count, read_at } in self.execution.replied.drain(..) {
+            metrics.replied(front_end, count as u64, now.saturating_duration_since(read_at));
             self.window.replied(count as u64, read_at, now);
         }
         self.execution.calls.count(&metrics.commands, now, spent, self.execution.executed);

@@ -26,11 +26,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Shard;
+use super::execution::Replied;
 use super::hold::Caller;
 use super::replies_held::{list_held, seal, shown_version};
 use crate::connection::Next;
 use crate::durability::Log;
 use crate::exchange::{ForwardedBatch, Peer, Shortage, Visit, slot_count};
+use crate::front_end::FrontEnd;
 use crate::limits::{ENCODED_MAX, LARGER_VISITS_PART, TURN_SIZE_MAX};
 use crate::memory_budget::{Loan, Permit, ReplyAccount, ShardBudget, VISIT_COPIES};
 use crate::resp_batch::RespBatch;
@@ -252,7 +254,8 @@ impl Shard {
             endpoint.end_input(metrics, now, &mut self.shard_budget);
         }
         if visit.commands > 0 {
-            self.execution.replied.push((visit.executed.max(visit.commands), visit.read_at));
+            let count = visit.executed.max(visit.commands);
+            self.execution.replied.push(Replied { front_end: FrontEnd::Resp, count, read_at: visit.read_at });
         }
         // Its shard has sealed what the visit has executed.
         let (version, known_failure) = (shown_version(Some(&shared)), self.log.failure());

@@ -18,8 +18,10 @@ pub(super) enum Words {
     /// Print pong if the server takes the password and a shard replies.
     #[command(after_help = "Example: skep cli ping")]
     Ping,
-    /// Print the value of a key: its bytes unchanged; on a terminal with a newline, and escaped if it is not text; in reply to
-    /// a line of a pipe as one escaped line.
+    /// Print the value of a key
+    ///
+    /// Into a pipe or a file, its bytes are unchanged. On a terminal, a newline follows, and a value that is not text is
+    /// escaped. In reply to a command from a pipe, the value is one escaped line.
     #[command(after_help = "Example: skep cli get greeting")]
     Get {
         /// The key.
@@ -30,7 +32,7 @@ pub(super) enum Words {
     Put {
         /// The key.
         key: OsString,
-        /// The value, or `-`, which is itself in a line of standard input.
+        /// The value, or `-` for standard input. For a command that is read from standard input, `-` is an ordinary value.
         #[arg(allow_hyphen_values = true)]
         value: OsString,
         /// Only if the key does not exist.

@@ -18,6 +18,7 @@ use skep_server::{Durability, ModuleSource, ServerSettings, TlsSettings};
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
 pub(crate) use service_file::service_configuration;
+pub(crate) use values::LogFormat;
 use values::{
     ClientCount, DelayMax, DurabilityLevel, InlineThreshold, KvSize, LeaseTime, ListenAddress, MemoryOrOff,
     PortAddress, Ratio, RequiredPassword, SHARD_COUNT_MAX, ShardCount, ValueSize, YesOrNo, switch,
@@ -154,6 +155,9 @@ pub(crate) struct Configuration {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(default, deserialize_with = "switch")]
     pub(crate) pin_threads: Option<bool>,
+    /// Form of the log on standard error: text, or json with an object on each line [default: text].
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
     /// Files with modules of functions that are loaded at the start, and replace those of their names [default: none].
     #[arg(long, value_name = "FILE", num_args = 1..)]
     #[serde(default)]
@@ -195,6 +199,11 @@ impl Configuration {
         })
     }
 
+    /// Returns the files with passwords and keys.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &Path> {
+        [&self.requirepass_file, &self.acl_file, &self.tls_key].into_iter().filter_map(|path| path.as_deref())
+    }
+
     /// Returns these settings, and those of `other` where a setting is `None`.
     pub(crate) fn or(self, other: Configuration) -> Configuration {
         // Both are sources of one setting.
@@ -213,6 +222,7 @@ impl Configuration {
             udp: self.udp.or(other.udp),
             rdma: self.rdma.or(other.rdma),
             metrics: self.metrics.or(other.metrics),
+            log_format: self.log_format.or(other.log_format),
             requirepass_file,
             requirepass,
             acl_file: self.acl_file.or(other.acl_file),

@@ -13,9 +13,11 @@ mod screen;
 mod systemd;
 mod watch;
 
+use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -30,7 +32,7 @@ use tracing_subscriber::EnvFilter;
 use crate::failure::{Failure, reason};
 use crate::size::MemorySize;
 pub(crate) use config::service_configuration;
-use config::{Configuration, DEFAULT_CONFIGURATION};
+use config::{Configuration, DEFAULT_CONFIGURATION, LogFormat};
 use screen::{HugePages, Screen};
 use systemd::{Watchdog, notify};
 use watch::Watch;
@@ -71,8 +73,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let metrics = configuration.metrics();
     let mut settings = ServerSettings { password, functions, tls, ..configuration.clone().into_settings(core_count) };
 
-    log_to_standard_error();
+    log_to_standard_error(configuration.log_format.unwrap_or_default());
     fit_defaults(&configuration, &mut settings);
+    for path in configuration.secrets().filter(|path| is_open(path)) {
+        let path = path.display();
+        tracing::warn!("{path} has secrets, and all users of this machine can read it: chmod o-r {path}");
+    }
     allocator::return_freed_buffers();
     // Before the stores: a supervisor sees that the server starts.
     let watch = metrics.map(start_watch).transpose()?;
@@ -160,6 +166,11 @@ fn read_again(server: &Server) {
              SHUTDOWN stops the server"
         );
     }
+}
+
+/// Returns true if all users of the machine can read a file.
+fn is_open(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o004 != 0)
 }
 
 fn start_watch(address: SocketAddr) -> Result<Watch, Failure> {
@@ -332,11 +343,34 @@ fn stop_signals(starting: &Arc<AtomicBool>) -> io::Result<Signals> {
     Signals::new([SIGINT, SIGTERM].into_iter().chain(IGNORED))
 }
 
-fn log_to_standard_error() {
+fn log_to_standard_error(format: LogFormat) {
     let colours = io::stderr().is_terminal();
     // Others are not of interest unless they warn: the compiler of functions describes its work.
     let filter = EnvFilter::new("warn,skep=info");
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     // This fails only if a log exists already.
-    _ = log.with_ansi(colours).with_target(false).try_init();
+    _ = match format {
+        LogFormat::Text => log.with_ansi(colours).with_target(false).try_init(),
+        LogFormat::Json => log.json().flatten_event(true).with_target(false).try_init(),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::is_open;
+
+    #[test]
+    fn a_file_of_secrets_that_all_users_can_read_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("password");
+        fs::write(&path, "ham\n").unwrap();
+        for (mode, open) in [(0o600, false), (0o640, false), (0o644, true)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_open(&path), open, "{mode:o}");
+        }
+        assert!(!is_open(folder.path()) && !is_open(&folder.path().join("none")));
+    }
 }

@@ -98,7 +98,7 @@ fn figures_agree_with_what_clients_did() {
         let after = metrics(&address);
         let has = |name: &str, count: u64| after.get(name).is_some_and(|value| *value as u64 == count);
         if has("skep_keys{space=\"hash\"}", 1000)
-            && has("skep_operation_delay_seconds_count", 1002)
+            && has("skep_operation_delay_seconds_count{front_end=\"resp\"}", 1002)
             && has("skep_commands_total{command=\"ping\"}", 1)
         {
             break after;
@@ -114,8 +114,8 @@ fn figures_agree_with_what_clients_did() {
     let shards = ["0", "1"].map(|shard| grown(&format!("skep_shard_operations_total{{shard=\"{shard}\"}}")));
     assert_eq!(shards.iter().sum::<u64>(), 1002);
     assert_eq!(grown("skep_error_replies_total{error=\"ERR\"}"), 2);
-    assert_eq!(grown("skep_operation_delay_seconds_count"), 1002);
-    assert_eq!(grown("skep_operation_delay_seconds_bucket{le=\"+Inf\"}"), 1002);
+    assert_eq!(grown("skep_operation_delay_seconds_count{front_end=\"resp\"}"), 1002);
+    assert_eq!(grown("skep_operation_delay_seconds_bucket{le=\"+Inf\",front_end=\"resp\"}"), 1002);
     assert_eq!(grown("skep_connections_accepted_total"), 2);
     assert!(grown("skep_input_bytes_total") >= sets.len() as u64);
     let page = include_str!("../../../../docs/watching.md");
@@ -248,6 +248,7 @@ fn user_functions_and_the_log_have_figures() {
     assert_eq!(after["skep_function_failures_total{function=\"m.halve\"}"] as u64, 1);
     // Replies are sent when the log is on the disk.
     assert!(after["skep_log_durable_bytes_total"] > 0.0);
+    assert!(after["skep_log_write_seconds_count"] > 0.0);
     assert_eq!(after["skep_log_trouble"] as u64, 0);
 }
 

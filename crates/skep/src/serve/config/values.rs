@@ -81,6 +81,15 @@ pub(crate) struct InlineThreshold(pub(super) usize);
 #[serde(try_from = "toml::Value")]
 pub(crate) struct DurabilityLevel(pub(super) Durability);
 
+/// The form of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
 /// The bound for the delay of a request, 1 ms to a minute, or none.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
@@ -302,6 +311,18 @@ impl FromStr for DurabilityLevel {
     }
 }
 
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err(format!("`{text}` is no form of the log: write text or json")),
+        }
+    }
+}
+
 impl FromStr for DelayMax {
     type Err = String;
 
@@ -352,6 +373,7 @@ from_file! {
     Ratio: Number, "0.5, a number without quotes";
     DurabilityLevel: Text, "\"memory\", \"second\" or \"always\"";
     DelayMax: Text, "\"100ms\" or \"off\"";
+    LogFormat: Text, "\"text\" or \"json\"";
     LeaseTime: Text, "\"5s\"";
     InlineThreshold: Number, "20, a whole number of bytes without quotes";
 }

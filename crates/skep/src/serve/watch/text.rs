@@ -73,6 +73,22 @@ impl Collector for Figures {
 /// A metric of each part of the server, such as a space: its name, its help, and the value of a part.
 struct Each<T>(&'static str, &'static str, fn(&T) -> u64);
 
+/// Returns the buckets of a histogram, whose ends are the same at each time, as Prometheus needs it: they double from about
+/// 1 µs to about a minute.
+fn buckets(delays: &DelayFigures) -> Vec<(f64, u64)> {
+    let mut buckets = Vec::new();
+    let mut counted = delays.buckets.iter().peekable();
+    for bound in (10..=36).map(|octave| Duration::from_nanos(1 << octave)) {
+        let mut count = 0;
+        while let Some((_, own)) = counted.next_if(|(delay, _)| *delay <= bound) {
+            count += own;
+        }
+        buckets.push((bound.as_secs_f64(), count));
+    }
+    buckets.push((f64::INFINITY, counted.map(|(_, count)| count).sum()));
+    buckets
+}
+
 /// Encodes metrics, one after another.
 struct Metrics<'a, 'b> {
     encoder: &'a mut DescriptorEncoder<'b>,
@@ -94,7 +110,7 @@ impl Metrics<'_, '_> {
         self.counter("skep_operations_over_limit", help, operations.too_fast)?;
         let help = "Operations over the native protocol that their user may not do";
         self.counter("skep_operations_denied", help, operations.denied)?;
-        self.delays(&observation.delays)?;
+        self.delays(&observation.front_end_delays)?;
         let numbers: Vec<String> = (0..observation.shards.len()).map(|shard| shard.to_string()).collect();
         let shards = || numbers.iter().map(|value| Label { name: "shard", value }).zip(&observation.shards);
         self.counters(
@@ -109,22 +125,20 @@ impl Metrics<'_, '_> {
         )
     }
 
-    fn delays(&mut self, delays: &DelayFigures) -> fmt::Result {
-        // The bounds are the same at each time, as Prometheus needs it: they double from about 1 µs to about a minute.
-        let mut buckets = Vec::new();
-        let mut counted = delays.buckets.iter().peekable();
-        for bound in (10..=36).map(|octave| Duration::from_nanos(1 << octave)) {
-            let mut count = 0;
-            while let Some((_, own)) = counted.next_if(|(delay, _)| *delay <= bound) {
-                count += own;
-            }
-            buckets.push((bound.as_secs_f64(), count));
-        }
-        buckets.push((f64::INFINITY, counted.map(|(_, count)| count).sum()));
+    fn delays(&mut self, front_ends: &[(&'static str, DelayFigures)]) -> fmt::Result {
         let help = "Time from the read of an operation to its reply; the sum may be a quarter too large";
         let name = "skep_operation_delay_seconds";
         let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        metric.encode_histogram::<NoLabelSet>(delays.sum.as_secs_f64(), delays.count, &buckets, None)
+        for (front_end, delays) in front_ends {
+            let (sum, buckets) = (delays.sum.as_secs_f64(), buckets(delays));
+            metric.encode_family(&[("front_end", *front_end)])?.encode_histogram::<NoLabelSet>(
+                sum,
+                delays.count,
+                &buckets,
+                None,
+            )?;
+        }
+        Ok(())
     }
 
     fn connections(&mut self, observation: &Observation) -> fmt::Result {
@@ -178,6 +192,10 @@ impl Metrics<'_, '_> {
         let help = "Bytes of operations that are not yet on the disk";
         self.gauge("skep_log_unflushed_bytes", help, log.unflushed_bytes as f64)?;
         self.counter("skep_log_durable_bytes", "Bytes of operations that are on the disk", log.durable_bytes)?;
+        let help = "Time of a write of the log until it is on the disk; the sum may be a quarter too large";
+        let mut metric = self.encoder.encode_descriptor("skep_log_write_seconds", help, None, MetricType::Histogram)?;
+        let times = &log.write_times;
+        metric.encode_histogram::<NoLabelSet>(times.sum.as_secs_f64(), times.count, &buckets(times), None)?;
         let has_trouble = f64::from(u8::from(log.trouble.is_some()));
         self.gauge("skep_log_trouble", "1 if the log refuses writes, else 0", has_trouble)?;
         self.counter("skep_snapshots", "Snapshots that were completed", log.snapshots)?;
