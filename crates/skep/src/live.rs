@@ -1,4 +1,4 @@
-//! The state of a running server as JSON: what `/state` answers, and what the page and `skep top` show.
+//! The state of a running server as JSON: the reply to `/state`, which the page and `skep top` show.
 
 use serde::{Deserialize, Serialize};
 

@@ -14,9 +14,9 @@ use tokio::runtime::Runtime;
 use crate::failure::{Failure, reason};
 use crate::live::State;
 
-/// The longest time that an answer may take.
+/// The longest time that a reply may take.
 const TIME_MAX: Duration = Duration::from_secs(5);
-/// Most bytes of an answer.
+/// Most bytes of a reply.
 const SIZE_MAX: usize = 1 << 20;
 
 /// A server's port for its figures.
@@ -34,9 +34,9 @@ impl Source {
 
     /// Returns the state of the server. The error says what to do.
     pub(super) fn fetch(&self) -> Result<State, String> {
-        let answer = self.runtime.block_on(async { tokio::time::timeout(TIME_MAX, ask(&self.address)).await });
+        let reply = self.runtime.block_on(async { tokio::time::timeout(TIME_MAX, ask(&self.address)).await });
         let address = &self.address;
-        match answer {
+        match reply {
             Ok(Ok(body)) => serde_json::from_slice(&body).map_err(|error| {
                 format!("{address} is not the port of a Skep server's figures, or one of another version: {error}")
             }),
@@ -44,7 +44,7 @@ impl Source {
                 "no server shows its figures at {address}: {}: start one with `skep serve --metrics {address}`",
                 reason(&error)
             )),
-            Err(_) => Err(format!("{address} has not answered within {} s", TIME_MAX.as_secs())),
+            Err(_) => Err(format!("{address} has not replied within {} s", TIME_MAX.as_secs())),
         }
     }
 }
@@ -59,7 +59,7 @@ async fn ask(address: &str) -> Result<Bytes, Box<dyn std::error::Error + Send + 
         let status = response.status();
         let body = Limited::new(response.into_body(), SIZE_MAX).collect().await?.to_bytes();
         if !status.is_success() {
-            return Err(format!("it answers {status}: {}", String::from_utf8_lossy(&body).trim()).into());
+            return Err(format!("it replies {status}: {}", String::from_utf8_lossy(&body).trim()).into());
         }
         Ok(body)
     });

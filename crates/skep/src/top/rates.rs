@@ -18,7 +18,7 @@ pub(super) struct History {
     /// Operations a second, and the 99th percentile of their delays in nanoseconds.
     pub(super) rates: Vec<u64>,
     pub(super) delays: Vec<u64>,
-    /// Why the last question had no answer.
+    /// Why the last request had no reply.
     pub(super) trouble: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl History {
         }
     }
 
-    /// Records that a question had no answer.
+    /// Records that a request had no reply.
     pub(super) fn miss(&mut self, trouble: String) {
         self.trouble = Some(trouble);
         self.before = None;

@@ -49,7 +49,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, history: &History, address: &str) {
     draw_slow(frame, slow, history);
 }
 
-/// Draws the line at the top: which server it is, and whether it answers.
+/// Draws the line at the top: which server it is, and whether it replies.
 fn draw_head(frame: &mut Frame<'_>, area: Rect, history: &History, address: &str) {
     let state = &history.last;
     let mut words = vec![Span::from(format!("skep {} at {address}", state.version)).bold()];

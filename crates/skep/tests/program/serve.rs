@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -16,6 +17,44 @@ use crate::wire::Connection;
 /// Returns the path of a file for one test.
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()))
+}
+
+/// The lines of the audit are objects too, with what was changed and whether it was done.
+#[test]
+fn the_log_may_be_json() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let password = folder.path().join("password");
+    fs::write(&password, "ham\n").expect("it can be written");
+    fs::set_permissions(&password, fs::Permissions::from_mode(0o644)).expect("it is ours");
+    let log = folder.path().join("log");
+    let mut command = skep(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--resp",
+        "127.0.0.1:0",
+        "--memory",
+        "64MiB",
+        "--log-format",
+        "json",
+    ]);
+    let file = fs::File::create(&log).expect("it can be written");
+    let mut server = Server::start_command(command.arg("--requirepass-file").arg(&password).stderr(file));
+    let mut client = TcpStream::connect(server.resp.as_ref().expect("the RESP port is on")).expect("it listens");
+    client.write_all(b"AUTH ham\r\nCONFIG SET timeout 7\r\nCONFIG SET port 7\r\nQUIT\r\n").expect("it reads");
+    client.read_to_string(&mut String::new()).expect("it replies");
+    server.signal("TERM");
+    assert!(server.wait().success());
+    let lines = fs::read_to_string(&log).expect("it is text");
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let audit: Vec<_> = lines.iter().filter(|line| line["message"] == "administrative command").collect();
+    let of = |line: &serde_json::Value| (line["command"].clone(), line["target"].clone(), line["done"].clone());
+    assert_eq!(audit.len(), 2, "{lines:?}");
+    assert_eq!(of(audit[0]), ("config|set".into(), "timeout".into(), true.into()));
+    assert_eq!(of(audit[1]), ("config|set".into(), "port".into(), false.into()));
+    let warns = |line: &&serde_json::Value| line["message"].as_str().is_some_and(|text| text.contains("chmod o-r"));
+    assert_eq!(lines.iter().filter(warns).count(), 1, "{lines:?}");
 }
 
 #[test]

@@ -134,6 +134,7 @@ fn errors_name_the_line_and_the_field() {
         ("delay-max = \"100\"", ["line 1", "a unit", "1ms to 60s"]),
         ("delay-max = \"999us\"", ["line 1", "`999us`", "1ms to 60s"]),
         ("delay-max = \"infs\"", ["line 1", "`infs`", "1ms to 60s"]),
+        ("log-format = \"xml\"", ["line 1", "`xml`", "text or json"]),
         ("lease-time = 5", ["line 1", "`lease-time`", "\"5s\""]),
         ("lease-time = \"2h\"", ["line 1", "a unit", "1ms to 3600s"]),
         ("lease-time = \"3601s\"", ["line 1", "`3601s`", "1ms to 3600s"]),

@@ -1,6 +1,6 @@
 //! `--metrics`: the server's figures over HTTP, for Prometheus, for supervisors and for people.
 //!
-//! | path | answer |
+//! | path | reply |
 //! |---|---|
 //! | `/` | a page that shows the figures and asks for them each second |
 //! | `/metrics` | all figures, in OpenMetrics's text format |
@@ -8,7 +8,7 @@
 //! | `/healthz` | 200 during the start, and while each shard makes turns, else 503 |
 //! | `/readyz` | 200 while clients are served and writes are taken, else 503 and the reason |
 //!
-//! One thread serves all of it. It only reads: without a reader it waits, and the shards do nothing for it. No answer
+//! One thread serves all of it. It only reads: without a reader it waits, and the shards do nothing for it. No reply
 //! contains a value. Only `/state` contains keys, the hot ones and those of slow commands, and only at an address of the
 //! machine itself, for a request that names it so: the port asks for no password.
 
@@ -84,7 +84,7 @@ impl Watch {
         self.address
     }
 
-    /// Begins to answer with the figures of a server.
+    /// Begins to reply with the figures of a server.
     pub(super) fn observe(&self, server: &Server) {
         let pulse = LastPulse { pulse: server.pulse(), at: Instant::now(), is_there: true };
         // There is one server.
@@ -162,7 +162,7 @@ async fn serve(listener: TcpListener, watched: Arc<OnceLock<Watched>>) {
 
 async fn serve_connection(stream: tokio::net::TcpStream, watched: Arc<OnceLock<Watched>>) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = answer(&request, watched.get());
+        let response = reply_to(&request, watched.get());
         async { Ok::<_, Infallible>(response) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
@@ -174,8 +174,8 @@ async fn serve_connection(stream: tokio::net::TcpStream, watched: Arc<OnceLock<W
     _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
 }
 
-/// Returns the answer to a request.
-fn answer(request: &Request<Incoming>, watched: Option<&Watched>) -> Response<Full<Bytes>> {
+/// Returns the reply to a request.
+fn reply_to(request: &Request<Incoming>, watched: Option<&Watched>) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD\n".to_owned());
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
