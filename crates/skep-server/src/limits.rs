@@ -44,10 +44,9 @@ pub(crate) const ACCEPTED_IN_TURN_MAX: usize = 64;
 pub(crate) const IDLE_PASS_TIME: Duration = Duration::from_secs(1);
 /// Connections that a pass looks at in a tick.
 pub(crate) const IDLE_LOOKS_MAX: usize = 1024;
-/// After `tcp-keepalive` seconds of silence, the kernel asks for the peer of a connection: a machine that was switched
-/// off does not close its connections. It asks again after this part of that time, as in Redis.
+/// The kernel asks for a silent peer, whose machine may be off, after `tcp-keepalive` seconds, and again after this part.
 pub(crate) const KEEPALIVE_INTERVAL_PART: u64 = 3;
-/// Seconds of silence, at most, that the kernel is given: Linux refuses more. A longer `tcp-keepalive` counts as this.
+/// The most seconds of silence that Linux takes. A longer `tcp-keepalive` counts as this.
 pub(crate) const KEEPALIVE_MAX: u64 = 32_767;
 /// Questions without a reply after which the connection is closed.
 pub(crate) const KEEPALIVE_RETRIES: u32 = 3;
@@ -428,10 +427,8 @@ pub(crate) const MEMCACHED_DATAGRAM_MEMORY: u64 =
 /// Attempts to find as many free ports in succession as there are shards.
 pub(crate) const SHARD_PORT_ATTEMPTS: usize = 16;
 
-/// The time in which a client must log in, if it must. Clients log in at once; a person needs a while.
+/// The time in which a client must log in, if it must, and the same while over three quarters of all connections are open.
 pub(crate) const LOGIN_TIME: Duration = Duration::from_secs(60);
-/// The same while more than three quarters of the connections that the server may have are open, so that strangers do not
-/// keep the places of others.
 pub(crate) const LOGIN_TIME_WHEN_CROWDED: Duration = Duration::from_secs(1);
 
 // TLS: see [`crate::transport::tls`].

@@ -60,7 +60,8 @@ pub(crate) const RARE_DIFFERENCES: &[(&str, &str)] = &[
     ("`DEBUG SLEEP`", "It holds the connection, not the server, and is an error in a transaction."),
     (
         "`MSET` and others",
-        "In the ordered space they are refused with `OOM` before it is full: each pair could split a leaf.",
+        "In the ordered space they are refused with `OOM` before it is full: about 40 KiB must be free for each pair, since \
+         each could split a leaf.",
     ),
     (
         "`CLIENT REPLY`",
