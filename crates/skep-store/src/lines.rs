@@ -1,5 +1,4 @@
-//! The observer of the lines that the ordered store reads: none, so that it costs nothing. [`counted`](crate::counted) has
-//! one.
+//! The observer of the ordered store's reads and writes: none, so that it costs nothing. [`counted`](crate::counted) has one.
 
 /// Observes nothing.
 #[derive(Debug)]
@@ -22,4 +21,16 @@ impl Lines {
     /// Is called before each change of the page table.
     #[inline(always)]
     pub(crate) fn before_publish(&self) {}
+
+    /// Is called when a writer has changed bytes of the region that readers may read.
+    #[inline(always)]
+    pub(crate) fn wrote(&self, _offset: usize, _bytes: impl FnOnce() -> Vec<u8>) {}
+
+    /// Is called for each change of the page table, after the bytes of the frame.
+    #[inline(always)]
+    pub(crate) fn set_entry(&self, _lid: usize, _frame: u32) {}
+
+    /// Is called when a writer has published its version, with the read version.
+    #[inline(always)]
+    pub(crate) fn set_read_version(&self, _version: impl FnOnce() -> u64) {}
 }

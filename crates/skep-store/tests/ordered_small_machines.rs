@@ -22,6 +22,7 @@ mod node {
 
 #[path = "../src/ordered/version"]
 mod version {
+    pub(crate) mod asks;
     #[expect(dead_code, reason = "the models count no pairs")]
     pub(crate) mod epoch;
     pub(crate) mod floors;

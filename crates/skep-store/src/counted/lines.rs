@@ -1,4 +1,4 @@
-//! Observers of the lines that the ordered store reads.
+//! Observers of the ordered store: the lines that it reads, the bytes that it writes, its page table and its read version.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::memory::LINE_SIZE;
 
-/// Observes the reads of a store.
+/// Observes the reads and writes of a store.
 pub trait Observer: fmt::Debug + Send + Sync {
     /// Is called for each read of bytes of the region, by their offset from its start. The page table follows the frames.
     fn touch(&self, offset: usize, size: usize);
@@ -16,6 +16,18 @@ pub trait Observer: fmt::Debug + Send + Sync {
 
     /// Is called by a writer before each change of the page table, so that a test can stop it.
     fn before_publish(&self) {}
+
+    /// Is called when a writer has changed bytes of the region that readers may read: a frame before the page table names
+    /// it, then log entries and headers. The bytes are those that readers see from now on. In the order of the changes, if
+    /// one thread writes.
+    fn wrote(&self, _offset: usize, _bytes: &[u8]) {}
+
+    /// Is called for each change of the page table: with the LID, and the frame in allocation units of 512 bytes from the
+    /// start of the region.
+    fn set_entry(&self, _lid: usize, _frame: u32) {}
+
+    /// Is called when a writer has published its version, with the version that readers read from now on.
+    fn set_read_version(&self, _version: u64) {}
 }
 
 /// The observer of a store, if it has one.
@@ -51,6 +63,27 @@ impl Lines {
     pub(crate) fn before_publish(&self) {
         if let Some(observer) = &self.0 {
             observer.before_publish();
+        }
+    }
+
+    /// Reports bytes of the region that were changed.
+    pub(crate) fn wrote(&self, offset: usize, bytes: impl FnOnce() -> Vec<u8>) {
+        if let Some(observer) = &self.0 {
+            observer.wrote(offset, &bytes());
+        }
+    }
+
+    /// Reports a change of the page table.
+    pub(crate) fn set_entry(&self, lid: usize, frame: u32) {
+        if let Some(observer) = &self.0 {
+            observer.set_entry(lid, frame);
+        }
+    }
+
+    /// Reports the read version.
+    pub(crate) fn set_read_version(&self, version: impl FnOnce() -> u64) {
+        if let Some(observer) = &self.0 {
+            observer.set_read_version(version());
         }
     }
 }

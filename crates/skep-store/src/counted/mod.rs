@@ -1,8 +1,9 @@
-//! The ordered store with an observer of its reads: the same source files as [`crate::ordered`], compiled a second time.
+//! The ordered store with an observer of its reads and writes: the same source files as [`crate::ordered`], compiled a
+//! second time.
 //!
 //! ```text
 //! crate::lines, no observer ──▶ crate::ordered          ships; is timed
-//! counted::lines, observer ───▶ counted::ordered        counts lines; stops a writer in tests
+//! counted::lines, observer ───▶ counted::ordered        counts lines, copies changes; stops a writer in tests
 //!                               └ the same files
 //! ```
 //!
@@ -21,7 +22,7 @@ pub use lines::{LinesTouched, Observer, Touched};
 use crate::memory::RegionError;
 use ordered::{OrderedSettings, OrderedStore};
 
-/// Creates an empty store whose reads are observed.
+/// Creates an empty store whose reads and writes are observed.
 pub fn observed(settings: &OrderedSettings, observer: Arc<dyn Observer>) -> Result<OrderedStore, RegionError> {
     OrderedStore::with_lines(settings, lines::Lines::observed(observer))
 }

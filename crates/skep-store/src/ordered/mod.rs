@@ -35,6 +35,7 @@ mod write;
 use super::lines;
 
 pub use node::log::LogBlock;
+pub use read::reader::{Block, Content, FoundPair, FrameBuffer, Inconsistent, Reader, SHORTCUT_BLOCK_SIZE};
 pub use session::{
     Checked, Effect, Effects, FLUSH_KEYS_MAX, FlushStep, Load, MissingMemory, NodeLayout, OwnerRun, STEP_KEYS_MAX,
     Session, SnapshotStep, SnapshotWalk,
@@ -43,3 +44,4 @@ pub use skep_core::operation::{Range, ScanEnd as End, Start};
 pub use space::SpaceStatistics;
 pub use store::{OrderedSettings, OrderedStatistics, OrderedStore, SESSION_COUNT_MAX};
 pub use version::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseStatistics};
+pub use version::window::Window;

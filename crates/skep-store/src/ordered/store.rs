@@ -19,6 +19,7 @@ use super::version::floors::Floors;
 use super::version::lease::{LEASE_COUNT_MAX, LEASE_TIME, LeaseStatistics, Leases};
 use super::version::reclaim::Reclaimer;
 use super::version::versions::Versions;
+use super::version::window::Window;
 use crate::memory::RegionError;
 
 /// Most sessions at a time.
@@ -151,6 +152,13 @@ impl OrderedStore {
         self.versions.read()
     }
 
+    /// Publishes the version of a write.
+    #[inline(always)]
+    pub(crate) fn publish_version(&self, version: u64) {
+        self.versions.publish(version);
+        self.frames.report_read_version(|| self.versions.read());
+    }
+
     /// Returns the newest version that a write was given.
     pub fn newest_version(&self) -> u64 {
         self.versions.newest()
@@ -175,6 +183,12 @@ impl OrderedStore {
     /// Ends all leases of an owner, such as a connection that was closed.
     pub fn end_leases_of(&self, owner: u64) {
         self.reclaimer.leases.end_of_owner(&self.reclaimer.epochs, owner);
+    }
+
+    /// Admits an accelerator that reads the store's memory by itself, until the window is dropped. Returns `None` if there is
+    /// one.
+    pub fn open_window(&self) -> Option<Window<'_>> {
+        Window::open(&self.reclaimer.epochs)
     }
 
     /// Returns statistics of the store. They are not collected at one moment.

@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU32;
 
-use super::number::FrameNumber;
+use super::number::{FrameNumber, UNIT_512_SIZE};
 
 /// A frame that no other part of the store can use. Not copied, so one owner has it.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +43,11 @@ impl SealedFrame {
 
     pub(crate) fn number(&self) -> FrameNumber {
         self.0.number
+    }
+
+    /// Returns its bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.0.units() * UNIT_512_SIZE
     }
 }
 

@@ -78,6 +78,12 @@ impl<'r> FrameBuilder<'r> {
         SealedFrame::new(self.frame)
     }
 
+    /// Completes a node that was fetched from another memory. The caller has checked that the blocks of its header are
+    /// within the frame.
+    pub(crate) fn seal_received(self) -> SealedFrame {
+        SealedFrame::new(self.frame)
+    }
+
     /// Completes a part of an overflow value.
     pub(crate) fn seal_value(self) -> SealedFrame {
         SealedFrame::new(self.frame)

@@ -84,7 +84,18 @@ impl Frames {
     /// Sets the first frame of a node that is not reachable yet.
     pub(crate) fn publish(&self, lid: Lid, frame: &SealedFrame) {
         self.lines.before_publish();
-        self.page_table().replace(lid.index(), frame.number().bits());
+        let (number, size) = (frame.number(), frame.size());
+        // SAFETY: the bytes are the sealed frame's, initialised; no thread writes them before the page table names it.
+        let bytes = || unsafe { std::slice::from_raw_parts(self.frame(number).address.as_ptr(), size) }.to_vec();
+        self.lines.wrote(number.byte_offset(), bytes);
+        self.page_table().replace(lid.index(), number.bits());
+        self.lines.set_entry(lid.index(), number.bits());
+    }
+
+    /// Reports the read version after a writer has published its own.
+    #[inline(always)]
+    pub(crate) fn report_read_version(&self, version: impl FnOnce() -> u64) {
+        self.lines.set_read_version(version);
     }
 
     /// Sets another frame for a node. The caller holds the lock of the frame before, which stays locked.
@@ -175,6 +186,11 @@ impl Frames {
     pub(crate) fn node<'g>(&'g self, number: FrameNumber, guard: &'g Guard<'_>) -> Node<'g> {
         let _ = guard;
         self.frame(number).open()
+    }
+
+    /// Returns the node of a sealed frame that was fetched from another memory: its owner keeps the frame meanwhile.
+    pub(crate) fn received<'f>(&'f self, frame: &'f SealedFrame) -> Node<'f> {
+        self.frame(frame.number()).open()
     }
 
     #[inline(always)]
@@ -323,9 +339,13 @@ impl<'g> Node<'g> {
     /// Returns the frame that this one replaced. Only for readers below this frame's version: for others it may already
     /// be reused.
     pub(crate) fn older(self) -> Frame<'g> {
-        let extent = Extent::from_word(self.header()[word::EXTENT].load(Ordering::Relaxed));
-        let old = extent.old.expect("a reader below a node's version comes to an older frame");
+        let old = self.older_number().expect("a reader below a node's version comes to an older frame");
         self.frame.frames.frame(old)
+    }
+
+    /// Returns the number of that frame.
+    pub(crate) fn older_number(self) -> Option<FrameNumber> {
+        Extent::from_word(self.header()[word::EXTENT].load(Ordering::Relaxed)).old
     }
 
     /// Returns the left sibling of a leaf.
@@ -437,6 +457,13 @@ impl<'g> Node<'g> {
         unsafe { std::slice::from_raw_parts(self.frame.address.as_ptr().add(start), size) }
     }
 
+    /// Reports the header after a change.
+    #[inline(always)]
+    fn report_header(self) {
+        let words = || self.header().iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
+        self.frame.frames.lines.wrote(self.frame.byte_offset(), words);
+    }
+
     /// Locks the node unless it has changed since it was opened.
     pub(crate) fn try_lock(self) -> Option<LockedNode<'g>> {
         // Not `then_some`: a guard that is made too early unlocks another writer's lock when it is dropped.
@@ -487,18 +514,36 @@ impl<'g> LockedNode<'g> {
         let shift = 8 * (entry % 8);
         let others = fingerprints.load(Ordering::Relaxed) & !(0xff << shift);
         fingerprints.store(others | u64::from(fingerprint) << shift, Ordering::Relaxed);
+        self.report_entry(size, directory_word);
+        let node = self.node;
         std::mem::forget(self);
         State::publish(&header[word::STATE], state, state.log_size() + size, entry + 1);
+        node.report_header();
+    }
+
+    /// Reports an entry that was written and not published.
+    #[inline(always)]
+    fn report_entry(&self, size: usize, directory_word: u32) {
+        let Node { frame, state, .. } = self.node;
+        let (directory, lines) = (frame.byte_offset() + self.node.log_start(), &frame.frames.lines);
+        let start = self.node.log_start() + LINE_SIZE + state.log_size();
+        // SAFETY: the bytes are within the frame. The lock excludes other writers.
+        let bytes = || unsafe { std::slice::from_raw_parts(frame.address.as_ptr().add(start), size) }.to_vec();
+        lines.wrote(frame.byte_offset() + start, bytes);
+        let word = || directory_word.to_ne_bytes().to_vec();
+        lines.wrote(directory + state.log_count() * size_of::<u32>(), word);
     }
 
     /// Links the leaf to another left sibling.
     pub(crate) fn set_left(&self, left: Option<Lid>) {
         self.node.header()[word::LEFT].store(Lid::to_word(left), Ordering::Release);
+        self.node.report_header();
     }
 
     /// Links the leaf to another right sibling.
     pub(crate) fn set_right(&self, right: Option<Lid>) {
         self.node.header()[word::RIGHT].store(Lid::to_word(right), Ordering::Release);
+        self.node.report_header();
     }
 
     /// Retires the frame, which stays locked for ever.

@@ -89,6 +89,23 @@ pub(crate) fn find_in_segment<'g>(node: Node<'g>, position: SegmentPosition, tar
     }
 }
 
+/// Returns true if a fetched segment can be searched: all that it consists of is in the node.
+pub(crate) fn is_searchable(node: Node<'_>, start: usize) -> bool {
+    let line = start + HINTS_SIZE;
+    if !start.is_multiple_of(LINE_SIZE) || line + LINE_SIZE > node.log_start() {
+        return false;
+    }
+    let count = usize::from(node.read(line, HEAD_SIZE)[0]);
+    let ends_start = line + HEAD_SIZE + count * CHILD_SIZE;
+    let keys_start = ends_start + count.saturating_sub(1) * END_SIZE;
+    if !(1..=CHILD_COUNT_MAX).contains(&count) || keys_start > node.log_start() {
+        return false;
+    }
+    let ends = node.read(ends_start, keys_start - ends_start).as_chunks::<END_SIZE>().0.iter();
+    let ends = ends.map(|end| usize::from(u16::from_le_bytes(*end)));
+    ends.clone().is_sorted() && keys_start + ends.clone().next_back().unwrap_or(0) <= node.log_start()
+}
+
 /// Returns all children.
 pub(crate) fn children<'g>(node: Node<'g>) -> Vec<Child<'g>> {
     let shortcuts = Shortcuts::open(node);

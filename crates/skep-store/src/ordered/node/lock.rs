@@ -30,6 +30,11 @@ impl State {
         State(word.load(Ordering::Acquire))
     }
 
+    /// Returns the state with these bits.
+    pub(crate) fn of_bits(bits: u64) -> State {
+        State(bits)
+    }
+
     /// Returns the bits of the word.
     #[inline]
     pub(crate) fn bits(self) -> u64 {

@@ -204,6 +204,26 @@ impl<'g> Entry<'g> {
     }
 }
 
+/// Returns true if a fetched log block can be read beside this number of segments: its entries are in it, and each entry
+/// that is followed has a successor.
+pub(crate) fn is_readable(node: Node<'_>, segment_count: usize) -> bool {
+    let (count, log_size) = (node.state().log_count(), node.state().log_size());
+    let is_inside = |entry: usize| {
+        let word = DirectoryWord::from_bits(node.log_word(entry));
+        let body = word.offset + HEAD_SIZE;
+        if body > log_size || usize::from(word.back.segment) >= segment_count {
+            return false;
+        }
+        let sizes = &node.log_bytes(word.offset, HEAD_SIZE)[KEY_SIZE_OFFSET..];
+        let size: usize = sizes.as_chunks::<2>().0.iter().map(|size| usize::from(u16::from_le_bytes(*size))).sum();
+        body + size <= log_size
+    };
+    // With inconsistent hints, an entry may have no position in the order, or two.
+    let order = LogOrder::read(node);
+    let is_last_followed = || count > 0 && order.word(node, count - 1).flags.is_followed;
+    (0..count).all(is_inside) && !is_last_followed()
+}
+
 /// Prefetches a published entry. Its directory word is resident.
 #[inline(always)]
 pub(crate) fn prefetch(node: Node<'_>, entry: usize) {

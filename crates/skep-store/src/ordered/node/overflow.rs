@@ -42,6 +42,11 @@ pub(crate) fn value_size(reference: &[u8]) -> usize {
     u32::from_le_bytes(*reference.first_chunk().expect("a reference has eight bytes")) as usize
 }
 
+/// Returns the LID of the first part of the value that a reference names.
+pub(crate) fn first_part(reference: &[u8; REFERENCE_SIZE]) -> Lid {
+    Lid::from_bytes(*reference.last_chunk().expect("a reference ends with a LID"))
+}
+
 /// Calls `f` with each part of a value in order.
 pub(crate) fn with_parts<'g>(
     frames: &'g Frames,

@@ -270,6 +270,30 @@ fn varied_layout(frame: Frame<'_>, start: usize, item: usize) -> (usize, usize, 
     (start + first, key_size, end - first - key_size)
 }
 
+/// Returns true if a fetched segment can be searched: all its items are in the node.
+pub(crate) fn is_searchable(node: Node<'_>, start: usize, index: usize) -> bool {
+    if start + UNIFORM_HEAD_SIZE > node.log_start() {
+        return false;
+    }
+    let segment = Segment::open(node, start, index);
+    let (count, room) = (segment.count(), node.log_start() - start);
+    if count > ITEM_COUNT_MAX || FINGERPRINTS_START + count * VARIED_ITEM_HEAD_SIZE > room {
+        return false;
+    }
+    if segment.is_uniform() {
+        let boundary = if index > 0 { segment.key_size() } else { 0 };
+        return count == 0 || UNIFORM_HEAD_SIZE + count * segment.pair_size() <= room + boundary;
+    }
+    let head = node.read(start + FINGERPRINTS_START + count, count * (VARIED_ITEM_HEAD_SIZE - 1));
+    let (ends, key_sizes) = head.as_chunks::<2>().0.split_at(count);
+    let mut first = FINGERPRINTS_START + count * VARIED_ITEM_HEAD_SIZE;
+    ends.iter().zip(key_sizes).all(|(end, key_size)| {
+        let (end, key_size) = (usize::from(u16::from_le_bytes(*end)), usize::from(u16::from_le_bytes(*key_size)));
+        let start = std::mem::replace(&mut first, end);
+        start + key_size <= end && end <= room
+    })
+}
+
 /// Returns the bytes of a segment of these items.
 pub(crate) fn size(items: &[Item<'_>], has_boundary: bool) -> usize {
     let boundary = if has_boundary { items[0].key.len() } else { 0 };

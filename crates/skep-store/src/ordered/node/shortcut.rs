@@ -200,6 +200,25 @@ impl<'g> Shortcuts<'g> {
     }
 }
 
+/// Returns true if a fetched shortcut block can be searched: its segments are in the node, in order, and so are its
+/// boundary keys.
+pub(crate) fn is_searchable(node: Node<'_>) -> bool {
+    let shortcuts = Shortcuts::open(node);
+    let (count, encoding) = (shortcuts.segment_count(), shortcuts.encoding());
+    if count > SEGMENT_COUNT_MAX || encoding.has_outer_bound() && u32::from(encoding.offset) >= u64::BITS {
+        return false;
+    }
+    let keys_end = node.log_start().min(BOUNDARIES_START + BOUNDARIES_SIZE_MAX);
+    let keys_start = BOUNDARIES_START + (count - 1) * END_SIZE;
+    let ends = || (0..count - 1).map(|index| shortcuts.boundary_end(index));
+    (0..count).map(|segment| shortcuts.segment_start(segment)).is_sorted_by(|a, b| a < b)
+        && shortcuts.segment_start(0) >= BOUNDARIES_START
+        && shortcuts.segment_start(count - 1) < node.log_start()
+        && keys_start <= keys_end
+        && ends().is_sorted()
+        && keys_start + ends().next_back().unwrap_or(0) <= keys_end
+}
+
 /// Prefetches a boundary key that has the key head of the target, and the segments on both sides of it. The boundary
 /// key usually has the size of `key`.
 #[cold]

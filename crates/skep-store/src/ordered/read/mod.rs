@@ -3,4 +3,5 @@
 pub(super) mod descent;
 pub(super) mod group;
 pub(super) mod page;
+pub(super) mod reader;
 pub(super) mod scan;

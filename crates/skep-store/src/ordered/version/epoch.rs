@@ -16,12 +16,15 @@
 //! no path leads it to the retired frames.
 
 use super::super::sync::{AtomicU64, Ordering, fence, store_then_fence};
+use super::asks::Asks;
 
 /// The slots of all threads, followed by those of pins.
 #[derive(Debug)]
 pub(crate) struct Epochs {
     slots: Box<[Slot]>,
     participant_max: usize,
+    /// The asks for the requests of an accelerator.
+    pub(super) asks: Asks,
 }
 
 /// The state that a thread shares. Only its owner writes these lines.
@@ -77,14 +80,19 @@ pub(crate) struct PinName {
 
 /// The operations that were in flight when memory was retired.
 #[derive(Debug, Default)]
-pub(crate) struct Tag(Vec<(usize, u64)>);
+pub(crate) struct Tag {
+    /// Those of threads and pins: their slots and numbers.
+    operations: Vec<(usize, u64)>,
+    /// The ask for those of an accelerator.
+    ask: Option<u64>,
+}
 
 impl Epochs {
     /// Creates slots for these numbers of participants and pins.
     pub(crate) fn new(participant_max: usize, pin_max: usize) -> Self {
         let participants = (0..participant_max).map(|_| Slot::new(Slot::FREE));
         let pins = (0..pin_max).map(|_| Slot::new(0));
-        Epochs { slots: participants.chain(pins).collect(), participant_max }
+        Epochs { slots: participants.chain(pins).collect(), participant_max, asks: Asks::new() }
     }
 
     /// Gives the caller a free slot. Returns `None` if there is none.
@@ -126,15 +134,15 @@ impl Epochs {
             let number = word.number.load(Ordering::Acquire);
             (number & IN_FLIGHT != 0).then_some((slot, number))
         };
-        Tag(self.slots.iter().enumerate().filter_map(number).collect())
+        Tag { operations: self.slots.iter().enumerate().filter_map(number).collect(), ask: self.asks.ask() }
     }
 
-    /// Returns the pins that a tag waits for. Returns none while it also waits for the operation of a thread: then
-    /// unpinning would free nothing.
+    /// Returns the pins that a tag waits for. Returns none while it also waits for the operation of a thread or of an
+    /// accelerator: then unpinning would free nothing.
     pub(crate) fn pins_of(&self, tag: &Tag) -> Vec<PinName> {
         let is_in_flight = |&&(slot, number): &&(usize, u64)| self.slots[slot].number.load(Ordering::Relaxed) == number;
-        let left = || tag.0.iter().filter(is_in_flight);
-        match left().any(|&(slot, _)| slot < self.participant_max) {
+        let left = || tag.operations.iter().filter(is_in_flight);
+        match !self.has_passed(tag) || left().any(|&(slot, _)| slot < self.participant_max) {
             true => Vec::new(),
             false => left().map(|&(slot, number)| PinName { slot, number }).collect(),
         }
@@ -142,7 +150,13 @@ impl Epochs {
 
     /// Returns true if all operations of a tag have ended. The memory that they have read can then be overwritten.
     pub(crate) fn is_past(&self, tag: &Tag) -> bool {
-        tag.0.iter().all(|&(slot, number)| self.slots[slot].number.load(Ordering::Acquire) != number)
+        let has_ended = |&(slot, number): &(usize, u64)| self.slots[slot].number.load(Ordering::Acquire) != number;
+        tag.operations.iter().all(has_ended) && self.has_passed(tag)
+    }
+
+    /// Returns true if the requests of the accelerator have ended, if there is one.
+    fn has_passed(&self, tag: &Tag) -> bool {
+        tag.ask.is_none_or(|ask| self.asks.is_past(ask))
     }
 
     /// Returns the number of pairs that all threads have inserted and not deleted. It is exact while there are no

@@ -318,7 +318,7 @@ impl OrderedStore {
         }
         self.frames.set_version(&sealed_top, version);
         let old_top = self.frames.replace(top, &sealed_top);
-        self.versions.publish(version);
+        self.publish_version(version);
         retired.push(Garbage::Frame(old_top));
         for node in dead {
             retired.push(Garbage::Lid(node.node().lid()));

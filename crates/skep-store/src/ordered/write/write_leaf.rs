@@ -218,7 +218,7 @@ impl OrderedStore {
         let version = self.versions.allocate();
         log::write_delta(locked.log_room(), version - leaf.version());
         locked.publish_entry(log::entry_size(new.key, value), word.to_bits(), new.fingerprint);
-        self.versions.publish(version);
+        self.publish_version(version);
         Attempt::Committed { reply: Reply::Done, version }
     }
 
@@ -319,7 +319,7 @@ impl OrderedStore {
         let version = self.versions.allocate();
         self.frames.set_version(&sealed, version);
         let old = self.frames.replace(locked, &sealed);
-        self.versions.publish(version);
+        self.publish_version(version);
         retired.push(Garbage::Frame(old));
         self.retire_overflow(&terms.dropped, retired);
         Attempt::Committed { reply: Reply::Done, version }
