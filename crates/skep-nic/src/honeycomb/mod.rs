@@ -25,13 +25,16 @@
 //! | [`memory`] | page table, cache, balancer, PCIe | section 5 |
 //! | [`engine`] | search units, scan units and their slots | section 4 |
 //! | [`run`] | many operations at once: rate, bytes, busy shares | section 6.4 |
+//! | [`live`] | requests of the card beside writers of the host: every reply compared with the product's | sections 3.2, 4.1 |
 //!
-//! Not modelled: writers of the host, versions, and scans by the host's cores. A read-only load has none of them.
+//! The rates of [`run`] are those of a load that only reads: without writers of the host, old versions, and scans by the
+//! host's cores.
 
 pub mod cache;
 pub mod card;
 pub mod engine;
 pub mod fetch;
+pub mod live;
 pub mod memory;
 pub mod run;
 pub mod tree;
