@@ -29,6 +29,7 @@ pub struct Dram {
     next: Cell<usize>,
     channel_gb_per_s: f64,
     access: Time,
+    opening: Time,
 }
 
 impl Dram {
@@ -49,7 +50,14 @@ impl Dram {
             next: Cell::default(),
             channel_gb_per_s: bandwidth_gb_per_s / f64::from(channels),
             access: Time::from_ns(access_ns),
+            opening: Time::ZERO,
         }
+    }
+
+    /// Returns this memory, whose random accesses each take this time in addition to their transfer.
+    #[must_use]
+    pub fn with_opening(self, opening_ns: f64) -> Self {
+        Dram { opening: Time::from_ns(opening_ns), ..self }
     }
 
     /// Returns how long a channel was busy so far, on average.
@@ -59,13 +67,13 @@ impl Dram {
 
     /// Moves complete lines at a random address. Returns the time at which that is done.
     pub fn reserve(&self, now: Time, bytes: u32) -> Time {
-        let span = self.transfer(bytes.next_multiple_of(LINE_BYTES)).max(self.access);
+        let span = (self.transfer(bytes.next_multiple_of(LINE_BYTES)) + self.opening).max(self.access);
         self.next_channel().reserve(now, span)
     }
 
     /// Returns the time for which a random access of a line occupies a channel.
     pub fn line(&self) -> Time {
-        self.transfer(LINE_BYTES).max(self.access)
+        (self.transfer(LINE_BYTES) + self.opening).max(self.access)
     }
 
     /// Reads adjacent lines as fast as the memory allows, as a program of the host does.

@@ -13,8 +13,8 @@
 //! 16a.
 //!
 //! The receiver acknowledges every TLP by a link packet in the other direction. PCIe posts writes, so a write has no
-//! reply. The host writes to the card in the same way, with credits of its own. The DMA engine reports it a fixed time after its last TLP has left. A credit returns one round trip after its
-//! TLP has left.
+//! reply. The DMA engine reports it a fixed time after its last TLP has left. A credit returns one round trip after its
+//! TLP has left. The host writes to the card in the same way, with credits of its own.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

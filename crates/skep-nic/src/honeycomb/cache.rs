@@ -47,6 +47,15 @@ pub struct MetadataTraffic {
     pub is_written: bool,
 }
 
+/// The effect of a fill.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filled {
+    /// True if the bytes are in the cache now.
+    pub is_kept: bool,
+    /// Accesses for the metadata of the set.
+    pub metadata: MetadataTraffic,
+}
+
 impl Cache {
     /// Returns an empty cache of another size. Returns `None` if it has no room for a set.
     pub fn new(sizes: &CacheSizes, mib: f64, seed: u64) -> Option<Self> {
@@ -81,12 +90,14 @@ impl Cache {
         self.set_of(node).iter().any(|entry| entry.node == node && entry.chunks & wanted == wanted)
     }
 
-    /// Fills bytes that were fetched from the host. `allocates` is true for a header. Returns true if they were kept.
-    pub fn fill(&mut self, node: u32, offset: u32, bytes: u32, allocates: bool) -> bool {
+    /// Fills bytes that were fetched from the host. `allocates` is true for a header. Loads the metadata again if those
+    /// of another set have taken their place on the chip while the bytes were fetched.
+    pub fn fill(&mut self, node: u32, offset: u32, bytes: u32, allocates: bool) -> Filled {
+        let metadata = self.load_metadata(node);
         let (chunks, ways) = (self.chunks(offset, bytes), self.ways);
         let index = node as usize % self.sets.len();
         let set = &mut self.sets[index];
-        let kept = if let Some(entry) = set.iter_mut().find(|entry| entry.node == node) {
+        let is_kept = if let Some(entry) = set.iter_mut().find(|entry| entry.node == node) {
             entry.chunks |= chunks;
             true
         } else if allocates && set.len() < ways {
@@ -98,13 +109,9 @@ impl Cache {
         } else {
             false
         };
-        if kept {
-            let part = self.part_of(index as u32);
-            let on_chip = &mut self.on_chip[part];
-            // While the bytes were fetched, the metadata of another set may have taken the place.
-            on_chip.is_changed |= on_chip.set == Some(index as u32);
-        }
-        kept
+        let part = self.part_of(index as u32);
+        self.on_chip[part].is_changed |= is_kept;
+        Filled { is_kept, metadata }
     }
 
     /// Returns the bytes of the chunks that contain these bytes: their offset and their number.
@@ -141,9 +148,9 @@ mod tests {
     #[test]
     fn a_header_makes_room_and_a_segment_does_not() {
         let mut cache = cache(8, 8);
-        assert!(!cache.has(5, 0, 512) && !cache.fill(5, 1024, 192, false), "its node is not there");
-        assert!(cache.fill(5, 0, 512, true) && cache.has(5, 0, 512) && !cache.has(5, 1024, 192));
-        assert!(cache.fill(5, 1024, 192, false) && cache.has(5, 1024, 192) && cache.has(5, 1024, 256));
+        assert!(!cache.has(5, 0, 512) && !cache.fill(5, 1024, 192, false).is_kept, "its node is not there");
+        assert!(cache.fill(5, 0, 512, true).is_kept && cache.has(5, 0, 512) && !cache.has(5, 1024, 192));
+        assert!(cache.fill(5, 1024, 192, false).is_kept && cache.has(5, 1024, 192) && cache.has(5, 1024, 256));
         assert!(!cache.has(5, 1024, 257) && !cache.has(5, 1023, 2));
         assert_eq!(cache.whole_chunks(1030, 192), (1024, 256));
         assert_eq!(cache.whole_chunks(1100, 192), (1024, 512));
@@ -154,7 +161,7 @@ mod tests {
         let mut cache = cache(8, 8);
         // Two sets of four ways; these five nodes belong to one.
         for node in [1, 3, 5, 7, 9] {
-            assert!(cache.fill(node, 0, 512, true));
+            assert!(cache.fill(node, 0, 512, true).is_kept);
         }
         assert!(cache.has(9, 0, 512));
         assert_eq!([1, 3, 5, 7].iter().filter(|node| cache.has(**node, 0, 512)).count(), 3);
@@ -169,7 +176,9 @@ mod tests {
         assert_eq!(cache.load_metadata(17), traffic(false, false), "the same set");
         cache.fill(17, 0, 512, true);
         assert_eq!(cache.load_metadata(2), traffic(true, true));
-        assert_eq!(cache.load_metadata(1), traffic(true, false));
+        let filled = cache.fill(1, 0, 512, true);
+        assert_eq!(filled, Filled { is_kept: true, metadata: traffic(true, false) }, "set 2 was there");
+        assert_eq!(cache.load_metadata(2), traffic(true, true), "a fill changes the metadata");
         let card = HoneycombCard::of_the_paper();
         assert!(Cache::new(&card.cache, 0.0, 1).is_none(), "no cache");
     }

@@ -9,8 +9,8 @@
 //! A tree of a model is smaller than that of the paper. So operations are on copies of it, whose nodes differ for the
 //! cache.
 //!
-//! A unit takes a block in words while it arrives from an adapter. Requests overlap in any order: the fewest of the
-//! units' free slots, of the adapters' reads and of the leaf slots decides how many.
+//! A unit takes a block in words after the adapter has delivered it: the two do not overlap. Requests overlap in any
+//! order. Free units, the adapters' reads in flight and the leaf slots limit their number.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -40,6 +40,8 @@ pub struct Engine<'t> {
     nodes: &'t [NodeLayout],
     /// Copies of the tree, which have as many pairs together as the cache is made for. They share the root.
     copies: u32,
+    /// LIDs of a copy.
+    lids: u32,
     fetch: Fetch,
     card: HoneycombCard,
     key_search: Units,
@@ -89,6 +91,7 @@ impl<'t> Engine<'t> {
             clock: Rc::clone(clock),
             memory,
             nodes: tree.nodes(),
+            lids: tree.nodes().iter().map(|node| node.lid as u32 + 1).max().unwrap_or_default(),
             copies: ((card.cache.pairs as f64 / tree.pairs() as f64).round() as u32).max(1),
             fetch,
             key_search: Units::new(units.key_search_units),
@@ -143,9 +146,9 @@ impl<'t> Engine<'t> {
     pub async fn execute(&self, visits: &[Visit], copy: u32, reply_bytes: u32) {
         self.clock.after(Time::from_ns(self.card.accelerator.latency_ns)).await;
         let interior = visits.iter().take_while(|visit| self.node(**visit).level > 0).count();
-        for visit in &visits[..interior] {
+        for (depth, visit) in visits[..interior].iter().enumerate() {
             let place = self.place(self.node(*visit), copy);
-            for (number, block) in self.fetch.blocks(place.node, *visit).into_iter().enumerate() {
+            for (number, block) in self.interior_blocks(&visits[..interior], depth).into_iter().enumerate() {
                 self.memory.read(place, block, number == 0).await;
                 self.key_search.work(&self.clock, self.span(block)).await;
             }
@@ -154,8 +157,17 @@ impl<'t> Engine<'t> {
         for visit in &visits[interior..] {
             self.scan_leaf(*visit, copy).await;
         }
-        drop(slot);
+        // The buffers of the slot have the reply until it has left.
         self.reply(reply_bytes).await;
+        drop(slot);
+    }
+
+    /// Returns the blocks of an interior node. The root of all copies has the children of all their roots, so its
+    /// segments have the size of those of other interior nodes. It is read like the node below it.
+    fn interior_blocks(&self, interior: &[Visit], depth: usize) -> Vec<Block> {
+        let stands_for_all = self.copies > 1 && depth == 0 && interior.len() > 1;
+        let visit = interior[depth + usize::from(stands_for_all)];
+        self.fetch.blocks(self.node(visit), visit)
     }
 
     async fn scan_leaf(&self, visit: Visit, copy: u32) {
@@ -200,9 +212,9 @@ impl<'t> Engine<'t> {
         Time::cycle(self.card.card.clock_mhz) * u64::from(cycles)
     }
 
-    /// Returns the place of a node. The root is that of all copies.
+    /// Returns the place of a node. The root is that of all copies. The LIDs of a copy follow those of the one before.
     fn place(&self, node: &'t NodeLayout, copy: u32) -> Place<'t> {
-        let lid = node.lid as u32 * self.copies + copy;
+        let lid = node.lid as u32 + copy * self.lids;
         Place { node, lid: if node.lid == 0 { 0 } else { lid } }
     }
 

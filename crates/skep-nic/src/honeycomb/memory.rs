@@ -17,15 +17,18 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use super::cache::Cache;
+use super::Stream;
+use super::cache::{Cache, Filled};
 use super::card::HoneycombCard;
-use super::fetch::{Block, Content};
+use super::fetch::{Block, Content, LINE_SIZE};
 use crate::clock::Clock;
 use crate::dram::Dram;
 use crate::pcie::{Link, Residence};
 use crate::resource::{Path, Slots};
 use crate::time::Time;
 use skep_store::counted::ordered::NodeLayout;
+
+const LINE_BYTES: u32 = LINE_SIZE as u32;
 
 /// The parts of the memory that a run switches.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +39,8 @@ pub struct Options {
     pub cache_mib: f64,
     /// True if some hits are read over PCIe.
     pub balances: bool,
+    /// Time of an access of NIC DRAM in addition to its transfer, instead of a least time between two accesses.
+    pub opening_ns: f64,
 }
 
 /// Accesses and their bytes.
@@ -45,6 +50,8 @@ pub struct Traffic {
     pub accesses: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// The bytes of the lines that DRAM moves for them.
+    pub moved_bytes: u64,
 }
 
 /// Counts of a run.
@@ -120,20 +127,32 @@ pub struct MemoryBusy {
     pub adapters: f64,
 }
 
+impl MemoryCounts {
+    /// Returns the accesses of NIC DRAM: those of page table and metadata, and those of cached nodes.
+    pub fn nic_dram(&self) -> [Traffic; 2] {
+        [[self.page_table, self.metadata], [self.cache_reads, self.cache_writes]].map(|[one, other]| Traffic {
+            accesses: one.accesses + other.accesses,
+            bytes: one.bytes + other.bytes,
+            moved_bytes: one.moved_bytes + other.moved_bytes,
+        })
+    }
+}
+
 impl Traffic {
     fn add(&mut self, bytes: u32) {
         self.accesses += 1;
         self.bytes += u64::from(bytes);
+        self.moved_bytes += u64::from(bytes.next_multiple_of(LINE_BYTES));
     }
 }
 
 impl CardMemory {
-    /// Returns idle memory. The seed decides latencies of the host and evictions.
+    /// Returns idle memory. The seed decides latencies of the host and evictions, which have streams of their own.
     pub fn new(clock: &Rc<Clock>, card: &HoneycombCard, options: Options, seed: u64) -> Self {
         let host_dram = &card.host_dram;
         let host = Rc::new(Dram::of_host(host_dram));
         let link = |number: u32| {
-            let seed = seed.wrapping_mul(64).wrapping_add(u64::from(number));
+            let seed = Stream::Link(number).seed(seed);
             Link::new(Rc::clone(clock), Rc::clone(&host), &card.pcie, seed)
         };
         let adapter =
@@ -142,9 +161,9 @@ impl CardMemory {
         CardMemory {
             clock: Rc::clone(clock),
             options,
-            dram: Dram::new(dram.channels, dram.bandwidth_gb_per_s, dram.access_ns),
+            dram: Dram::new(dram.channels, dram.bandwidth_gb_per_s, dram.access_ns).with_opening(options.opening_ns),
             links: (0..card.pcie.links).map(link).collect(),
-            cache: RefCell::new(Cache::new(&card.cache, options.cache_mib, seed)),
+            cache: RefCell::new(Cache::new(&card.cache, options.cache_mib, Stream::Evictions.seed(seed))),
             adapters: (0..card.accelerator.memory_adapters).map(adapter).collect(),
             next_adapter: Cell::default(),
             dram_in_flight: Cell::default(),
@@ -237,7 +256,13 @@ impl CardMemory {
         let (offset, bytes) = self.with_cache(|cache| cache.whole_chunks(block.offset, block.bytes));
         self.read_from_host(node, Block { offset, bytes, ..block }, is_first).await;
         let allocates = block.content == Content::Shortcut;
-        if self.with_cache(|cache| cache.fill(lid, offset, bytes, allocates)) {
+        let Filled { is_kept, metadata } = self.with_cache(|cache| cache.fill(lid, offset, bytes, allocates));
+        // The request does not wait for these.
+        for _ in 0..u32::from(metadata.is_read) + u32::from(metadata.is_written) {
+            self.count(|counts| counts.metadata.add(set_bytes));
+            self.dram.reserve(self.clock.now(), set_bytes);
+        }
+        if is_kept {
             self.count(|counts| counts.cache_writes.add(bytes));
             self.dram.reserve(self.clock.now(), bytes);
         }
@@ -280,8 +305,8 @@ impl CardMemory {
         link.read(offset, bytes, Residence::Memory).await;
     }
 
-    /// Returns true if a block over PCIe is expected earlier than from NIC DRAM: what is in flight there would take less
-    /// time, with the block.
+    /// Returns true if a block is expected earlier over PCIe than from NIC DRAM: if the bytes in flight there, and
+    /// those of the block, take less time.
     fn pcie_delivers_earlier(&self, bytes: u32) -> bool {
         let (dram, pcie) = (&self.card.nic_dram, &self.card.pcie);
         let [of_dram, of_pcie] = [&self.dram_in_flight, &self.pcie_in_flight].map(|in_flight| {
@@ -289,7 +314,8 @@ impl CardMemory {
             (f64::from(operations + 1), f64::from(in_flight + bytes))
         });
         let channels = f64::from(dram.channels);
-        let dram_ns = (of_dram.0 * dram.access_ns / channels).max(of_dram.1 / dram.bandwidth_gb_per_s);
+        let bytes_ns = of_dram.1 / dram.bandwidth_gb_per_s + of_dram.0 * self.options.opening_ns / channels;
+        let dram_ns = (of_dram.0 * dram.access_ns / channels).max(bytes_ns);
         let overhead = f64::from(pcie.tlp_overhead_bytes) / f64::from(pcie.read_completion_bytes);
         let pcie_ns = of_pcie.1 * (1.0 + overhead) / (f64::from(pcie.links) * pcie.bandwidth_gb_per_s);
         pcie_ns < dram_ns

@@ -38,3 +38,44 @@ pub mod live;
 pub mod memory;
 pub mod run;
 pub mod tree;
+
+use crate::dispatcher::hash;
+
+/// A part of a run that draws numbers of its own, so that no part decides the draws of another.
+#[derive(Clone, Copy, Debug)]
+enum Stream {
+    /// The keys of the operations.
+    Keys,
+    /// The copies of the tree that operations are on, and the order in which the cache is filled.
+    Copies,
+    /// The nodes that make room in the cache.
+    Evictions,
+    /// The latencies of the host over a link.
+    Link(u32),
+}
+
+impl Stream {
+    /// Returns the seed of the stream in a run with this seed.
+    fn seed(self, of_run: u64) -> u64 {
+        let number = match self {
+            Stream::Keys => 1,
+            Stream::Copies => 2,
+            Stream::Evictions => 3,
+            Stream::Link(number) => 4 + u64::from(number),
+        };
+        hash(hash(of_run) ^ number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_of_a_run_and_of_other_runs_differ() {
+        let all = [Stream::Keys, Stream::Copies, Stream::Evictions, Stream::Link(0), Stream::Link(1)];
+        let mut seeds: Vec<u64> = (0..100).flat_map(|seed| all.map(|stream| stream.seed(seed))).collect();
+        seeds.sort_unstable();
+        assert!(seeds.windows(2).all(|two| two[0] != two[1]));
+    }
+}

@@ -18,6 +18,7 @@ use skep_core::operation::{PutCondition, Reply};
 use skep_store::counted::ordered::{End, LogBlock, NodeLayout, OrderedSettings, OrderedStore, Range, Start};
 use skep_store::counted::{Observer, observed};
 
+use super::Stream;
 use crate::dispatcher::hash;
 
 /// Bytes of a key, and of a value (section 6.2).
@@ -177,6 +178,11 @@ impl Tree {
         &self.nodes
     }
 
+    /// Returns the number of nodes of a level.
+    pub fn nodes_of_level(&self, level: u8) -> usize {
+        self.nodes.iter().filter(|node| node.level == level).count()
+    }
+
     /// Returns the number of pairs.
     pub fn pairs(&self) -> u64 {
         self.pairs
@@ -194,7 +200,7 @@ impl Tree {
     /// # Panics
     /// If a reply is wrong.
     pub fn record(&self, reading: Reading, operations: usize, seed: u64) -> Recording {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(Stream::Keys.seed(seed));
         let _alone = self.recording.lock().expect("no thread panicked while it recorded");
         let mut session = self.store.session().expect("there is one at a time");
         let mut value = Vec::new();

@@ -27,6 +27,7 @@ pub(super) const ITEM: Item = Item {
             series == "read" && bytes <= 64.0
         }),
     ],
+    open: &[],
     run: measure,
 };
 

@@ -20,6 +20,7 @@ pub(super) const ITEM: Item = Item {
     y: Axis::linear("latency (ns)"),
     tolerance: Tolerance::Relative(0.15),
     no_evidence: &[NoEvidence::input("The distribution is an input of the model.", |_, _| true)],
+    open: &[],
     run: measure,
 };
 

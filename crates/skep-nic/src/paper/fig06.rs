@@ -19,6 +19,7 @@ pub(super) const ITEM: Item = Item {
         "The shares of the pairs above each threshold are the left ends of these curves.",
         |_, utilization| utilization == 5.0,
     )],
+    open: &[],
     run: measure,
 };
 

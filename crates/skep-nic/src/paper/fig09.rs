@@ -26,6 +26,7 @@ pub(super) const BY_RATIO: Item = Item {
     y: Axis::linear("memory accesses"),
     tolerance: Tolerance::Relative(0.05),
     no_evidence: CALCULATION,
+    open: &[],
     run: by_ratio,
 };
 
@@ -37,6 +38,7 @@ pub(super) const BY_UTILIZATION: Item = Item {
     y: Axis::linear("memory accesses"),
     tolerance: Tolerance::Relative(0.05),
     no_evidence: CALCULATION,
+    open: &[],
     run: by_utilization,
 };
 

@@ -32,6 +32,7 @@ pub(super) const ITEM: Item = Item {
     no_evidence: &[NoEvidence::calculation("The time of fewer slots on this machine's cores, multiplied.", |_, _| {
         true
     })],
+    open: &[],
     run: measure,
 };
 

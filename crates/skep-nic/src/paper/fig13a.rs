@@ -35,6 +35,7 @@ pub(super) const ITEM: Item = Item {
         "The one or two rates of each RDMA machine were fitted to the ends of its curve.",
         |series, _| series.ends_with("RDMA"),
     )],
+    open: &[],
     run: measure,
 };
 

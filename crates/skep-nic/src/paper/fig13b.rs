@@ -28,6 +28,7 @@ pub(super) const ITEM: Item = Item {
         "The memory is never the bound here, so the rate is the clock's, which the model was given.",
         |series, _| series == "with OoO",
     )],
+    open: &[],
     run: measure,
 };
 

@@ -22,6 +22,7 @@ pub(super) const ITEM: Item = Item {
         "The time that the request of a read takes the DMA engine was fitted to this point.",
         |series, get| series == "baseline" && get == 50.0,
     )],
+    open: &[],
     run: measure,
 };
 

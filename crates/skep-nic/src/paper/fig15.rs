@@ -25,6 +25,7 @@ pub(super) const THROUGHPUT: Item = Item {
         "The header of an operation was fitted to these curves, and the shorter one of a repeated size too.",
         |_, _| true,
     )],
+    open: &[],
     run: measure_throughput,
 };
 
@@ -40,6 +41,7 @@ pub(super) const LATENCY: Item = Item {
          was fitted to them. The bounds in the text are the evidence.",
         |series, _| !series.starts_with("text"),
     )],
+    open: &[],
     run: measure_latency,
 };
 

@@ -21,6 +21,7 @@ pub(super) const UNIFORM: Item = Item {
     y: Axis::linear("operations (million/s)"),
     tolerance: Tolerance::Relative(0.10),
     no_evidence: &[],
+    open: &[],
     run: |context| measure(context, &UNIFORM, false),
 };
 
@@ -32,6 +33,7 @@ pub(super) const LONG_TAIL: Item = Item {
     y: Axis::linear("operations (million/s)"),
     tolerance: Tolerance::Relative(0.10),
     no_evidence: &[],
+    open: &[],
     run: |context| measure(context, &LONG_TAIL, true),
 };
 

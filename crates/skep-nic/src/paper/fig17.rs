@@ -26,6 +26,7 @@ pub(super) const BATCHED: Item = Item {
     y: Axis::linear("latency (µs)"),
     tolerance: Tolerance::Relative(0.12),
     no_evidence: &[NoEvidence::calculation("Figure 17b with the delay of Figure 15b's run added.", |_, _| true)],
+    open: &[],
     run: |context| measure(context, &BATCHED, true),
 };
 
@@ -45,6 +46,7 @@ pub(super) const NOT_BATCHED: Item = Item {
             series.starts_with(DIFFERENCE)
         }),
     ],
+    open: &[],
     run: |context| measure(context, &NOT_BATCHED, false),
 };
 

@@ -31,6 +31,7 @@ pub(super) const READ: Item = Item {
         }),
         NoEvidence::calculation("The runs of Figure 3a.", |series, _| series == DIRECT),
     ],
+    open: &[],
     run: |context| measure(&READ, false, context),
 };
 
@@ -41,6 +42,7 @@ pub(super) const WRITE: Item = Item {
     no_evidence: &[NoEvidence::input("Figure 3a, whose writes gave the DMA engine's cycles.", |series, _| {
         series == DIRECT
     })],
+    open: &[],
     run: |context| measure(&WRITE, true, context),
     ..READ
 };

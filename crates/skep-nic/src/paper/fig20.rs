@@ -23,6 +23,7 @@ pub(super) const ITEM: Item = Item {
     y: Axis::linear("operations (million/s)"),
     tolerance: Tolerance::Relative(0.15),
     no_evidence: &[],
+    open: &[],
     run: measure,
 };
 

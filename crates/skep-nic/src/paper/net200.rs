@@ -17,6 +17,7 @@ pub(super) const ITEM: Item = Item {
     y: Axis::linear("operations (million/s)"),
     tolerance: Tolerance::Relative(0.05),
     no_evidence: &[],
+    open: &[],
     run: measure,
 };
 

@@ -16,7 +16,7 @@ pub struct Point {
     pub series: String,
     /// Position on the x axis. Several series of one table may use 0, 1, 2 for its columns.
     pub x: f64,
-    /// The published figure.
+    /// The published figure or bound. For a statement, the limit that we read into its words.
     pub paper: f64,
     /// Our figure: the median over the seeds.
     pub ours: f64,
@@ -40,8 +40,21 @@ pub enum Kind {
     Input,
 }
 
+/// The form in which the paper gives a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Claim {
+    /// A figure, which ours is near to or not.
+    Figure,
+    /// An upper bound, which holds or not.
+    Bound,
+    /// Words without a number, which hold or not. The limit is ours.
+    Statement,
+}
+
 /// A distance from the paper's number.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Tolerance {
     /// As a share of it.
     Relative(f64),
@@ -49,6 +62,10 @@ pub enum Tolerance {
     Absolute(f64),
     /// Below it by any distance, because the paper states an upper bound.
     AtMost,
+    /// Below a limit of ours, because the paper has only words.
+    StatedAtMost,
+    /// Above a limit of ours, because the paper has only words.
+    StatedAtLeast,
 }
 
 /// The judgement of a point by the figures of all seeds.
@@ -88,6 +105,20 @@ impl Kind {
     }
 }
 
+impl Claim {
+    /// All claims.
+    pub const ALL: [Claim; 3] = [Claim::Figure, Claim::Bound, Claim::Statement];
+
+    /// Returns the word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Claim::Figure => "figure",
+            Claim::Bound => "bound",
+            Claim::Statement => "statement",
+        }
+    }
+}
+
 impl Judgement {
     /// Returns the word for people.
     pub fn word(self) -> &'static str {
@@ -117,12 +148,22 @@ impl Tolerance {
         self.side(ours, paper) == Ordering::Equal
     }
 
+    /// Returns the form in which the paper gives points with this tolerance.
+    pub fn claim(self) -> Claim {
+        match self {
+            Tolerance::Relative(_) | Tolerance::Absolute(_) => Claim::Figure,
+            Tolerance::AtMost => Claim::Bound,
+            Tolerance::StatedAtMost | Tolerance::StatedAtLeast => Claim::Statement,
+        }
+    }
+
     /// Returns *equal* if a figure is this near to the paper's, and otherwise the side on which it is.
     pub fn side(self, ours: f64, paper: f64) -> Ordering {
         let (distance, most) = match self {
             Tolerance::Relative(share) => (ours / paper - 1.0, share),
             Tolerance::Absolute(distance) => (ours - paper, distance),
-            Tolerance::AtMost => ((ours - paper).max(0.0), 0.0),
+            Tolerance::AtMost | Tolerance::StatedAtMost => ((ours - paper).max(0.0), 0.0),
+            Tolerance::StatedAtLeast => ((ours - paper).min(0.0), 0.0),
         };
         if distance.abs() <= most { Ordering::Equal } else { distance.total_cmp(&0.0) }
     }
@@ -169,6 +210,9 @@ mod tests {
             (Tolerance::Absolute(0.5), 9.4, false),
             (Tolerance::AtMost, 0.1, true),
             (Tolerance::AtMost, 10.1, false),
+            (Tolerance::StatedAtMost, 10.1, false),
+            (Tolerance::StatedAtLeast, 10.1, true),
+            (Tolerance::StatedAtLeast, 9.9, false),
         ] {
             assert_eq!(tolerance.allows(ours, 10.0), is_within, "{tolerance:?}, {ours}");
         }

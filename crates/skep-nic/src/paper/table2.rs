@@ -43,6 +43,7 @@ pub(super) const ITEM: Item = Item {
             series == "one key per element"
         }),
     ],
+    open: &[],
     run: measure,
 };
 

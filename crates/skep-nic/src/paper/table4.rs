@@ -40,6 +40,7 @@ pub(super) const ITEM: Item = Item {
     y: Axis::linear("busy over idle"),
     no_evidence: &[],
     tolerance: Tolerance::Relative(0.05),
+    open: &[],
     run: measure,
 };
 

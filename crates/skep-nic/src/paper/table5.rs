@@ -15,6 +15,7 @@ pub(super) const ITEM: Item = Item {
     y: Axis::linear("load dispatch ratio l"),
     tolerance: Tolerance::Absolute(0.02),
     no_evidence: &[NoEvidence::calculation("Both are the same solver's.", |_, _| true)],
+    open: &[],
     run: measure,
 };
 

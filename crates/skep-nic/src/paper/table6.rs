@@ -21,6 +21,7 @@ pub(super) const ITEM: Item = Item {
     y: Axis::linear("throughput ratio"),
     tolerance: Tolerance::Relative(0.03),
     no_evidence: &[NoEvidence::calculation("Both are the same solver's.", |_, _| true)],
+    open: &[],
     run: measure,
 };
 

@@ -19,7 +19,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use skep_measure::Figure;
-use skep_nic::paper::{Findings, ITEMS, Item, Judgement, Kind, Point, Sentence, Tolerance, merged, source};
+use skep_nic::paper::{Claim, Findings, ITEMS, Item, Judgement, Kind, Point, Sentence, Tolerance, merged, source};
 
 use crate::failure::{Failure, reason};
 use crate::plot::{Picture, Series, SeriesPoint};
@@ -104,14 +104,20 @@ struct ReportPoint {
     item: &'static str,
     point: String,
     kind: Kind,
-    paper: f64,
+    claim: Claim,
+    /// The published figure or bound. The paper has none for a statement.
+    paper: Option<f64>,
     ours: f64,
     /// The lowest and the highest of our figures over the seeds, and the judgement that follows from both.
     low: f64,
     high: f64,
     judgement: Judgement,
-    /// The quotient of our figure and the paper's, minus one.
-    deviation: f64,
+    /// The quotient of our figure and the paper's, minus one. Bounds and statements have none.
+    deviation: Option<f64>,
+    tolerance: Tolerance,
+    /// The limit that a statement is judged by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<f64>,
     within: bool,
 }
 
@@ -129,11 +135,17 @@ struct ReportVariant<'a> {
 /// The number of points that are evidence, and of those that are not.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 struct Evidence {
+    /// Evidence of all three claims: figures, bounds and statements.
     evidence: usize,
-    /// Evidence within its tolerance.
+    figures: usize,
+    /// Figures within their tolerance.
     within: usize,
-    /// Evidence within 5 % of the paper.
+    /// Figures within 5 % of the paper.
     within_5_percent: usize,
+    bounds: usize,
+    bounds_hold: usize,
+    statements: usize,
+    statements_hold: usize,
     /// Evidence that is within its tolerance with some seeds, and beyond it with others.
     undecided: usize,
     calculations: usize,
@@ -155,13 +167,15 @@ impl Evidence {
             Kind::Input => self.inputs += 1,
             Kind::Evidence => {
                 self.evidence += 1;
-                self.within += usize::from(item.is_within(point));
                 self.undecided += usize::from(item.judge(point) == Judgement::Undecided);
-                // A bound has no distance.
-                let is_near = match item.tolerance_of(point) {
-                    Tolerance::AtMost => item.is_within(point),
-                    _ => point.deviation().abs() <= 0.05,
+                let (count, hold) = match item.claim(point) {
+                    Claim::Figure => (&mut self.figures, &mut self.within),
+                    Claim::Bound => (&mut self.bounds, &mut self.bounds_hold),
+                    Claim::Statement => (&mut self.statements, &mut self.statements_hold),
                 };
+                *count += 1;
+                *hold += usize::from(item.is_within(point));
+                let is_near = item.deviation(point).is_some_and(|deviation| deviation.abs() <= 0.05);
                 self.within_5_percent += usize::from(is_near);
             }
         }
@@ -169,13 +183,20 @@ impl Evidence {
 
     /// Returns the counts as a sentence.
     fn sentence(self) -> String {
-        let Evidence { evidence, within, within_5_percent, undecided, calculations, inputs } = self;
+        let Evidence { evidence, figures, within, within_5_percent, bounds, statements, .. } = self;
+        let Evidence { bounds_hold, statements_hold, undecided, calculations, inputs, .. } = self;
         let points = evidence + calculations + inputs;
         format!(
             "Of {points} points {evidence} are evidence, {calculations} calculations and {inputs} inputs. Of the \
-             evidence, {within} are within their tolerance and {within_5_percent} within 5 %. The \
-             seeds disagree about {undecided}."
+             evidence, {figures} are figures, of which {within} are within their tolerance and {within_5_percent} within \
+             5 %. Of {bounds} bounds {bounds_hold} hold, and of {statements} statements {statements_hold}. The seeds \
+             disagree about {undecided}."
         )
+    }
+
+    /// Returns true if all evidence is within its tolerance.
+    fn all_hold(self) -> bool {
+        self.within + self.bounds_hold + self.statements_hold == self.evidence
     }
 }
 
@@ -303,12 +324,15 @@ fn json(measured: &[Measured], herd: &[HerdMeasured]) -> String {
             item: item.name,
             point: point.name(),
             kind: item.kind(point),
-            paper: point.paper,
+            claim: item.claim(point),
+            paper: published(item, point),
             ours: point.ours,
             low: point.low,
             high: point.high,
             judgement: item.judge(point),
-            deviation: point.deviation(),
+            deviation: item.deviation(point),
+            tolerance: item.tolerance_of(point),
+            limit: (item.claim(point) == Claim::Statement).then_some(point.paper),
             within: item.is_within(point),
         })
     });
@@ -340,11 +364,13 @@ fn tables(measured: &[Measured], herd: &[HerdMeasured]) -> String {
     for Measured { item, findings } in measured {
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);
-        table.set_header([item.name, "paper", "ours", "lowest", "highest", "deviation", "within", "kind"]);
+        let mut header = vec![item.name];
+        header.extend(COLUMNS);
+        table.set_header(header);
         for point in &findings.points {
-            let [paper, ours, low, high] = [point.paper, point.ours, point.low, point.high].map(number);
-            let [within, kind] = [item.judge(point).word(), item.kind(point).word()].map(str::to_owned);
-            table.add_row([point.name(), paper, ours, low, high, percent(point.deviation()), within, kind]);
+            let mut row = vec![point.name()];
+            row.extend(cells(item, point));
+            table.add_row(row);
         }
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -355,6 +381,9 @@ fn tables(measured: &[Measured], herd: &[HerdMeasured]) -> String {
         }
         for sentence in &findings.sentences {
             text += &format!("{sentence}\n");
+        }
+        if !item.open.is_empty() {
+            text += &format!("Not explained: {}.\n", item.open.join("; "));
         }
         text.push('\n');
     }
@@ -404,23 +433,52 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     Failure::Runtime(format!("cannot write {}: {}", path.display(), reason(error)))
 }
 
+/// The columns of a point in tables, after its name.
+const COLUMNS: [&str; 9] = ["paper", "ours", "lowest", "highest", "deviation", "tolerance", "within", "claim", "kind"];
+
+/// Returns the cells of a point in tables.
+fn cells(item: &Item, point: &Point) -> [String; 9] {
+    let [ours, low, high] = [point.ours, point.low, point.high].map(number);
+    let none = || "–".to_owned();
+    let [within, claim, kind] =
+        [item.judge(point).word(), item.claim(point).word(), item.kind(point).word()].map(str::to_owned);
+    [
+        published(item, point).map_or_else(none, number),
+        ours,
+        low,
+        high,
+        item.deviation(point).map_or_else(none, percent),
+        tolerance(item, point),
+        within,
+        claim,
+        kind,
+    ]
+}
+
+/// Returns the figure or the bound that the paper has.
+fn published(item: &Item, point: &Point) -> Option<f64> {
+    (item.claim(point) != Claim::Statement).then_some(point.paper)
+}
+
 /// Returns the CSV: the paper's points with ours, then the other curves, whose figures are in the column `ours`.
 fn csv(measured: &Measured) -> String {
     let Measured { item, findings } = measured;
     let mut text = format!(
-        "# {}\n# paper: {}\nseries,x,paper,ours,low,high,deviation,within,kind\n",
+        "# {}\n# paper: {}\nseries,x,paper,ours,low,high,deviation,tolerance,within,claim,kind\n",
         item.title,
         source(item.paper)
     );
     for point in &findings.points {
-        let (x, paper, ours, deviation) = (point.x, point.paper, point.ours, point.deviation());
-        let (within, kind) = (item.judge(point).word(), item.kind(point).word());
-        let (series, low, high) = (quoted(&point.series), point.low, point.high);
-        text += &format!("{series},{x},{paper},{ours},{low},{high},{deviation},{within},{kind}\n");
+        let exactly = |figure: Option<f64>| figure.map(|figure| figure.to_string()).unwrap_or_default();
+        let [paper, deviation] = [published(item, point), item.deviation(point)].map(exactly);
+        let Point { series, x, ours, low, high, .. } = point;
+        let [.., tolerance, within, claim, kind] = cells(item, point);
+        let series = quoted(series);
+        text += &format!("{series},{x},{paper},{ours},{low},{high},{deviation},{tolerance},{within},{claim},{kind}\n");
     }
     for curve in &findings.curves {
         for (x, y) in &curve.points {
-            text += &format!("{},{x},,{y},,,,,\n", quoted(&curve.name));
+            text += &format!("{},{x},,{y},,,,,,,\n", quoted(&curve.name));
         }
     }
     text
@@ -441,11 +499,13 @@ fn percent(share: f64) -> String {
     format!("{:+.1} %", 100.0 * share)
 }
 
-fn tolerance(tolerance: Tolerance) -> String {
-    match tolerance {
-        Tolerance::Relative(share) => format!("{} %", 100.0 * share),
+fn tolerance(item: &Item, point: &Point) -> String {
+    match item.tolerance_of(point) {
+        Tolerance::Relative(share) => format!("{} %", (1e4 * share).round() / 1e2),
         Tolerance::Absolute(distance) => distance.to_string(),
-        Tolerance::AtMost => "a bound".to_owned(),
+        Tolerance::AtMost => "at most".to_owned(),
+        Tolerance::StatedAtMost => format!("at most {}", point.paper),
+        Tolerance::StatedAtLeast => format!("at least {}", point.paper),
     }
 }
 

@@ -1,9 +1,19 @@
 //! One page with all items of both papers: plot, figures, deviations and sources. It needs no other file.
 
-use skep_nic::paper::{Kind, NO_ITEMS, Point, source};
+use skep_nic::paper::{Kind, NO_ITEMS, source};
 
-use super::{Effort, Evidence, Measured, number, percent, tolerance};
+use super::{COLUMNS, Effort, Evidence, Measured, cells, percent};
 
+/// The columns of the table of all items.
+const SUMMARY: [&str; 7] = [
+    "item",
+    "figures within their tolerance",
+    "largest deviation",
+    "bounds that hold",
+    "statements that hold",
+    "calculations",
+    "inputs",
+];
 const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}\
 table{border-collapse:collapse;margin:1rem 0}td,th{padding:.15rem .8rem;text-align:right;border-bottom:1px solid #ddd}\
 td:first-child,th:first-child,table.words td,table.words th{text-align:left}tr.beyond td{background:#fbe9d0}svg{max-width:100%;height:auto}\
@@ -25,27 +35,34 @@ pub(super) fn modelled(measured: &[Measured], plots: &[String], effort: Effort) 
         "<h1>The evaluations of KV-Direct and Honeycomb, reproduced</h1>\n<p>Figures and tables of the papers (SOSP 2017, \
          IEEE TC 2024), measured by skep {} on its models of their programmable NICs: medians over seeds {} to {}. Rings are the papers' points, discs are ours; dashed curves are \
          closed forms and other runs.</p>\n<p>Only <i>evidence</i> counts: figures that were simulated or counted, and \
-         could have failed. <i>Calculations</i> are closed forms, or another item's figures. <i>Inputs</i> are given \
+         could have failed. It is of three claims: <i>figures</i>, upper <i>bounds</i>, and <i>statements</i> without a \
+         number, whose limits are ours. <i>Calculations</i> are closed forms, or another item's figures. <i>Inputs</i> are given \
          back: the model got them, or a constant was fitted to their series. {}</p>\n",
         env!("CARGO_PKG_VERSION"),
         effort.seed,
         effort.seed.wrapping_add(effort.seeds - 1),
         Evidence::of(measured).sentence(),
     );
-    body += "<table>\n<tr><th>item</th><th>evidence</th><th>within</th><th>tolerance</th><th>largest deviation</th><th>calculations</th><th>inputs</th></tr>\n";
+    body += "<table>\n";
+    body += &row("", "th", &SUMMARY.map(str::to_owned));
     for one in measured {
         let Measured { item, findings } = one;
-        let Evidence { evidence, within, calculations, inputs, .. } = Evidence::of([one]);
+        let counts = Evidence::of([one]);
         let of_evidence = findings.points.iter().filter(|point| item.kind(point) == Kind::Evidence);
-        let largest = of_evidence.map(Point::deviation).max_by(|a, b| a.abs().total_cmp(&b.abs()));
-        body += &format!(
-            "<tr{}><td><a href=\"#{name}\">{name}</a>: {}</td><td>{evidence}</td><td>{within}</td><td>{}</td><td>{}</td><td>{calculations}</td><td>{inputs}</td></tr>\n",
-            if within == evidence { "" } else { " class=\"beyond\"" },
-            escaped(item.title),
-            tolerance(item.tolerance),
-            largest.map_or("–".to_owned(), percent),
-            name = item.name,
-        );
+        let deviations = of_evidence.filter_map(|point| item.deviation(point));
+        let largest = deviations.max_by(|a, b| a.abs().total_cmp(&b.abs()));
+        let link = format!("<a href=\"#{0}\">{0}</a>: {1}", item.name, escaped(item.title));
+        let of_all = |hold: usize, all: usize| if all == 0 { String::new() } else { format!("{hold} of {all}") };
+        let cells = [
+            link,
+            of_all(counts.within, counts.figures),
+            largest.map_or_else(String::new, percent),
+            of_all(counts.bounds_hold, counts.bounds),
+            of_all(counts.statements_hold, counts.statements),
+            counts.calculations.to_string(),
+            counts.inputs.to_string(),
+        ];
+        body += &row(if counts.all_hold() { "" } else { " class=\"beyond\"" }, "td", &cells);
     }
     body += "</table>\n";
     for (one, plot) in measured.iter().zip(plots) {
@@ -80,22 +97,23 @@ fn section(measured: &Measured, plot: &str) -> String {
     }
     let link = format!("{0}.csv", item.name);
     text += &format!("<p>All figures: <a href=\"{link}\">{link}</a></p>\n");
-    text += "<table>\n<tr><th>point</th><th>paper</th><th>ours</th><th>lowest</th><th>highest</th><th>deviation</th><th>within</th><th>kind</th></tr>\n";
+    if !item.open.is_empty() {
+        text += &format!("<p><b>Not explained.</b> {}</p>\n", escaped(&item.open.join("; ")));
+    }
+    text += "<table>\n";
+    text += &row("", "th", &[&["point"][..], &COLUMNS].concat().into_iter().map(str::to_owned).collect::<Vec<_>>());
     for point in &findings.points {
-        text += &format!(
-            "<tr{}><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-            if item.is_within(point) { "" } else { " class=\"beyond\"" },
-            escaped(&point.name()),
-            number(point.paper),
-            number(point.ours),
-            number(point.low),
-            number(point.high),
-            percent(point.deviation()),
-            item.judge(point).word(),
-            item.kind(point).word(),
-        );
+        let mut all = vec![escaped(&point.name())];
+        all.extend(cells(item, point));
+        text += &row(if item.is_within(point) { "" } else { " class=\"beyond\"" }, "td", &all);
     }
     text + "</table>\n"
+}
+
+/// Returns a row of a table, whose cells are escaped.
+fn row(class: &str, tag: &str, cells: &[String]) -> String {
+    let cells: String = cells.iter().map(|cell| format!("<{tag}>{cell}</{tag}>")).collect();
+    format!("<tr{class}>{cells}</tr>\n")
 }
 
 pub(super) fn escaped(text: &str) -> String {
@@ -105,7 +123,7 @@ pub(super) fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Effort, Measured, html, modelled};
-    use skep_nic::paper::{Findings, Item, Point, Sentence};
+    use skep_nic::paper::{Findings, Item, Point, Sentence, Tolerance};
 
     const EFFORT: Effort = Effort { seed: 5, seeds: 3, jobs: 1 };
 
@@ -113,14 +131,20 @@ mod tests {
     fn a_point_beyond_the_tolerance_is_marked_and_explained() {
         let point = |series, x, ours| Point::further(series, x, 10.0, ours);
         let findings = Findings {
-            points: vec![point("a<b", 1.0, 10.0), point("a<b", 2.0, 20.0), point("write", 2.0, 11.0)],
+            points: vec![
+                point("a<b", 1.0, 10.0),
+                point("a<b", 2.0, 20.0),
+                point("write", 2.0, 11.0),
+                point("bound", 1.0, 4.0).within(Tolerance::AtMost),
+                point("busy", 1.0, 4.0).within(Tolerance::StatedAtLeast),
+            ],
             sentences: vec![Sentence::Fact("Because.".to_owned())],
             ..Findings::default()
         };
         let part =
             modelled(&[Measured { item: Item::named("fig03a").unwrap(), findings }], &["<svg/>".to_owned()], EFFORT);
         let page = html(&[part]);
-        assert_eq!(page.matches("class=\"beyond\"").count(), 2, "the point and its item: {page}");
+        assert_eq!(page.matches("class=\"beyond\"").count(), 3, "two points and their item: {page}");
         for part in [
             "thesis, congestion avoidance: its",
             "a&lt;b 2",
@@ -129,8 +153,13 @@ mod tests {
             "<svg/>",
             "seeds 5 to 7",
             "fig03a.csv",
-            "Of 3 points 2 are evidence, 0 calculations and 1 inputs. Of the evidence, 1 are within their tolerance",
-            "<td>+10.0 %</td><td>yes</td><td>input</td>",
+            "Of 5 points 4 are evidence, 0 calculations and 1 inputs. Of the evidence, 2 are figures, of which 1 are \
+             within their tolerance",
+            "Of 1 bounds 1 hold, and of 1 statements 0.",
+            "<td>1 of 2</td><td>+100.0 %</td><td>1 of 1</td><td>0 of 1</td><td>0</td><td>1</td>",
+            "<td>+10.0 %</td><td>15 %</td><td>yes</td><td>figure</td><td>input</td>",
+            "<td>–</td><td>at most</td><td>yes</td><td>bound</td><td>evidence</td>",
+            "<td>–</td><td>at least 10</td><td>no</td><td>statement</td><td>evidence</td>",
             "<b>Input.</b> The DMA engine's cycles",
         ] {
             assert!(page.contains(part), "{part}: {page}");

@@ -58,6 +58,7 @@ fn points_are_printed_for_programs() {
         for figure in ["paper", "ours", "low", "high", "deviation"] {
             assert!(point[figure].is_number(), "{figure}: {point}");
         }
+        assert_eq!((&point["claim"], &point["tolerance"]["relative"]), (&"figure".into(), &0.15.into()), "{point}");
         let is_evidence = point["point"].as_str().is_some_and(|name| name.starts_with("read ") && name.len() > 7);
         assert_eq!(point["kind"], if is_evidence { "evidence" } else { "input" }, "{point}");
     }

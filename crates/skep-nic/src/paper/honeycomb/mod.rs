@@ -1,7 +1,8 @@
 //! Honeycomb's evaluation, on the model of its card and counted on the product's tree.
 //!
-//! All items read one tree, which is loaded once. It has four levels, as that of the paper's 128 million pairs. The card
-//! runs operations on sixteen copies of it, whose interior nodes are as many as the paper's.
+//! All items read one tree, which is loaded once. It has four levels, as that of the paper's 128 million pairs. The
+//! card runs operations on sixteen copies of it. They have as many interior nodes together as the paper's tree, and one
+//! root, which is read like a node below it: so it has as many bytes as a root with the children of all copies.
 
 mod fig16;
 mod fig17;
@@ -45,7 +46,13 @@ struct Load {
 impl Load {
     /// Records operations of a kind.
     fn of(context: &Context<'_>, reading: Reading) -> Self {
-        let recording = tree().record(reading, WARMING + TIMED, context.seed);
+        Load::warmed(context, reading, WARMING)
+    }
+
+    /// Records operations of a kind, of which some fill the cache. A cache with room for all interior nodes has them
+    /// before the first operation.
+    fn warmed(context: &Context<'_>, reading: Reading, warming: usize) -> Self {
+        let recording = tree().record(reading, warming + TIMED, context.seed);
         Load { card: HoneycombCard::of_the_paper(), recording, seed: context.seed }
     }
 
@@ -60,17 +67,22 @@ impl Load {
 
 /// Returns the options of the paper's card, with a cache of this size for 128 million pairs.
 fn with_cache(cache_mib: f64) -> Options {
-    Options { root_on_chip: true, cache_mib, balances: true }
+    Options { root_on_chip: true, cache_mib, balances: true, opening_ns: 0.0 }
 }
 
 /// Returns a sentence about the tree and the load of a run.
 fn setting(load: &Load) -> String {
+    let copies = load.card.cache.pairs / PAIRS;
+    let root_level = tree().nodes()[0].level;
     format!(
         "{TIMED} SCANs of one item on random keys of a tree of {} million pairs of 16 + 16 B, after {WARMING} that fill the \
-         cache; {} at a time, on the card {}. The tree is the product's, loaded in random order. Each operation is on one of 16 \
-         copies of it, which share the root.",
+         cache; {} at a time, on the card {}. The tree is the product's, loaded in random order, and the same for every \
+         seed. Each operation is on one of {copies} copies of it. Their common root would have {} children, and is read \
+         like the nodes below it, which have {:.0} on average.",
         PAIRS / 1_000_000,
         load.card.accelerator.requests_in_flight,
         load.card.name,
+        copies * tree().nodes_of_level(root_level - 1) as u64,
+        tree().nodes_of_level(root_level - 2) as f64 / tree().nodes_of_level(root_level - 1) as f64,
     )
 }
