@@ -6,17 +6,27 @@
 //! An export is not a snapshot: a pair that is written meanwhile may have its earlier or its later value. `skep backup` copies
 //! one state of a server with a data directory.
 
-use std::fs::File;
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
 
-use crate::cli::Space;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use skep_wire::rdb::Entry;
+
+use crate::cli::{Space, life};
 use crate::failure::{Failure, reason};
 use crate::password::Login;
-use crate::resp_link::{DEFAULT_ADDRESS, without_password};
+use crate::resp_link::{DEFAULT_ADDRESS, is_url};
 use crate::tls::LoginSource;
 use crate::transfer::{
-    Contents, Format, NoSpace, Pair, Position, Progress, Remote, SPACES, Step, Unit, Writer, is_server, now,
+    Change, Contents, Format, NoSpace, Pair, Position, Progress, Remote, SPACES, Step, Unit, Writer, now,
 };
 
 /// Writes the pairs of a server.
@@ -38,6 +48,9 @@ pub(crate) struct Arguments {
     addr: String,
     #[command(flatten)]
     source: LoginSource,
+    /// Give up if a server sends nothing for this time, such as 500ms [default: 5s to connect, then 30s].
+    #[arg(long, value_name = "TIME", value_parser = life)]
+    timeout: Option<Duration>,
 }
 
 const AFTER_HELP: &str = "The hash space becomes database 0, the ordered space 1, and the cache space 2. Expiries are kept. Only \
@@ -51,9 +64,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::Usage("a cache does not list its keys: export the space hash or ordered".to_owned()));
     }
     let target = &arguments.target;
-    if let Some(url) = target.to_str().filter(|name| is_server(name)) {
-        let remote = Remote::connect(&Login::of_url(url))?;
-        let (contents, mut remote) = export(arguments, remote, Remote::put)?;
+    if let Some(url) = target.to_str().filter(|name| is_url(name)) {
+        let mut source = Source::connect(arguments)?;
+        let mut remote = Remote::connect(&source.login.of_url(url))?;
+        if source.remote.is_same(&remote) {
+            let refusal = format!("{} is the server that is read (--addr): name another one", remote.name());
+            return Err(Failure::Usage(refusal));
+        }
+        let contents = source.export(&mut remote, Remote::put)?;
         remote.flush()?;
         return contents.report("exported", "of", io::stdout().lock());
     }
@@ -61,88 +79,181 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let format = arguments.format.or_else(|| Format::of_name(target));
     let format = format.ok_or_else(|| Failure::Usage(refusal.to_owned()))?;
     if target.as_os_str() == "-" {
-        let contents = write(arguments, format, io::stdout().lock(), Path::new("the standard output"))?.0;
+        let mut source = Source::connect(arguments)?;
+        let contents = write(&mut source, format, &mut io::stdout().lock(), Path::new("the standard output"))?;
         return contents.report("exported", "of", io::stderr().lock());
     }
-    let contents = match target.symlink_metadata() {
-        Err(_) => write_file(arguments, format)?,
-        Ok(metadata) if metadata.is_file() => {
-            let refusal = "it exists: remove it, or write another name";
-            return Err(Failure::Usage(format!("{}: {refusal}", target.display())));
-        }
-        Ok(_) => {
-            let pipe = File::options().write(true).open(target).map_err(|error| unwritable(target, &error))?;
-            write(arguments, format, pipe, target)?.0
+    // A link is as the file that it names.
+    let is_pipe = target.metadata().is_ok_and(|metadata| !metadata.is_file());
+    if !is_pipe && target.symlink_metadata().is_ok() {
+        return Err(exists(target));
+    }
+    let mut source = Source::connect(arguments)?;
+    let contents = match is_pipe {
+        false => write_file(&mut source, target, format)?,
+        true => {
+            let pipe = File::options().write(true).open(target);
+            write(&mut source, format, &mut pipe.map_err(|error| unwritable(target, &error))?, target)?
         }
     };
     contents.report("exported", "of", io::stdout().lock())
 }
 
-/// Writes a file that does not exist.
-fn write_file(arguments: &Arguments, format: Format) -> Result<Contents, Failure> {
-    let target = &arguments.target;
-    let mut name = target.clone().into_os_string();
+/// Writes a file that does not exist. Only its owner can read it.
+fn write_file(source: &mut Source, target: &Path, format: Format) -> Result<Contents, Failure> {
+    let mut name = target.as_os_str().to_owned();
     name.push(".part");
     let part = PathBuf::from(name);
-    let file = File::create(&part).map_err(|error| unwritable(&part, &error))?;
-    let outcome = write(arguments, format, file, &part).and_then(|(contents, file)| {
-        file.sync_all().and_then(|()| std::fs::rename(&part, target)).map_err(|error| unwritable(target, &error))?;
-        Ok(contents)
+    let mut file =
+        File::options().write(true).create_new(true).mode(0o600).open(&part).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Failure::Usage(format!(
+                "{} exists: another export writes it, or one was killed: remove it, or write another name",
+                part.display()
+            )),
+            _ => unwritable(&part, &error),
+        })?;
+    source.part = Some(part.clone());
+    let outcome = write(source, format, &mut file, &part).and_then(|contents| {
+        let placed = file.sync_all().and_then(|()| place(&part, target));
+        match placed {
+            Ok(()) => Ok(contents),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(target)),
+            Err(error) => Err(unwritable(target, &error)),
+        }
     });
     if outcome.is_err() {
-        // What is left can be removed by hand too.
-        _ = std::fs::remove_file(&part);
+        // The rest can be removed by hand too.
+        _ = fs::remove_file(&part);
     }
     outcome
 }
 
-/// Writes pairs in a format. Returns what was written, and the output.
-fn write<W: Write>(arguments: &Arguments, format: Format, output: W, name: &Path) -> Result<(Contents, W), Failure> {
+/// Gives a file another name, unless that exists.
+fn place(part: &Path, target: &Path) -> io::Result<()> {
+    match renameat_with(CWD, part, CWD, target, RenameFlags::NOREPLACE) {
+        // Not each file system can do it.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+            fs::hard_link(part, target)?;
+            fs::remove_file(part)
+        }
+        outcome => Ok(outcome?),
+    }
+}
+
+/// An output that takes no more bytes after a failure: a reader must not take a part of the pairs for all.
+struct Output<W> {
+    output: W,
+    is_abandoned: Rc<Cell<bool>>,
+}
+
+impl<W: Write> Write for Output<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_abandoned.get() { Ok(bytes.len()) } else { self.output.write(bytes) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+}
+
+/// Writes pairs in a format. Returns what was written.
+fn write<W: Write>(source: &mut Source, format: Format, output: &mut W, name: &Path) -> Result<Contents, Failure> {
     let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+        // The reader has left with a part of the pairs, and knows it.
+        io::ErrorKind::BrokenPipe => Failure::Told { is_usage: false },
         _ => unwritable(name, &error),
     };
-    let writer = Writer::new(format, BufWriter::with_capacity(64 << 10, output)).map_err(failed)?;
-    let (contents, writer) = export(arguments, writer, |writer, pair| writer.pair(pair).map_err(failed))?;
-    let output = writer.finish().and_then(|output| output.into_inner().map_err(io::IntoInnerError::into_error));
-    Ok((contents, output.map_err(failed)?))
+    let is_abandoned = Rc::new(Cell::new(false));
+    let output = Output { output, is_abandoned: is_abandoned.clone() };
+    let mut writer = Writer::new(format, BufWriter::with_capacity(64 << 10, output)).map_err(failed)?;
+    source.is_unique = format == Format::Rdb && !source.remote.is_skep();
+    let outcome = source.export(&mut writer, |writer, pair| writer.pair(pair).map_err(failed));
+    let contents = outcome.inspect_err(|_| is_abandoned.set(true))?;
+    writer.finish().and_then(|mut output| output.flush()).map_err(failed)?;
+    Ok(contents)
+}
+
+/// Keys, each as a hash of 128 bits.
+#[derive(Default)]
+struct KeySet {
+    hashes: HashSet<[u64; 2]>,
+    states: [RandomState; 2],
+}
+
+impl KeySet {
+    /// Inserts a key. Returns true if it was not there.
+    fn insert(&mut self, database: u64, key: &[u8]) -> bool {
+        self.hashes.insert(self.states.each_ref().map(|state| state.hash_one((database, key))))
+    }
+}
+
+fn exists(target: &Path) -> Failure {
+    Failure::Usage(format!("{}: it exists: remove it, or write another name", target.display()))
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::Runtime(format!("cannot write {}: {}", path.display(), reason(error)))
 }
 
-/// Reads the pairs of the server, and puts each into a target. Returns what was read, and the target.
-fn export<T>(
-    arguments: &Arguments,
-    mut target: T,
-    mut put: impl FnMut(&mut T, &Pair<'_>) -> Result<(), Failure>,
-) -> Result<(Contents, T), Failure> {
-    let mut remote = Remote::connect(&arguments.source.login(&arguments.addr)?)?;
-    let mut databases = remote.databases()?;
-    databases.retain(|(database, _)| arguments.space.is_none_or(|space| u64::from(space.number()) == *database));
-    if let Some((number, _)) = databases.iter().find(|(number, _)| *number >= SPACES.len() as u64) {
-        return Err(Failure::Runtime(format!(
-            "{} has keys in database {number}, and an export has 0, 1 and 2: move them to one of these (MOVE), or name one \
-             with --space",
-            without_password(&arguments.addr)
-        )));
-    }
-    let progress = Progress::start("exporting", Unit::Keys, Some(databases.iter().map(|(_, keys)| keys).sum()));
-    let (mut contents, mut number) = (Contents::default(), 0);
-    let start = Position { database: 0, cursor: 0 };
-    remote.scan(start, databases.into_iter().map(|(database, _)| database), |step| {
-        match step {
-            Step::Entry(entry) => {
-                number += 1;
-                // Only databases that are spaces were chosen.
-                if let Ok(Some(pair)) = contents.take(entry, now()).map_err(|NoSpace(_)| ()) {
-                    put(&mut target, &pair)?;
-                }
-            }
-            Step::PageEnd(_) => progress.set(number, number),
+/// A server whose pairs are read.
+struct Source {
+    login: Login,
+    remote: Remote,
+    databases: Vec<(u64, u64)>,
+    /// True if a key must not be written twice. Redis refuses such an RDB file, and lists a key twice while its table
+    /// grows.
+    is_unique: bool,
+    /// The file that is written, while it has not its name.
+    part: Option<PathBuf>,
+}
+
+impl Source {
+    fn connect(arguments: &Arguments) -> Result<Source, Failure> {
+        let mut login = arguments.source.login(&arguments.addr)?;
+        login.set_timeout(arguments.timeout);
+        let mut remote = Remote::connect(&login)?;
+        let databases = remote.databases(arguments.space.map(|space| u64::from(space.number())))?;
+        if let Some((number, keys)) = databases.iter().find(|(number, _)| *number >= SPACES.len() as u64) {
+            return Err(Failure::Runtime(format!(
+                "{} has {keys} keys in database {number}, and an export has 0, 1 and 2: move them to one of these (MOVE), or \
+                 name one with --space",
+                remote.name()
+            )));
         }
-        Ok::<_, Failure>(())
-    })?;
-    Ok((contents, target))
+        Ok(Source { login, remote, databases, is_unique: false, part: None })
+    }
+
+    /// Reads the pairs, and puts each into a target. Returns what was read.
+    fn export<T>(
+        &mut self,
+        target: &mut T,
+        mut put: impl FnMut(&mut T, &Pair<'_>) -> Result<(), Failure>,
+    ) -> Result<Contents, Failure> {
+        let total = self.databases.iter().map(|(_, keys)| keys).sum();
+        let progress = Progress::start("exporting", Unit::Keys, Some(total));
+        progress.set_part(self.part.as_deref());
+        let (mut contents, mut number) = (Contents::default(), 0);
+        let databases = self.databases.iter().map(|(database, _)| *database);
+        let mut written = self.is_unique.then(KeySet::default);
+        self.remote.scan(Position::BEGIN, databases, |step| {
+            match step {
+                Step::Entry(entry) => {
+                    if let (Entry::String { database, key, .. }, Some(written)) = (&entry, &mut written)
+                        && !written.insert(*database, key)
+                    {
+                        return Ok(());
+                    }
+                    number += 1;
+                    // Only databases that are spaces were chosen.
+                    if let Ok(Some(Change::Put(pair))) = contents.take(entry, now()).map_err(|NoSpace(_)| ()) {
+                        put(target, &pair)?;
+                    }
+                }
+                Step::PageEnd(_) => progress.set(number, number),
+            }
+            Ok::<_, Failure>(())
+        })?;
+        contents.notes = self.remote.notes();
+        Ok(contents)
+    }
 }

@@ -66,6 +66,13 @@ pub(crate) fn reason(error: &impl std::fmt::Display) -> String {
     }
 }
 
+/// Returns a message without control characters, which a file or a server may have put into it: a terminal would obey
+/// them.
+pub(crate) fn printable(message: &str) -> String {
+    let escape = |char: char| if char.is_control() { char.escape_default().to_string() } else { char.to_string() };
+    message.chars().map(escape).collect()
+}
+
 /// Returns the error of an operation, and the options of the server that help if its memory is full.
 pub(crate) fn with_options(error: OperationError) -> String {
     match error {
@@ -161,7 +168,12 @@ fn in_words(reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{one_line, reason};
+    use super::{one_line, printable, reason};
+
+    #[test]
+    fn a_message_has_no_control_characters() {
+        assert_eq!(printable("a\u{1b}[2J\r\nb\u{9b}: ü"), "a\\u{1b}[2J\\r\\nb\\u{9b}: ü");
+    }
 
     #[test]
     fn the_number_of_a_system_error_is_left_out() {

@@ -117,7 +117,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(message) = failure.message() {
-                eprintln!("skep: {message}");
+                eprintln!("skep: {}", failure::printable(message));
             }
             failure.exit_code()
         }

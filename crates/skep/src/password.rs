@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use skep::{ClientSettings, PASSWORD_SIZE_MAX, Password};
 
@@ -32,9 +33,18 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// Returns the login at a URL, which may have a user and a password.
-    pub(crate) fn of_url(url: &str) -> Login {
-        Login { address: url.to_owned(), settings: ClientSettings::default() }
+    /// Returns the login at a URL, which may have a user and a password, with the timeouts of this one.
+    pub(crate) fn of_url(&self, url: &str) -> Login {
+        let ClientSettings { connect_timeout, reply_timeout, .. } = self.settings;
+        let settings = ClientSettings { connect_timeout, reply_timeout, ..ClientSettings::default() };
+        Login { address: url.to_owned(), settings }
+    }
+
+    /// Sets both timeouts, if one is given.
+    pub(crate) fn set_timeout(&mut self, timeout: Option<Duration>) {
+        if let Some(timeout) = timeout {
+            (self.settings.connect_timeout, self.settings.reply_timeout) = (timeout, timeout);
+        }
     }
 
     /// Returns the login at an address with the password of a source.

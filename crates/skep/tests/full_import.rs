@@ -95,7 +95,7 @@ fn strings_of_redis_have_the_same_values_and_expiries() {
         }
         let file = save(&mut redis, &format!("import-{compression}"));
         let server = Server::start(&["--cache-memory", "8MiB"]);
-        let imported = import(&file, &server.native);
+        let imported = output(&["import", file.to_str().unwrap(), "--into-cache", "--addr", &server.native]);
         let expected = format!(
             "imported {} keys into the hash space, 50001 with an expiry\n\
              imported 1 key into the ordered space\nimported 1 key into the cache space\n\

@@ -17,7 +17,7 @@
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use skep::Element;
 
 use super::request::{Command, check_width};
@@ -98,7 +98,13 @@ fn elements(element: Element, value: &[u8]) -> Result<Value, Failure> {
 
 /// Returns a number; as text if JSON does not have it.
 fn number(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|_| text.into())
+    let integer = text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<u64>().map(Value::from));
+    match integer {
+        Ok(number) if text != "-0" => number,
+        // The parser of the standard library returns the nearest number, and that of serde_json another one
+        // sometimes.
+        _ => text.parse::<f64>().ok().and_then(Number::from_f64).map_or_else(|| text.into(), Value::Number),
+    }
 }
 
 #[cfg(test)]
@@ -127,5 +133,19 @@ mod tests {
         assert!(line(&vector(Element::F64), Some(&floats)).contains("\"elements\":[1.5,\"inf\"]"));
         assert!(line(&vector(Element::U64), Some(&u64::MAX.to_le_bytes())).contains("[18446744073709551615]"));
         assert!(result(&vector(Element::U64), Some(b"abc")).is_err());
+    }
+
+    #[test]
+    fn a_float_is_printed_as_it_is() {
+        for _ in 0..1000 {
+            let float = f64::from_bits(rand::random());
+            let printed = number(&Element::F64.format(&float.to_le_bytes())).to_string();
+            match float.is_finite() {
+                true => assert_eq!(printed.parse::<f64>().unwrap().to_bits(), float.to_bits(), "{float:e}"),
+                false => assert!(printed.starts_with('"'), "{printed}"),
+            }
+        }
+        assert_eq!(number("0.1").to_string(), "0.1");
+        assert_eq!(number("18446744073709551615").to_string(), "18446744073709551615");
     }
 }

@@ -1,126 +1,210 @@
-//! Pairs that are sent to the server together.
+//! Changes that are sent to the server together.
+//!
+//! The changes of each space are sent one after the other, in the order of the source. The server may refuse some for
+//! a while: it is busy, its disk has stopped, or the user is over a limit. These are sent again, and so are the later
+//! changes of their keys: otherwise an earlier value could replace a later one.
+//!
+//! The client connects again by itself. The server may then be another run, without the last changes. So an import
+//! ends after a lost connection.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use skep::{
-    Client, ClientError, Condition, ConditionKind, Expiry, ExpiryChange, HASH_SPACE, Operation, PutCondition, Reply,
-    Request, Responses, StringWrite, WireError,
+    Client, ClientError, Condition, ConditionKind, Expiry, ExpiryChange, Operation, PutCondition, Reply, Request,
+    Responses, StringWrite, WireError,
 };
 
 use crate::failure::{reason, with_options};
-use crate::transfer;
+use crate::transfer::{self, SPACES};
 
-/// Pairs, and bytes of them, that are sent together; the client divides them into frames.
-const BATCH_PAIRS_MAX: usize = 16 << 10;
+/// Changes, and bytes of them, that are sent together; the client divides them into frames.
+const BATCH_CHANGES_MAX: usize = 16 << 10;
 const BATCH_BYTES_MAX: usize = 4 << 20;
+/// The longest time for which changes of a slow source are held back.
+const DELAY_MAX: Duration = Duration::from_secs(1);
 
-/// The longest time for which a batch is sent again while the server is busy, and the pause before that.
+/// The longest time for which changes are sent again although none is accepted, and the pause before that: it
+/// doubles.
 const PATIENCE: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Checks that the server has a space.
+/// Checks that the server has a space. The user need not be permitted to read the key that is asked for.
 pub(super) fn has_space(client: &mut Client, space: u16) -> Result<(), String> {
     client.select(space);
     match client.contains(b"x") {
-        Ok(_) => Ok(()),
-        Err(ClientError::Rejected(WireError::Busy | WireError::TooFast)) => Ok(()),
+        Ok(_) | Err(ClientError::Rejected(WireError::Busy | WireError::TooFast | WireError::NotPermitted)) => Ok(()),
         Err(error) => Err(reason(&error)),
     }
 }
 
-/// Pairs of one space that are sent together.
+/// Changes that are sent together.
 pub(super) struct Batch {
     client: Client,
-    space: u16,
     /// Keys and values.
     bytes: Vec<u8>,
-    pairs: Vec<Pair>,
-    /// Number of pairs that the server has acknowledged.
+    /// The changes that were not acknowledged, for each of [`SPACES`].
+    changes: [Vec<Change>; SPACES.len()],
+    /// When the last changes were sent.
+    sent_at: Instant,
+    /// Number of changes that the server has acknowledged.
     pub(super) sent: u64,
-    /// The number of the last entry of the source that was added, and that of the last one that was acknowledged.
+    /// The number of the last entry of the source that was added.
     added: u64,
-    pub(super) acknowledged: u64,
+    /// True after a failure of the connection: the server may have lost changes.
+    pub(super) is_connection_lost: bool,
 }
 
-struct Pair {
+/// A change of a key.
+struct Change {
+    /// The number of its entry.
+    number: u64,
     key: Range<usize>,
-    value: Range<usize>,
-    expiry: ExpiryChange,
+    /// The new value and its expiry. Without one, the key is removed.
+    pair: Option<(Range<usize>, ExpiryChange)>,
 }
 
 impl Batch {
-    pub(super) fn new(client: Client) -> Self {
-        let (bytes, pairs) = (Vec::new(), Vec::new());
-        Batch { client, space: HASH_SPACE, bytes, pairs, sent: 0, added: 0, acknowledged: 0 }
+    /// Begins after a number of entries that were imported before.
+    pub(super) fn new(client: Client, added: u64) -> Self {
+        let changes = [const { Vec::new() }; SPACES.len()];
+        let (bytes, sent_at) = (Vec::new(), Instant::now());
+        Batch { client, bytes, changes, sent_at, sent: 0, added, is_connection_lost: false }
     }
 
-    /// Adds a pair, which is the entry of this number, and first sends those before it if they are many or of another space.
-    pub(super) fn push(&mut self, number: u64, pair: &transfer::Pair<'_>) -> Result<(), String> {
-        let transfer::Pair { space, key, value, expiry } = *pair;
-        let is_full = self.pairs.len() == BATCH_PAIRS_MAX || self.bytes.len() >= BATCH_BYTES_MAX;
-        if is_full || self.space != space {
+    /// Returns the number of entries of the source that are done.
+    pub(super) fn acknowledged(&self) -> u64 {
+        let first = self.changes.iter().filter_map(|changes| Some(changes.first()?.number)).min();
+        first.map_or(self.added, |number| number - 1)
+    }
+
+    /// Adds a change, which is the entry of this number, and first sends those before it if they are many or old.
+    pub(super) fn push(&mut self, number: u64, change: &transfer::Change<'_>) -> Result<(), String> {
+        let count: usize = self.changes.iter().map(Vec::len).sum();
+        let is_full = count >= BATCH_CHANGES_MAX || self.bytes.len() >= BATCH_BYTES_MAX;
+        if is_full || self.sent_at.elapsed() > DELAY_MAX {
             self.send()?;
-            self.space = space;
         }
-        let key_begin = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        let value_begin = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        // No key lives until the latest expiry, which is a million years away.
-        let set = |time| ExpiryChange::set(Expiry::at(time).unwrap_or(Expiry::MAX));
-        self.pairs.push(Pair {
-            key: key_begin..value_begin,
-            value: value_begin..self.bytes.len(),
-            expiry: expiry.map_or(ExpiryChange::CLEAR, set),
-        });
+        let (space, key) = match *change {
+            transfer::Change::Put(pair) => (pair.space, pair.key),
+            transfer::Change::Delete { space, key } => (space, key),
+        };
+        let key = self.add(key);
+        let pair = match *change {
+            transfer::Change::Put(transfer::Pair { value, expiry, .. }) => {
+                // No key lives until the latest expiry, which is a million years away.
+                let set = |time| ExpiryChange::set(Expiry::at(time).unwrap_or(Expiry::MAX));
+                Some((self.add(value), expiry.map_or(ExpiryChange::CLEAR, set)))
+            }
+            transfer::Change::Delete { .. } => None,
+        };
+        let index = SPACES.iter().position(|(number, _)| *number == space).expect("a change is of a space");
+        self.changes[index].push(Change { number, key, pair });
         self.added = number;
         Ok(())
     }
 
-    /// Sends the pairs. Sends those again that the server refuses for a while: it is busy, or its disk has stopped.
+    fn add(&mut self, bytes: &[u8]) -> Range<usize> {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        begin..self.bytes.len()
+    }
+
+    /// Sends the changes.
     pub(super) fn send(&mut self) -> Result<(), String> {
-        self.client.select(self.space);
-        let until = Instant::now() + PATIENCE;
-        let mut responses = Responses::default();
-        while !self.pairs.is_empty() {
-            let requests: Vec<_> = self.pairs.iter().map(|pair| request(pair, &self.bytes)).collect();
-            self.client.execute(&requests, &mut responses).map_err(|error| reason(&error))?;
-            let mut refused = Vec::new();
-            for (pair, response) in self.pairs.drain(..).zip(responses.iter()) {
-                let key = &self.bytes[pair.key.clone()];
-                match response {
-                    Ok(Reply::Done) => self.sent += 1,
-                    Err(WireError::Busy | WireError::TooFast | WireError::NotDurable) if Instant::now() < until => {
-                        refused.push(pair);
-                    }
-                    Ok(Reply::Failed(error)) => {
-                        return Err(format!("key `{}`: {}", key.escape_ascii(), with_options(error)));
-                    }
-                    Err(error) => return Err(format!("key `{}`: {error}", key.escape_ascii())),
-                    Ok(_) => return Err(format!("key `{}` has a reply to another request", key.escape_ascii())),
-                }
-            }
-            if !refused.is_empty() {
-                thread::sleep(PAUSE);
-            }
-            self.pairs = refused;
+        for index in 0..SPACES.len() {
+            self.send_space(index)?;
         }
         self.bytes.clear();
-        self.acknowledged = self.added;
+        self.sent_at = Instant::now();
         Ok(())
+    }
+
+    /// Sends the changes of a space. Sends those again that the server refuses for a while.
+    fn send_space(&mut self, index: usize) -> Result<(), String> {
+        self.client.select(SPACES[index].0);
+        let (mut until, mut pause) = (Instant::now() + PATIENCE, PAUSE_MIN);
+        let mut responses = Responses::default();
+        while !self.changes[index].is_empty() {
+            let requests: Vec<_> = self.changes[index].iter().map(|change| request(change, &self.bytes)).collect();
+            let (count, connections) = (requests.len(), self.client.reconnection_count());
+            let outcome = self.client.execute(&requests, &mut responses);
+            self.is_connection_lost = self.client.reconnection_count() != connections;
+            if let Err(error) = outcome {
+                return Err(self.failed(&error));
+            }
+            self.remove_acknowledged(index, &responses, Instant::now() < until)?;
+            if self.is_connection_lost {
+                return Err("the server has closed the connection, and may have started again".to_owned());
+            }
+            match self.changes[index].len() {
+                0 => {}
+                left if left < count => (until, pause) = (Instant::now() + PATIENCE, PAUSE_MIN),
+                _ => pause = (2 * pause).min(PAUSE_MAX),
+            }
+            if !self.changes[index].is_empty() {
+                thread::sleep(pause);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the changes of a space that the server has acknowledged, except those after a refused one of the same
+    /// key.
+    fn remove_acknowledged(&mut self, index: usize, responses: &Responses, may_retry: bool) -> Result<(), String> {
+        let (bytes, mut failure) = (&self.bytes, None);
+        let mut refused_keys = HashSet::new();
+        let changes = std::mem::take(&mut self.changes[index]);
+        for (position, change) in changes.into_iter().enumerate() {
+            let key = &bytes[change.key.clone()];
+            let is_done = match responses.get(position) {
+                _ if failure.is_some() => false,
+                Ok(Reply::Done | Reply::NotFound) => !refused_keys.contains(key),
+                Err(WireError::Busy | WireError::TooFast | WireError::NotDurable) if may_retry => false,
+                response => {
+                    let text = match response {
+                        Ok(Reply::Failed(error)) => with_options(error),
+                        Err(error) => error.to_string(),
+                        Ok(_) => "it has a reply to another request".to_owned(),
+                    };
+                    failure = Some(format!("key `{}`: {text}", key.escape_ascii()));
+                    false
+                }
+            };
+            if is_done {
+                self.sent += 1;
+            } else {
+                refused_keys.insert(key);
+                self.changes[index].push(change);
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Returns the message of a failure of the connection.
+    fn failed(&mut self, error: &ClientError) -> String {
+        use ClientError::{MayHaveHappened, Operation, Rejected, RequestTooLarge};
+        self.is_connection_lost |= !matches!(error, Operation(_) | Rejected(_) | RequestTooLarge { .. });
+        match error {
+            MayHaveHappened { source } => reason(source),
+            error => reason(error),
+        }
     }
 }
 
-fn request<'a>(pair: &Pair, bytes: &'a [u8]) -> Request<'a> {
-    let value = &bytes[pair.value.clone()];
-    let operation = match pair.expiry {
-        ExpiryChange::CLEAR => Operation::Put { value, condition: PutCondition::Always },
-        expiry => {
-            let condition = Condition { kind: ConditionKind::Always, operand: &[] };
-            Operation::StringWrite(StringWrite::Set { value, condition, expiry, return_old: false })
+fn request<'a>(change: &Change, bytes: &'a [u8]) -> Request<'a> {
+    let operation = match &change.pair {
+        None => Operation::Delete,
+        Some((value, ExpiryChange::CLEAR)) => {
+            Operation::Put { value: &bytes[value.clone()], condition: PutCondition::Always }
+        }
+        Some((value, expiry)) => {
+            let (value, condition) = (&bytes[value.clone()], Condition { kind: ConditionKind::Always, operand: &[] });
+            Operation::StringWrite(StringWrite::Set { value, condition, expiry: *expiry, return_old: false })
         }
     };
-    Request { key: &bytes[pair.key.clone()], operation }
+    Request { key: &bytes[change.key.clone()], operation }
 }

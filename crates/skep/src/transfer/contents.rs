@@ -1,12 +1,15 @@
 //! What an import or an export has found, and the report of it.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
+use serde_json::json;
 use skep_wire::rdb::{Entry, Kind};
 
-use super::{Pair, SPACES};
-use crate::failure::Failure;
+use super::{Format, Pair, SPACES, text_or_base64};
+use crate::failure::{Failure, reason};
 
 /// The entries of a source.
 #[derive(Debug, Default)]
@@ -20,6 +23,28 @@ pub(crate) struct Contents {
     first_out_of_bounds: String,
     /// Why the rest of the source was left out.
     pub(crate) rest_left_out: Option<String>,
+    /// True if the source has fewer entries than were to be skipped.
+    pub(crate) is_short: bool,
+    /// Lines for the end of the report.
+    pub(crate) notes: Vec<String>,
+    /// The file with a line for each of these strings, and why it cannot be written.
+    list: Option<BufWriter<File>>,
+    list_failure: Option<io::Error>,
+    /// Spaces of databases that have not the number of a space, or that go into another one.
+    spaces: Vec<(u64, u16)>,
+    /// True if a pair that has expired removes its key: the source is a series of changes, not of keys that differ.
+    deletes_expired: bool,
+}
+
+/// A change of a store that an entry asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change<'a> {
+    Put(Pair<'a>),
+    /// The pair has expired: an earlier value of its key goes too.
+    Delete {
+        space: u16,
+        key: &'a [u8],
+    },
 }
 
 /// The number of a database that has no space.
@@ -27,23 +52,68 @@ pub(crate) struct Contents {
 pub(crate) struct NoSpace(pub(crate) u64);
 
 impl Contents {
-    /// Counts an entry. Returns it if it is a string that has not expired.
-    pub(crate) fn take<'a>(&mut self, entry: Entry<'a>, now: i64) -> Result<Option<Pair<'a>>, NoSpace> {
+    /// Begins without entries. `spaces` are those of databases that are not the spaces of their numbers.
+    pub(crate) fn new(spaces: &[(u64, u16)]) -> Contents {
+        Contents { spaces: spaces.to_vec(), ..Contents::default() }
+    }
+
+    /// Sets the format. In a text format, a pair that has expired removes its key.
+    pub(crate) fn set_format(&mut self, format: Format) {
+        self.deletes_expired = format != Format::Rdb;
+    }
+
+    /// Writes a line for each string that is left out into a file that does not exist.
+    pub(crate) fn list_left_out(&mut self, path: &Path) -> Result<(), Failure> {
+        let file = File::options().write(true).create_new(true).open(path);
+        let file =
+            file.map_err(|error| Failure::Usage(format!("cannot write {}: {}", path.display(), reason(&error))))?;
+        self.list = Some(BufWriter::new(file));
+        Ok(())
+    }
+
+    /// Adds a line to the list.
+    fn list(&mut self, database: u64, key: &[u8], key_size: u64, value_size: u64) {
+        let Some(list) = &mut self.list else { return };
+        let (text, base64) = text_or_base64(key);
+        let name = if base64.is_some() { "key_base64" } else { "key" };
+        let key = base64.unwrap_or_else(|| text.unwrap_or_default().to_owned());
+        let line = json!({ "database": database, name: key, "key_size": key_size, "value_size": value_size });
+        self.list_failure = self.list_failure.take().or(writeln!(list, "{line}").err());
+    }
+
+    /// Returns the space of a database.
+    pub(crate) fn space(&self, database: u64) -> Option<u16> {
+        self.index(database).map(|index| SPACES[index].0)
+    }
+
+    /// Returns the index of the space of a database in [`SPACES`].
+    fn index(&self, database: u64) -> Option<usize> {
+        let chosen = self.spaces.iter().find(|(number, _)| *number == database);
+        let space = chosen.map_or(database, |(_, space)| u64::from(*space));
+        SPACES.iter().position(|(number, _)| u64::from(*number) == space)
+    }
+
+    /// Counts an entry. Returns the change that it asks for.
+    pub(crate) fn take<'a>(&mut self, entry: Entry<'a>, now: i64) -> Result<Option<Change<'a>>, NoSpace> {
         match entry {
-            Entry::String { expiry: Some(expiry), .. } | Entry::OutOfBounds { expiry: Some(expiry), .. }
+            Entry::String { database, key, expiry: Some(expiry), .. }
+            | Entry::OutOfBounds { database, key, expiry: Some(expiry), .. }
                 if expiry <= now =>
             {
                 self.expired += 1;
+                if let Some(index) = self.index(database).filter(|_| self.deletes_expired && !key.is_empty()) {
+                    return Ok(Some(Change::Delete { space: SPACES[index].0, key }));
+                }
             }
             Entry::String { database, key, value, expiry } => {
-                let index = usize::try_from(database).ok().filter(|index| *index < SPACES.len());
-                let index = index.ok_or(NoSpace(database))?;
+                let index = self.index(database).ok_or(NoSpace(database))?;
                 let (strings, with_expiry) = &mut self.strings[index];
                 *strings += 1;
                 *with_expiry += u64::from(expiry.is_some());
-                return Ok(Some(Pair { space: SPACES[index].0, key, value, expiry }));
+                return Ok(Some(Change::Put(Pair { space: SPACES[index].0, key, value, expiry })));
             }
-            Entry::OutOfBounds { key, key_size, value_size, .. } => {
+            Entry::OutOfBounds { database, key, key_size, value_size, .. } => {
+                self.list(database, key, key_size, value_size);
                 if self.out_of_bounds == 0 {
                     let shown = if key.is_empty() { String::new() } else { format!(" `{}`", key.escape_ascii()) };
                     self.first_out_of_bounds = format!("key{shown} of {key_size} B with a value of {value_size} B");
@@ -60,8 +130,34 @@ impl Contents {
         self.strings.iter().map(|(count, _)| count).sum()
     }
 
-    /// Prints what was imported into the spaces, or exported from them, and what was left out. Fails if that is a string.
-    pub(crate) fn report(&self, done: &str, preposition: &str, mut out: impl Write) -> Result<(), Failure> {
+    /// Prints how many pairs were imported into the spaces, or exported from them, and how many were left out. Fails
+    /// if a string was left out.
+    pub(crate) fn report(mut self, done: &str, preposition: &str, out: impl Write) -> Result<(), Failure> {
+        self.print(done, preposition, out).map_err(|error| match Failure::from(error) {
+            Failure::Runtime(error) => {
+                let sum = keys(self.string_count());
+                Failure::Runtime(format!("{done} {sum}, but the report of it cannot be written: {error}"))
+            }
+            failure => failure,
+        })?;
+        let mut faults: Vec<String> = self.rest_left_out.iter().cloned().collect();
+        if self.out_of_bounds > 0 {
+            let count = self.out_of_bounds;
+            faults.push(format!(
+                "{} {} not {done}, because Skep has keys of 1 to 460 bytes and values up to 1 MiB; the first: {}",
+                keys(count),
+                if count == 1 { "with a string was" } else { "with strings were" },
+                self.first_out_of_bounds
+            ));
+        }
+        let flushed = self.list.as_mut().map_or(Ok(()), |list| list.flush());
+        if let Some(error) = self.list_failure.or(flushed.err()) {
+            faults.push(format!("the list of strings that were left out cannot be written: {}", reason(&error)));
+        }
+        if faults.is_empty() { Ok(()) } else { Err(Failure::Runtime(faults.join("; "))) }
+    }
+
+    fn print(&self, done: &str, preposition: &str, mut out: impl Write) -> io::Result<()> {
         let is_empty = self.string_count() == 0;
         for ((_, name), (count, with_expiry)) in SPACES.into_iter().zip(self.strings) {
             if count > 0 || (is_empty && name == "hash") {
@@ -76,18 +172,10 @@ impl Contents {
         for (kind, count) in &self.others {
             writeln!(out, "left out {}", counted(*kind, *count))?;
         }
-        out.flush()?;
-        let mut faults: Vec<String> = self.rest_left_out.iter().cloned().collect();
-        if self.out_of_bounds > 0 {
-            let count = self.out_of_bounds;
-            faults.push(format!(
-                "{} {} not {done}, because Skep has keys of 1 to 460 bytes and values up to 1 MiB; the first: {}",
-                keys(count),
-                if count == 1 { "with a string was" } else { "with strings were" },
-                self.first_out_of_bounds
-            ));
+        for note in &self.notes {
+            writeln!(out, "{note}")?;
         }
-        if faults.is_empty() { Ok(()) } else { Err(Failure::Runtime(faults.join("; "))) }
+        out.flush()
     }
 }
 

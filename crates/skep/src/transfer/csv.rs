@@ -6,9 +6,9 @@
 //! ordered,/wA=,YQ==,,base64
 //! ```
 //!
-//! The columns `key` and `value` are needed; they may be in any order. `encoding` says how both are written. It is the last
-//! column that is written, and never empty: so a file that is cut off within a record is noticed. A field with a comma, a quote
-//! or an end of line is in quotes.
+//! The columns `key` and `value` are needed; they may be in any order. `encoding` says how both are written. The last
+//! line needs an end: so a file that is cut off within a record is noticed. A field with a comma, a quote or an end
+//! of line is in quotes.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -25,7 +25,7 @@ pub(super) const COLUMNS: [&str; 5] = ["space", "key", "value", "expires_at_ms",
 /// Reads records.
 pub(crate) struct CsvReader<R: Read> {
     reader: csv::Reader<Bounded<R>>,
-    left: Rc<Cell<u64>>,
+    state: Rc<Cell<State>>,
     /// The position of each of [`COLUMNS`] in a record.
     columns: [Option<usize>; COLUMNS.len()],
     record: ByteRecord,
@@ -33,19 +33,55 @@ pub(crate) struct CsvReader<R: Read> {
     value: Vec<u8>,
 }
 
-/// An input of which only some bytes may be read for each record, so that a quote that is not closed costs bounded memory.
+/// The state of an input, which its reader cannot ask the CSV reader for.
+#[derive(Clone, Copy)]
+struct State {
+    /// Bytes that may be read for the record.
+    left: u64,
+    /// Where the last byte that was read is.
+    place: Place,
+    is_at_end: bool,
+}
+
+/// A place in a record, as the CSV reader sees it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    RecordBegin,
+    FieldBegin,
+    Unquoted,
+    Quoted,
+    /// After a quote within quotes: the end of them, or the first of two.
+    Quote,
+}
+
+impl Place {
+    fn after(self, byte: u8) -> Place {
+        match (self, byte) {
+            (Place::Quoted, b'"') => Place::Quote,
+            (Place::Quoted, _) | (Place::RecordBegin | Place::FieldBegin | Place::Quote, b'"') => Place::Quoted,
+            (_, b',') => Place::FieldBegin,
+            (_, b'\n' | b'\r') => Place::RecordBegin,
+            _ => Place::Unquoted,
+        }
+    }
+}
+
+/// An input of which only some bytes may be read for each record, so that a quote that is not closed costs bounded
+/// memory. It knows where it ends.
 struct Bounded<R> {
     input: R,
-    left: Rc<Cell<u64>>,
+    state: Rc<Cell<State>>,
 }
 
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.left.get() == 0 {
+        let State { left, place, .. } = self.state.get();
+        if left == 0 {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         let size = self.input.read(buffer)?;
-        self.left.set(self.left.get().saturating_sub(size as u64));
+        let place = buffer[..size].iter().fold(place, |place, byte| place.after(*byte));
+        self.state.set(State { left: left.saturating_sub(size as u64), place, is_at_end: size == 0 });
         Ok(size)
     }
 }
@@ -53,11 +89,12 @@ impl<R: Read> Read for Bounded<R> {
 impl<R: Read> CsvReader<R> {
     /// Reads the names of the columns.
     pub(super) fn new(input: R) -> Result<Self, ReadError> {
-        let left = Rc::new(Cell::new(LINE_SIZE_MAX));
-        let input = Bounded { input, left: left.clone() };
+        let begin = State { left: LINE_SIZE_MAX, place: Place::RecordBegin, is_at_end: false };
+        let state = Rc::new(Cell::new(begin));
+        let input = Bounded { input, state: state.clone() };
         let reader = csv::ReaderBuilder::new().has_headers(false).buffer_capacity(64 << 10).from_reader(input);
         let (columns, record) = ([None; COLUMNS.len()], ByteRecord::new());
-        let mut reader = CsvReader { reader, left, columns, record, key: Vec::new(), value: Vec::new() };
+        let mut reader = CsvReader { reader, state, columns, record, key: Vec::new(), value: Vec::new() };
         if reader.read()? {
             reader.name_columns().map_err(|fault| reader.failed(fault))?;
         }
@@ -78,10 +115,10 @@ impl<R: Read> CsvReader<R> {
 
     /// Reads a record. Returns false after the last one.
     fn read(&mut self) -> Result<bool, ReadError> {
-        self.left.set(LINE_SIZE_MAX);
+        self.state.set(State { left: LINE_SIZE_MAX, ..self.state.get() });
         let line = self.reader.position().line();
         let failed = |fault: String| ReadError::Record { place: "line", number: line, fault };
-        self.reader.read_byte_record(&mut self.record).map_err(|error| match error.into_kind() {
+        let is_read = self.reader.read_byte_record(&mut self.record).map_err(|error| match error.into_kind() {
             ErrorKind::Io(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                 failed("the record from here on is longer than 8 MiB: is a quote (\") not closed?".to_owned())
             }
@@ -91,13 +128,25 @@ impl<R: Read> CsvReader<R> {
                  in quotes?"
             )),
             kind => failed(format!("{kind:?}")),
-        })
+        })?;
+        let State { place, is_at_end, .. } = self.state.get();
+        match place {
+            Place::Quoted if is_at_end => Err(failed("the file ends within quotes (\"): is it cut off?".to_owned())),
+            Place::RecordBegin => Ok(is_read),
+            _ if is_at_end => {
+                Err(failed("the file ends within the line: if it is not cut off, end the line".to_owned()))
+            }
+            _ => Ok(is_read),
+        }
     }
 
     fn name_columns(&mut self) -> Result<(), String> {
         for (index, name) in self.record.iter().enumerate() {
             let column = COLUMNS.iter().position(|column| column.as_bytes() == name.trim_ascii());
             let column = column.ok_or_else(|| {
+                if name.contains(&b';') || name.contains(&b'\t') {
+                    return "the first line has no commas, and a comma separates the columns".to_owned();
+                }
                 format!("`{}` is no column: the first line names some of {}", shown(name), COLUMNS.join(","))
             })?;
             if self.columns[column].replace(index).is_some() {

@@ -61,6 +61,13 @@ impl<R: BufRead> JsonReader<R> {
                         "it is longer than 8 MiB, and no pair needs that: each pair must be on a line of its own";
                     return Err(self.failed(fault.to_owned()));
                 }
+                _ if self.number == 1 && self.line.starts_with(b"\xef\xbb\xbf") => {
+                    // The mark that some editors write.
+                    self.line.drain(..3);
+                    if !self.line.trim_ascii().is_empty() {
+                        break;
+                    }
+                }
                 _ if self.line.trim_ascii().is_empty() => {}
                 _ => break,
             }
@@ -71,8 +78,11 @@ impl<R: BufRead> JsonReader<R> {
 
     /// Reads the pair of the line. Returns its database and its expiry.
     fn parse(&mut self) -> Result<(u64, Option<i64>), String> {
+        if self.line.trim_ascii_start().starts_with(b"[") {
+            return Err("it is an array: write an object on each line, without commas between them".to_owned());
+        }
         let line: Line = serde_json::from_slice(self.line.trim_ascii_end()).map_err(|error| {
-            let error = error.to_string();
+            let error = shortened(&error.to_string());
             // The parser sees one line; its own number is always 1.
             let column = error.replace(" at line 1 column ", ", at its byte ");
             format!("{column}: write {{\"key\":\"…\",\"value\":\"…\"}}, as `skep export --format json` does")
@@ -86,6 +96,17 @@ impl<R: BufRead> JsonReader<R> {
     fn failed(&self, fault: String) -> ReadError {
         ReadError::Record { place: "line", number: self.number, fault }
     }
+}
+
+/// Returns an error message without the middle of a long name in it.
+fn shortened(error: &str) -> String {
+    const PART_MAX: usize = 120;
+    let count = error.chars().count();
+    if count <= 2 * PART_MAX {
+        return error.to_owned();
+    }
+    let begin: String = error.chars().take(PART_MAX).collect();
+    begin + "…" + &error.chars().skip(count - PART_MAX).collect::<String>()
 }
 
 /// Returns the bytes of a field, which is text or base64.

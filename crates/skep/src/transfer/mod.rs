@@ -1,19 +1,20 @@
 //! The formats that `skep import` reads and `skep export` writes.
 //!
-//! | format | a pair | what it cannot have |
-//! |---|---|---|
-//! | RDB | a record of Redis's files | |
-//! | RESP | a command: `SELECT`, `SET … PXAT` | |
-//! | CSV | a line below a line with the names of the columns | |
-//! | JSON lines | an object on a line | |
+//! | format | a pair |
+//! |---|---|
+//! | RDB | a record of Redis's files |
+//! | RESP | a command: `SELECT`, `SET … PXAT` |
+//! | CSV | a line below a line with the names of the columns |
+//! | JSON lines | an object on a line |
 //!
-//! All have the space, the key, the value and the expiry of a pair. Each reader returns one pair after another, in memory for
-//! one: what is longer than the longest pair is refused, or passed over. Each text format has a number for the place of a
-//! fault: of a line or of a command.
+//! All have the space, the key, the value and the expiry of a pair. Each reader returns one pair after another, in
+//! memory for one: a pair that is longer than the longest one is refused, or passed over. Each text format numbers
+//! its lines or its commands, so that a fault is named with its number.
 
 mod contents;
 mod csv;
 mod json;
+mod link;
 mod progress;
 mod remote;
 mod resp;
@@ -27,9 +28,9 @@ use skep::{CACHE_SPACE, HASH_SPACE, ORDERED_SPACE};
 use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 use skep_wire::rdb::{Entry, RdbError, RdbReader};
 
-pub(crate) use contents::{Contents, NoSpace, keys};
+pub(crate) use contents::{Change, Contents, NoSpace, keys};
 pub(crate) use progress::{Progress, Unit};
-pub(crate) use remote::{Position, Remote, Step, is_server};
+pub(crate) use remote::{Position, Remote, Step};
 pub(crate) use writer::{Pair, Writer, text_or_base64};
 
 /// The spaces, by the number of their database.
@@ -164,4 +165,58 @@ fn shown(bytes: &[u8]) -> String {
     const SHOWN_MAX: usize = 40;
     let rest = if bytes.len() > SHOWN_MAX { "…" } else { "" };
     format!("{}{rest}", bytes[..bytes.len().min(SHOWN_MAX)].escape_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the keys and values of an input up to its end or its first fault, and true if there is a fault.
+    fn read(format: Format, bytes: &[u8]) -> (Vec<(Vec<u8>, Vec<u8>)>, bool) {
+        let mut pairs = Vec::new();
+        let Ok(mut reader) = Reader::new(format, bytes) else { return (pairs, true) };
+        loop {
+            match reader.next_entry() {
+                Ok(Some(Entry::String { key, value, .. })) => pairs.push((key.to_vec(), value.to_vec())),
+                Ok(Some(_)) => panic!("another entry"),
+                Ok(None) => return (pairs, false),
+                Err(_) => return (pairs, true),
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_cut_off_has_no_other_pairs() {
+        let pairs = [(&b"k1"[..], &b"v, with \"quotes\"\r\nand lines"[..]), (b"\xff2", b"\0"), (b"k3", b"")];
+        for format in [Format::Rdb, Format::Resp, Format::Csv, Format::Json] {
+            let mut writer = Writer::new(format, Vec::new()).unwrap();
+            for (key, value) in pairs {
+                writer.pair(&Pair { space: 0, key, value, expiry: None }).unwrap();
+            }
+            let bytes = writer.finish().unwrap();
+            let whole: Vec<_> = pairs.map(|(key, value)| (key.to_vec(), value.to_vec())).into();
+            assert_eq!(read(format, &bytes), (whole.clone(), false), "{format:?}");
+            for size in 0..bytes.len() {
+                let (found, has_fault) = read(format, &bytes[..size]);
+                assert!(whole.starts_with(&found), "{format:?}, {size} B: {found:?}");
+                let is_between = size == 0 || bytes[size - 1] == b'\n' || bytes[size - 1] == b'}';
+                assert!(has_fault || (is_between && format != Format::Rdb), "{format:?}, {size} B");
+            }
+        }
+    }
+
+    #[test]
+    fn quotes_of_csv_are_closed() {
+        for (text, count, has_fault) in [
+            ("key,value\nk1,\"v1\nk2,v2\nk3,v3\n", 0, true),
+            ("key,value\nk1,v1\nk2,\"long va", 1, true),
+            ("key,value\nk1,v1\nk2,long va", 1, true),
+            ("key,value\nk1,5\" disk\nk2,\"a\"\"b\"\nk3,\"\"\r\n", 3, false),
+            ("\u{feff}key,value\nk1,v1\n", 1, false),
+            ("key,value\rk1,v1\r", 1, false),
+        ] {
+            let (found, fault) = read(Format::Csv, text.as_bytes());
+            assert_eq!((found.len(), fault), (count, has_fault), "{text:?}");
+        }
+    }
 }

@@ -1,7 +1,11 @@
-//! The progress of an import or an export, on standard error: a bar on a terminal, else a line every ten seconds.
+//! The progress of an import or an export, on standard error: a bar on a terminal, else a line every ten seconds. If
+//! a signal ends the program meanwhile, a line tells how to continue.
 
 use std::fmt::Write;
+use std::fs;
 use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +13,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
 
 /// The time between two lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
@@ -26,6 +32,7 @@ pub(crate) struct Progress {
     bar: ProgressBar,
     counts: Arc<Counts>,
     lines: Option<(Sender<()>, JoinHandle<()>)>,
+    signals: Option<(Handle, JoinHandle<()>)>,
 }
 
 /// The numbers that a line shows.
@@ -39,6 +46,8 @@ struct Counts {
     keys: AtomicU64,
     /// The flag that continues from here.
     resume: Mutex<String>,
+    /// A file that is removed if the program is interrupted.
+    part: Mutex<Option<PathBuf>>,
 }
 
 impl Progress {
@@ -52,6 +61,7 @@ impl Progress {
             position: AtomicU64::new(0),
             keys: AtomicU64::new(0),
             resume: Mutex::default(),
+            part: Mutex::default(),
         });
         let template = match (unit, total) {
             (Unit::Bytes, Some(_)) => {
@@ -64,7 +74,8 @@ impl Progress {
         let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
         let bar = bar.with_style(ProgressStyle::with_template(template).expect("the template is valid"));
         let (bar, lines) = (bar.with_prefix(name), (!io::stderr().is_terminal()).then(|| print_lines(counts.clone())));
-        Progress { bar, counts, lines }
+        let signals = end_by_signals(counts.clone(), bar.clone());
+        Progress { bar, counts, lines, signals }
     }
 
     /// Sets how much is done, in the unit, and the number of keys.
@@ -75,6 +86,11 @@ impl Progress {
         }
         self.counts.position.store(position, Ordering::Relaxed);
         self.counts.keys.store(keys, Ordering::Relaxed);
+    }
+
+    /// Sets a file that is removed if the program is interrupted.
+    pub(crate) fn set_part(&self, part: Option<&Path>) {
+        *self.counts.part.lock().unwrap_or_else(PoisonError::into_inner) = part.map(Path::to_owned);
     }
 
     /// Sets the position from which an interrupted run can continue.
@@ -90,7 +106,33 @@ impl Drop for Progress {
             drop(stop);
             _ = thread.join();
         }
+        if let Some((handle, thread)) = self.signals.take() {
+            handle.close();
+            _ = thread.join();
+        }
     }
+}
+
+/// Ends the program at a signal, until the handle is closed. Without it, a signal ends the program too.
+fn end_by_signals(counts: Arc<Counts>, bar: ProgressBar) -> Option<(Handle, JoinHandle<()>)> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).ok()?;
+    let handle = signals.handle();
+    let thread = thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            bar.finish_and_clear();
+            if let Some(part) = &*counts.part.lock().unwrap_or_else(PoisonError::into_inner) {
+                // It can be removed by hand too.
+                _ = fs::remove_file(part);
+            }
+            let resume = counts.resume.lock().unwrap_or_else(PoisonError::into_inner);
+            match resume.as_str() {
+                "" => eprintln!("skep: interrupted"),
+                resume => eprintln!("skep: interrupted: --resume {resume} continues"),
+            }
+            process::exit(128 + signal);
+        }
+    });
+    Some((handle, thread))
 }
 
 /// Prints lines until the sender is dropped.
@@ -148,6 +190,7 @@ mod tests {
             position: AtomicU64::new(1 << 20),
             keys: AtomicU64::new(70),
             resume: Mutex::new("64".to_owned()),
+            part: Mutex::default(),
         };
         let line = |unit, total| counts(unit, total).line(Duration::from_secs(16));
         let known = line(Unit::Bytes, Some(4 << 20));

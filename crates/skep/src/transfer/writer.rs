@@ -60,7 +60,7 @@ impl<W: Write> Writer<W> {
             Format::Resp => Writer::Resp(output, u16::MAX),
             Format::Csv => {
                 let mut writer = csv::Writer::from_writer(output);
-                writer.write_record(COLUMNS)?;
+                writer.write_record(COLUMNS).map_err(io_error)?;
                 Writer::Csv(Box::new(writer))
             }
             Format::Json => Writer::Json(output),
@@ -86,19 +86,21 @@ impl<W: Write> Writer<W> {
                 let expiry = expiry.map_or_else(String::new, |expiry| expiry.to_string());
                 let is_text = str::from_utf8(key).is_ok() && str::from_utf8(value).is_ok();
                 let (space, time) = (name(space).as_bytes(), expiry.as_bytes());
-                Ok(match is_text {
+                let written = match is_text {
                     true => writer.write_record([space, key, value, time, b"text"]),
                     false => {
                         let (key, value) = (STANDARD.encode(key), STANDARD.encode(value));
                         writer.write_record([space, key.as_bytes(), value.as_bytes(), time, b"base64"])
                     }
-                }?)
+                };
+                written.map_err(io_error)
             }
             Writer::Json(output) => {
                 let (key, key_base64) = text_or_base64(key);
                 let (value, value_base64) = text_or_base64(value);
                 let pair = JsonPair { key, key_base64, value, value_base64 };
-                serde_json::to_writer(&mut *output, &Line { space: name(space), pair, expires_at_ms: expiry })?;
+                let line = Line { space: name(space), pair, expires_at_ms: expiry };
+                serde_json::to_writer(&mut *output, &line).map_err(io::Error::from)?;
                 output.write_all(b"\n")
             }
         }
@@ -111,6 +113,14 @@ impl<W: Write> Writer<W> {
             Writer::Csv(writer) => writer.into_inner().map_err(csv::IntoInnerError::into_error),
             Writer::Resp(output, _) | Writer::Json(output) => Ok(output),
         }
+    }
+}
+
+/// Returns the error of the output in one of the CSV writer.
+fn io_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        kind => io::Error::other(format!("{kind:?}")),
     }
 }
 

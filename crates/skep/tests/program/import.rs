@@ -130,13 +130,16 @@ fn a_file_that_cannot_be_imported_changes_nothing() {
             &[&pair[..], b"\xfe\x05\x00\x01c\x01d"][..],
             &["database 5", "0 (hash), 1 (ordered) and 2 (cache)"][..],
         ),
-        ("cache", &[pair, b"\xfe\x02\x00\x01c\x01d"], &["cache space", "--cache-memory"]),
+        ("cache", &[pair, b"\xfe\x02\x00\x01c\x01d"], &["cache space", "--into-cache"]),
         ("type", &[pair, b"\x08\x01c\x01d"], &["byte 22 of key `c` has the unknown type 8", "--skip-unknown"]),
         ("checksum", &[pair, b"\xff12345678"], &["damaged", "checksum"]),
         ("size", &[pair, b"\x00\x01c\x81\xff\xff\xff\xff\xff\xff\xff\xff"], &["cut off"]),
     ] {
         assert_refusal(&Rdb::new(name, records).import(&server.native), 1, parts);
     }
+    let cache = Rdb::new("no-cache", &[pair, b"\xfe\x02\x00\x01c\x01d"]);
+    let refused = output(&["import", cache.0.to_str().unwrap(), "--into-cache", "--addr", &server.native]);
+    assert_refusal(&refused, 1, &["1 key for the cache space", "--cache-memory"]);
     for (bytes, parts) in [(&b"*2\r\n$6\r\nSELECT\r\n"[..], &["not an RDB file"][..]), (b"", &["not an RDB file"])] {
         assert_refusal(&Rdb::with_bytes("header", bytes).import(NO_SERVER), 1, parts);
     }
@@ -193,7 +196,11 @@ fn a_pipe_is_imported_while_it_is_read() {
         assert_eq!(text(&imported.stdout), "imported 2 keys into the hash space\n", "{}", text(&imported.stderr));
     }
     let cut = shell(format!("head -c 24 {path} | {program} import - --addr {address}"));
-    assert_refusal(&cut, 1, &["the standard input: it is cut off", "at least 0 keys were imported before"]);
+    assert_refusal(
+        &cut,
+        1,
+        &["the standard input: it is cut off", "at least 1 key was imported before", "--resume 1 continues"],
+    );
     assert_eq!(server.key_counts(), [2, 0]);
 }
 

@@ -5,6 +5,7 @@ mod bench;
 mod cli;
 mod data_directory;
 mod data_refusals;
+mod fake_source;
 mod function_calls;
 mod functions;
 mod import;
@@ -19,6 +20,7 @@ mod start;
 mod stop;
 mod tls;
 mod transfer;
+mod transfer_faults;
 #[path = "../redis/wire.rs"]
 #[expect(dead_code, reason = "the tests that compare with Redis use the other functions")]
 mod wire;
