@@ -46,7 +46,17 @@ pub(super) const NOT_BATCHED: Item = Item {
             series.starts_with(DIFFERENCE)
         }),
     ],
-    open: &[],
+    open: &[
+        "PUT skewed",
+        "GET uniform, 5th percentile",
+        "GET uniform, 95th percentile",
+        "PUT uniform, 5th percentile",
+        "PUT uniform, 95th percentile",
+        "GET skewed, 5th percentile",
+        "GET skewed, 95th percentile",
+        "PUT skewed, 5th percentile",
+        "PUT skewed, 95th percentile",
+    ],
     run: |context| measure(context, &NOT_BATCHED, false),
 };
 

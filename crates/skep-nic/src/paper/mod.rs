@@ -132,7 +132,7 @@ pub struct Item {
     pub tolerance: Tolerance,
     /// Its points that are no evidence. All others are evidence.
     pub no_evidence: &'static [NoEvidence],
-    /// Series whose deviations have no explanation: no variant is about them.
+    /// Series whose deviations may have no explanation: no variant is about them.
     pub open: &'static [&'static str],
     /// Measures the item.
     pub run: fn(&mut Context<'_>) -> Findings,
@@ -261,14 +261,19 @@ impl Item {
         }
     }
 
-    /// Returns the evidence beyond its tolerance that no variant of its series is about, except the open series.
-    pub fn unexplained<'a>(&self, findings: &'a Findings) -> impl Iterator<Item = &'a Point> {
-        let explains = |point: &Point| {
-            let variants = findings.sentences.iter().filter_map(Sentence::as_variant);
-            variants.into_iter().any(|variant| variant.series == point.series) || self.open.contains(&&*point.series)
+    /// Returns the evidence beyond its tolerance that no variant of its series is about.
+    pub fn without_variant<'a>(&self, findings: &'a Findings) -> impl Iterator<Item = &'a Point> {
+        let has_variant = |point: &Point| {
+            let mut variants = findings.sentences.iter().filter_map(Sentence::as_variant);
+            variants.any(|variant| variant.series == point.series)
         };
         let is_beyond = move |point: &&Point| self.kind(point) == Kind::Evidence && !self.is_within(point);
-        findings.points.iter().filter(is_beyond).filter(move |point| !explains(point))
+        findings.points.iter().filter(is_beyond).filter(move |point| !has_variant(point))
+    }
+
+    /// Returns the evidence beyond its tolerance without a variant, except that of open series.
+    pub fn unexplained<'a>(&self, findings: &'a Findings) -> impl Iterator<Item = &'a Point> {
+        self.without_variant(findings).filter(|point| !self.open.contains(&&*point.series))
     }
 
     /// Returns the published points.

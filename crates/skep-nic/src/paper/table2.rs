@@ -43,7 +43,7 @@ pub(super) const ITEM: Item = Item {
             series == "one key per element"
         }),
     ],
-    open: &[],
+    open: &["fetch to client"],
     run: measure,
 };
 

@@ -382,8 +382,8 @@ fn tables(measured: &[Measured], herd: &[HerdMeasured]) -> String {
         for sentence in &findings.sentences {
             text += &format!("{sentence}\n");
         }
-        if !item.open.is_empty() {
-            text += &format!("Not explained: {}.\n", item.open.join("; "));
+        if let Some(series) = not_explained(item, findings) {
+            text += &format!("Not explained: {series}.\n");
         }
         text.push('\n');
     }
@@ -453,6 +453,13 @@ fn cells(item: &Item, point: &Point) -> [String; 9] {
         claim,
         kind,
     ]
+}
+
+/// Returns the series beyond their tolerance that no variant is about, if there are some.
+fn not_explained(item: &Item, findings: &Findings) -> Option<String> {
+    let mut series: Vec<&str> = item.without_variant(findings).map(|point| &*point.series).collect();
+    series.dedup();
+    (!series.is_empty()).then(|| series.join("; "))
 }
 
 /// Returns the figure or the bound that the paper has.

@@ -2,7 +2,7 @@
 
 use skep_nic::paper::{Kind, NO_ITEMS, source};
 
-use super::{COLUMNS, Effort, Evidence, Measured, cells, percent};
+use super::{COLUMNS, Effort, Evidence, Measured, cells, not_explained, percent};
 
 /// The columns of the table of all items.
 const SUMMARY: [&str; 7] = [
@@ -97,8 +97,8 @@ fn section(measured: &Measured, plot: &str) -> String {
     }
     let link = format!("{0}.csv", item.name);
     text += &format!("<p>All figures: <a href=\"{link}\">{link}</a></p>\n");
-    if !item.open.is_empty() {
-        text += &format!("<p><b>Not explained.</b> {}</p>\n", escaped(&item.open.join("; ")));
+    if let Some(series) = not_explained(item, findings) {
+        text += &format!("<p><b>Not explained.</b> {}</p>\n", escaped(&series));
     }
     text += "<table>\n";
     text += &row("", "th", &[&["point"][..], &COLUMNS].concat().into_iter().map(str::to_owned).collect::<Vec<_>>());
@@ -159,6 +159,7 @@ mod tests {
             "<td>1 of 2</td><td>+100.0 %</td><td>1 of 1</td><td>0 of 1</td><td>0</td><td>1</td>",
             "<td>+10.0 %</td><td>15 %</td><td>yes</td><td>figure</td><td>input</td>",
             "<td>–</td><td>at most</td><td>yes</td><td>bound</td><td>evidence</td>",
+            "<b>Not explained.</b> a&lt;b; busy",
             "<td>–</td><td>at least 10</td><td>no</td><td>statement</td><td>evidence</td>",
             "<b>Input.</b> The DMA engine's cycles",
         ] {
