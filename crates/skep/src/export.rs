@@ -156,7 +156,7 @@ impl<W: Write> Write for Output<W> {
     }
 }
 
-/// Writes pairs in a format. Returns what was written.
+/// Writes pairs in a format. Returns their numbers.
 fn write<W: Write>(source: &mut Source, format: Format, output: &mut W, name: &Path) -> Result<Contents, Failure> {
     let failed = |error: io::Error| match error.kind() {
         // The reader has left with a part of the pairs, and knows it.
@@ -223,7 +223,7 @@ impl Source {
         Ok(Source { login, remote, databases, is_unique: false, part: None })
     }
 
-    /// Reads the pairs, and puts each into a target. Returns what was read.
+    /// Reads the pairs, and puts each into a target. Returns their numbers.
     fn export<T>(
         &mut self,
         target: &mut T,

@@ -48,8 +48,8 @@ pub(crate) struct Arguments {
     /// a server.
     #[arg(long, value_name = "POSITION", value_parser = Resume::parse)]
     resume: Option<Resume>,
-    /// If an RDB file has a record of a type that is not known, import what is before it. Nothing tells where such a record ends,
-    /// so what follows it is left out, the checksum is not checked, and the exit code is 1.
+    /// If an RDB file has a record of a type that is not known, import the records before it. Nothing tells where such a record ends,
+    /// so the records after it are left out, the checksum is not checked, and the exit code is 1.
     #[arg(long)]
     skip_unknown: bool,
     /// Put the strings of database 2 into the cache space, which forgets keys and does not survive a restart. Without
@@ -324,7 +324,7 @@ impl Stop {
         let path = path.display();
         Failure::Runtime(match self {
             Stop::Input(ReadError::Rdb(error @ RdbError::UnknownType { .. })) => {
-                format!("{path}: {}; --skip-unknown imports what is before it", reason(&error))
+                format!("{path}: {}; --skip-unknown imports the records before it", reason(&error))
             }
             Stop::Input(error) => format!("{path}: {}", reason(&error)),
             Stop::Database(number, count) => {

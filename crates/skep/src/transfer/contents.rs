@@ -150,7 +150,7 @@ impl Contents {
                 self.first_out_of_bounds
             ));
         }
-        let flushed = self.list.as_mut().map_or(Ok(()), |list| list.flush());
+        let flushed = self.list.as_mut().map_or(Ok(()), Write::flush);
         if let Some(error) = self.list_failure.or(flushed.err()) {
             faults.push(format!("the list of strings that were left out cannot be written: {}", reason(&error)));
         }

@@ -171,9 +171,12 @@ fn shown(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    /// Keys and values.
+    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
     /// Returns the keys and values of an input up to its end or its first fault, and true if there is a fault.
-    fn read(format: Format, bytes: &[u8]) -> (Vec<(Vec<u8>, Vec<u8>)>, bool) {
-        let mut pairs = Vec::new();
+    fn read(format: Format, bytes: &[u8]) -> (Pairs, bool) {
+        let mut pairs = Pairs::new();
         let Ok(mut reader) = Reader::new(format, bytes) else { return (pairs, true) };
         loop {
             match reader.next_entry() {

@@ -1,7 +1,7 @@
 //! RESP: commands, as `redis-cli --pipe` reads them: arrays of bulk strings, or lines.
 //!
 //! Commands that set strings are imported: `SELECT`, `SET` (`EX`, `PX`, `EXAT`, `PXAT`), `SETEX`, `PSETEX`, `MSET`, and
-//! `RESTORE`. A file with others is refused at the first of them, since what they do depends on the values that are there.
+//! `RESTORE`. A file with others is refused at the first of them, since their effect depends on the values in the store.
 //! The RESP port of a server executes them.
 
 use std::collections::VecDeque;
