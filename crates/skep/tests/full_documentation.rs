@@ -108,7 +108,9 @@ fn programs_move_from_redis_and_memcached() {
     let _redis = Running::start(reader.command("redis-server").args(["--save", ""]));
     let wait = "```sh\nuntil redis-cli PING; do sleep 0.01; done\nredis-cli SET from redis\n```\n";
     let check = "```console\n$ redis-cli -p 6380 GET from\n\"redis\"\n$ redis-cli GET greeting\n\"hello\"\n```\n";
-    reader.follow(&format!("{wait}{}{check}", page("docs/from-redis.md")));
+    let before = "```sh\nredis-cli -p 6380 SET greeting hello\n```\n\n**Back.**";
+    let guide = page("docs/from-redis.md").replace("**Back.**", before);
+    reader.follow(&format!("{wait}{guide}{check}"));
 }
 
 #[test]
