@@ -75,14 +75,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     log_to_standard_error(configuration.log_format.unwrap_or_default());
     fit_defaults(&configuration, &mut settings);
-    for path in configuration.secrets().filter(|path| is_open(path)) {
-        let path = path.display();
-        tracing::warn!("{path} has secrets, and all users of this machine can read it: chmod o-r {path}");
-    }
     allocator::return_freed_buffers();
     // Before the stores: a supervisor sees that the server starts.
     let watch = metrics.map(start_watch).transpose()?;
     let server = Server::start(&settings).map_err(|error| failure_of(&error, &settings))?;
+    // Not before: a refusal is one line.
+    for path in configuration.secrets().filter(|path| is_open(path)) {
+        let path = path.display();
+        tracing::warn!("{path} has secrets, and all users of this machine can read it: chmod o-r {path}");
+    }
     if let Some(watch) = &watch {
         watch.observe(&server);
     }
