@@ -66,30 +66,26 @@ pub(crate) struct Certificates {
 #[derive(Clone, Debug)]
 struct InForce {
     config: Arc<ServerConfig>,
-    /// When the time of one of them ends, in seconds since 1970.
+    /// When that of the server expires, in seconds since 1970.
     expiry: i64,
 }
 
 impl Certificates {
-    /// Reads the files. The log tells of a certificate whose time is over or has not begun: clients refuse it.
+    /// Reads the files. The log tells of a certificate of the server whose time is over or has not begun: clients refuse it.
     pub(crate) fn read(settings: &TlsSettings) -> Result<Certificates, TlsError> {
-        let config = configure(settings)?;
-        let time = examine_times(&settings.certificate, ASN1Time::now())?;
-        if let Err(reason) = &time.now {
+        let (in_force, time) = configure(settings)?;
+        if let Err(reason) = time {
             tracing::warn!("{}: {reason}: clients will refuse it", settings.certificate.display());
         }
-        let in_force = Mutex::new(InForce { config, expiry: time.expiry });
-        Ok(Certificates { settings: settings.clone(), in_force })
+        Ok(Certificates { settings: settings.clone(), in_force: Mutex::new(in_force) })
     }
 
-    /// Reads the files again. If one is wrong, or the time of a certificate is over or has not begun, the certificates before
-    /// stay in force.
+    /// Reads the files again. If one is wrong, or the time of the server's certificate is over or has not begun, the
+    /// certificates before stay in force.
     pub(crate) fn read_again(&self) -> Result<(), TlsError> {
-        let config = configure(&self.settings)?;
-        let path = &self.settings.certificate;
-        let time = examine_times(path, ASN1Time::now())?;
-        time.now.map_err(|reason| TlsError::Time { path: path.clone(), reason })?;
-        *self.lock() = InForce { config, expiry: time.expiry };
+        let (in_force, time) = configure(&self.settings)?;
+        time.map_err(|reason| TlsError::Time { path: self.settings.certificate.clone(), reason })?;
+        *self.lock() = in_force;
         Ok(())
     }
 
@@ -98,7 +94,7 @@ impl Certificates {
         self.lock().config.clone()
     }
 
-    /// Returns when the first certificate expires, in seconds since 1970.
+    /// Returns when the certificate of the server expires, in seconds since 1970.
     pub(crate) fn expiry(&self) -> i64 {
         self.lock().expiry
     }
@@ -113,11 +109,13 @@ impl Certificates {
     }
 }
 
-/// Reads the files of the settings.
-fn configure(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
+/// Reads the files of the settings. Returns also the reason if the certificate of the server is not valid now.
+fn configure(settings: &TlsSettings) -> Result<(InForce, Result<(), String>), TlsError> {
     const KEY: &str = "a private key";
     let TlsSettings { certificate, key, client_ca } = settings;
     let chain = certificates(certificate)?;
+    // It is the first one; there is at least one.
+    let (expiry, time) = examine_time(certificate, &chain[0])?;
     let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong_file(key, KEY, &error))?;
     // Its signatures and ciphers are built by the compiler that other crates need too.
     let provider = Arc::new(default_provider());
@@ -140,36 +138,25 @@ fn configure(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
     let pair = builder.with_single_cert(chain, private_key);
     let config =
         pair.map_err(|reason| TlsError::Pair { certificate: certificate.clone(), key: key.clone(), reason })?;
-    Ok(Arc::new(config))
+    Ok((InForce { config: Arc::new(config), expiry }, time))
 }
 
-/// The time in which all certificates of a file are valid.
-struct Times {
-    /// Its end, in seconds since 1970.
-    expiry: i64,
-    /// Or the reason why they are not all valid now.
-    now: Result<(), String>,
-}
-
-/// Examines the times of the certificates of a file.
-fn examine_times(path: &Path, now: ASN1Time) -> Result<Times, TlsError> {
-    let mut times = Times { expiry: i64::MAX, now: Ok(()) };
-    for certificate in certificates(path)? {
-        let (_, certificate) = X509Certificate::from_der(&certificate).map_err(|error| TlsError::File {
-            path: path.to_owned(),
-            wanted: CERTIFICATES,
-            reason: format!("it has something else: {error}"),
-        })?;
-        let validity = certificate.validity();
-        times.expiry = times.expiry.min(validity.not_after.timestamp());
-        let (begin, end) = (validity.not_before, validity.not_after);
-        times.now = match times.now {
-            Ok(()) if now > end => Err(format!("the certificate expired on {end}")),
-            Ok(()) if now < begin => Err(format!("the certificate is not valid before {begin}")),
-            now => now,
-        };
-    }
-    Ok(times)
+/// Returns when a certificate expires, in seconds since 1970, and the reason if it is not valid now. Those after it in the file
+/// may have expired: clients need not use them.
+fn examine_time(path: &Path, certificate: &CertificateDer<'_>) -> Result<(i64, Result<(), String>), TlsError> {
+    let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| TlsError::File {
+        path: path.to_owned(),
+        wanted: CERTIFICATES,
+        reason: format!("it has something else: {error}"),
+    })?;
+    let (validity, now) = (certificate.validity(), ASN1Time::now());
+    let (begin, end) = (validity.not_before, validity.not_after);
+    let time = match () {
+        () if now > end => Err(format!("the certificate expired on {end}")),
+        () if now < begin => Err(format!("the certificate is not valid before {begin}")),
+        () => Ok(()),
+    };
+    Ok((end.timestamp(), time))
 }
 
 const CERTIFICATES: &str = "certificates";

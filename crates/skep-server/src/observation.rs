@@ -102,7 +102,7 @@ pub struct ConnectionFigures {
     pub closed: u64,
     /// Wrong passwords.
     pub passwords_refused: u64,
-    /// When the first certificate of the server expires, in seconds since 1970, if it speaks TLS.
+    /// When the certificate of the server expires, in seconds since 1970, if it speaks TLS.
     pub certificate_expiry: Option<i64>,
     /// Connections that ended before their handshake of TLS was over.
     pub handshakes_failed: u64,

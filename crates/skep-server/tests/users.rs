@@ -3,14 +3,13 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use skep_core::function::FunctionHandle;
 use skep_core::operation::{Call, CallReply, Operation, PutCondition, Reply, Request};
-use skep_server::{Password, Server, ServerSettings};
-use skep_wire::native::{Hello, Welcome, WireError};
+use skep_server::{Server, ServerSettings};
+use skep_wire::native::WireError;
 use support::{Native, Resp, connect, server, server_with};
 
 const NO_KEY: &str = "-NOPERM No permissions to access a key\r\n";
@@ -274,16 +273,6 @@ fn a_user_has_limits() {
     server.stop();
 }
 
-/// Logs in over the native protocol with the password `ham`.
-fn native(server: &Server, user: &str) -> Native {
-    let mut stream = connect(server.native_address());
-    let hello = Hello { shard: None, user: user.to_owned(), password: Password::new(b"ham") };
-    stream.write_all(&hello.encode()).unwrap();
-    let mut welcome = [0; Welcome::SIZE];
-    stream.read_exact(&mut welcome).unwrap();
-    Native::welcomed(stream, Welcome::decode(&welcome).unwrap().expect("a whole welcome"))
-}
-
 #[test]
 fn a_native_call_needs_the_command_of_its_kind() {
     let server = server(1, 32 << 20);
@@ -296,7 +285,7 @@ fn a_native_call_needs_the_command_of_its_kind() {
         let function = FunctionHandle { id: 1, revision: 0, function: None };
         let (initial, reply) = (Some(&[0; 8][..]), CallReply::Result);
         let call = Call { function, vectors: 0, operands: b"", initial, reply };
-        native(&server, "cook").execute(
+        Native::log_in(&server, "cook", b"ham").execute(
             1,
             &[Request { key: b"a", operation: Operation::Call(call) }],
             |_, response| {
@@ -325,7 +314,7 @@ fn what_is_denied_counts_for_the_limits() {
     assert_eq!(replies, [keys, limit.to_owned()].into());
 
     // Over the native protocol too, where `ACL LOG` has the first denial of a batch.
-    let mut native = native(&server, "cook");
+    let mut native = Native::log_in(&server, "cook", b"ham");
     let put = Operation::Put { value: b"1", condition: PutCondition::Always };
     let mut errors = BTreeSet::new();
     while errors.len() < 2 && begun.elapsed() < Duration::from_secs(60) {

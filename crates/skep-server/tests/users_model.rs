@@ -6,15 +6,14 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Read;
 
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_core::operation::{Operation, PutCondition, Request};
-use skep_server::{Password, Server};
-use skep_wire::native::{Hello, Welcome, WireError};
-use support::{Native, Resp, command, connect, seeds, server};
+use skep_wire::native::WireError;
+use support::{Native, Resp, command, seeds, server};
 
 /// Commands that do no harm, each with its keys and what it does to them: `r`, `w`, both, or nothing.
 const COMMANDS: &[(&str, &[(usize, &str)])] = &[
@@ -184,16 +183,6 @@ fn random_rules(random: &mut Xoshiro256PlusPlus, all: &[String]) -> (Vec<String>
     (rules, model)
 }
 
-/// Connects by the native protocol as a user.
-fn native(server: &Server, user: &str) -> Native {
-    let mut stream = connect(server.native_address());
-    let hello = Hello { shard: None, user: user.to_owned(), password: Password::new(b"pw") };
-    stream.write_all(&hello.encode()).unwrap();
-    let mut welcome = [0; Welcome::SIZE];
-    stream.read_exact(&mut welcome).unwrap();
-    Native::welcomed(stream, Welcome::decode(&welcome).unwrap().expect("a whole welcome"))
-}
-
 /// Operations of the native protocol, each with the command that does the same.
 fn operations() -> Vec<(&'static str, Request<'static>)> {
     let put = |condition| Operation::Put { value: b"1", condition };
@@ -245,7 +234,7 @@ fn what_is_decided_is_what_happens() {
             }
             let operations = operations();
             let requests: Vec<Request<'_>> = operations.iter().map(|(_, request)| *request).collect();
-            native(&server, "u").execute(1, &requests, |index, response| {
+            Native::log_in(&server, "u", b"pw").execute(1, &requests, |index, response| {
                 let words: Vec<&str> = operations[index].0.split(' ').collect();
                 let told = ask(&mut admin, &[&["ACL", "DRYRUN", "u"], &words[..]].concat());
                 let is_denied = response == Err(WireError::NotPermitted);

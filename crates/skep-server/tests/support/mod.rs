@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use skep_core::operation::Request;
-use skep_server::{Server, ServerSettings};
+use skep_server::{Password, Server, ServerSettings};
 use skep_wire::native::{HASH_SPACE, Hello, ReplyFrame, RequestFrameWriter, Response, Welcome};
 
 /// Starts a server on free ports.
@@ -160,6 +160,16 @@ impl Native {
     pub(crate) fn connect(server: &Server, shard: Option<u16>) -> Native {
         let mut stream = connect(server.native_address());
         stream.write_all(&Hello::new(shard).encode()).unwrap();
+        let mut welcome = [0; Welcome::SIZE];
+        stream.read_exact(&mut welcome).unwrap();
+        Native::welcomed(stream, Welcome::decode(&welcome).unwrap().expect("a whole welcome"))
+    }
+
+    /// Connects as a user.
+    pub(crate) fn log_in(server: &Server, user: &str, password: &[u8]) -> Native {
+        let mut stream = connect(server.native_address());
+        let hello = Hello { shard: None, user: user.to_owned(), password: Password::new(password) };
+        stream.write_all(&hello.encode()).unwrap();
         let mut welcome = [0; Welcome::SIZE];
         stream.read_exact(&mut welcome).unwrap();
         Native::welcomed(stream, Welcome::decode(&welcome).unwrap().expect("a whole welcome"))

@@ -154,7 +154,7 @@ impl Metrics<'_, '_> {
         let help = "Connections that ended before their handshake of TLS was over";
         self.counter("skep_tls_handshakes_failed", help, figures.handshakes_failed)?;
         if let Some(expiry) = figures.certificate_expiry {
-            let help = "When the first certificate of the server expires, in seconds since 1970";
+            let help = "When the certificate of the server expires, in seconds since 1970";
             self.gauge("skep_certificate_expiry_timestamp_seconds", help, expiry as f64)?;
         }
         self.counter("skep_protocol_errors", "Connections closed for bytes without meaning", figures.protocol_errors)?;
