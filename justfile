@@ -89,6 +89,10 @@ servers *arguments: build-benches
 memcached *arguments: build-benches
     target/release/skep-benches memcached {{arguments}}
 
+# Measure what TLS costs, and a scrape of the metrics each second: just operation --seconds 27
+operation *arguments: build-benches
+    target/release/skep-benches operation {{arguments}}
+
 # Measure one and two shards in one process: just shards --save
 shards *arguments: build-benches
     target/release/skep-benches shards {{arguments}}

@@ -10,6 +10,7 @@
 //! | `skep-maps honeycomb fig17` | a figure of Honeycomb's evaluation on the ordered store |
 //! | `skep-benches servers` | both front ends of the server, redis-server, memcached and a bare echo |
 //! | `skep-benches memcached` | the cache and memcached, over memcached's protocol: speed, and memory for each pair |
+//! | `skep-benches operation` | gets over TLS, and while metrics are read each second, beside plain ones |
 //! | `skep-benches shards` | one and two shards in one process, and the load of the hottest shard |
 //! | `skep-benches soak` | nothing: it attacks a server in all ways at once and watches two clients |
 //! | `skep-benches connections` | a thousand connections, half of them slow or silent: latencies of the others alone and beside them |

@@ -24,6 +24,8 @@ enum Command {
     Servers(Comparison<servers::Plan>),
     /// Compares Skep's cache with memcached over memcached's protocol.
     Memcached(Comparison<servers::Plan>),
+    /// Measures what TLS and a scrape of the metrics each second cost a server.
+    Operation(servers::Plan),
     /// Measures one and two shards in one process.
     Shards(Comparison<shards::Plan>),
     /// Measures what durability costs and how fast a server is back, also against redis-server.
@@ -61,6 +63,9 @@ fn run(command: Command, progress: Progress) -> Result<(), String> {
     match command {
         Command::Servers(comparison) => comparison.run(progress, servers::run),
         Command::Memcached(comparison) => comparison.run(progress, servers::compare_memcached),
+        Command::Operation(plan) => {
+            servers::measure_operation(&plan, &progress).map(|tables| println!("{}", tables.text()))
+        }
         Command::Shards(comparison) => comparison.run(progress, shards::run),
         Command::Durability(comparison) => comparison.run(progress, durability::run),
         Command::Engine(comparison) => comparison.run(progress, engine::run),

@@ -20,8 +20,11 @@ use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
 
 use super::plan::Plan;
 use super::template::Protocol;
@@ -70,6 +73,10 @@ pub(crate) struct Server {
     stdout: Option<BufReader<ChildStdout>>,
     /// Protocols and addresses of its front ends, the fastest protocol first.
     pub(crate) front_ends: Vec<(Protocol, SocketAddr)>,
+    /// The address of its metrics, if it has them.
+    pub(super) metrics: Option<SocketAddr>,
+    /// How clients speak TLS with it, if it wants that.
+    pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
 impl Setting {
@@ -104,12 +111,14 @@ impl Setting {
 
     /// Starts Skep.
     pub(crate) fn skep(&self, form: PairForm) -> Result<Server, String> {
-        let expiry = if form == PairForm::Counter { EXPIRY_SIZE } else { 0 };
-        let kv_size = form.key_size() + form.value_size() + expiry;
-        let utilization = SKEP_UTILIZATION[form as usize];
-        let memory = (self.keys as f64 * kv_size as f64 / utilization) as u64;
-        let memory = format!("{}MiB", (memory >> 20).max(MEMORY_MIN));
-        self.skep_with(&["--resp", ANY, "--shards", "1", "--memory", &memory, "--kv-size", &kv_size.to_string()])
+        let (memory, kv_size) = (self.memory(form), kv_size(form).to_string());
+        self.skep_with(&["--resp", ANY, "--shards", "1", "--memory", &memory, "--kv-size", &kv_size])
+    }
+
+    /// Returns the memory that Skep needs for its pairs of this form.
+    pub(super) fn memory(&self, form: PairForm) -> String {
+        let memory = (self.keys as f64 * kv_size(form) as f64 / SKEP_UTILIZATION[form as usize]) as u64;
+        format!("{}MiB", (memory >> 20).max(MEMORY_MIN))
     }
 
     /// Starts Skep with a cache of this many bytes for pairs of 8 + 8 bytes, for clients of memcached. With `--prefault`
@@ -138,7 +147,9 @@ impl Setting {
         let mut command = Command::new(&self.skep);
         command.args(["serve", "--listen", ANY]).args(arguments).env_remove("NOTIFY_SOCKET");
         let mut server = self.spawn("skep", command, Stdio::piped())?;
-        server.front_ends = server.first_lines(skep_addresses)?;
+        let screen = server.first_lines(|screen| screen.ends_with("Ctrl-C stops it.\n").then(|| screen.to_owned()))?;
+        server.front_ends = skep_addresses(&screen).unwrap_or_default();
+        server.metrics = metrics_address(&screen);
         Ok(server)
     }
 
@@ -215,7 +226,7 @@ impl Setting {
         pin_to_some(&self.client_cores)?;
         let mut child = child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
         let stdout = child.stdout.take().map(BufReader::new);
-        Ok(Server { name, child, stdout, front_ends: Vec::new() })
+        Ok(Server { name, child, stdout, front_ends: Vec::new(), metrics: None, tls: None })
     }
 }
 
@@ -313,10 +324,21 @@ pub(crate) fn skep_addresses(screen: &str) -> Option<Vec<(Protocol, SocketAddr)>
     }
     let address = |(name, protocol)| {
         let line = screen.lines().find_map(|line| line.trim_start().strip_prefix(name));
-        Some((protocol, line?.trim().parse().ok()?))
+        Some((protocol, line?.trim().trim_end_matches(", TLS").parse().ok()?))
     };
     let names = [("native ", Protocol::Native), ("RESP ", Protocol::Resp), ("memcached ", Protocol::Memcached)];
     Some(names.into_iter().filter_map(address).collect())
+}
+
+/// Returns the address of the metrics on the first screen of Skep, if it has them.
+fn metrics_address(screen: &str) -> Option<SocketAddr> {
+    let url = screen.lines().find_map(|line| line.trim_start().strip_prefix("metrics "))?;
+    url.trim().strip_prefix("http://")?.strip_suffix('/')?.parse().ok()
+}
+
+/// Returns the bytes of a pair of this form.
+fn kv_size(form: PairForm) -> usize {
+    form.key_size() + form.value_size() + if form == PairForm::Counter { EXPIRY_SIZE } else { 0 }
 }
 
 /// Returns an address that is free now.

@@ -8,17 +8,20 @@
 //! time between a poll that found nothing and the next one that found something counts as waiting.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use rustls::ClientConfig;
 use skep_wire::native::{Hello, ReplyFrame, Welcome};
 
 use super::echo::PREFACE_SIZE;
+use super::stream::Stream;
 use super::template::{Protocol, Template};
 use crate::keys::Draw;
 use crate::process::processor_seconds_of_thread;
@@ -78,7 +81,7 @@ pub(crate) struct Client {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     /// True if a batch is in flight.
     is_waiting: bool,
     /// When it was sent, if latencies are asked for.
@@ -99,11 +102,21 @@ struct Connection {
 impl Client {
     /// Connects and performs the handshake of the protocol.
     pub(crate) fn connect(address: SocketAddr, template: Template, count: usize) -> Result<Self, String> {
+        Client::connect_by(address, None, template, count)
+    }
+
+    /// The same, over TLS if there is a configuration of it.
+    pub(crate) fn connect_by(
+        address: SocketAddr,
+        tls: Option<&Arc<ClientConfig>>,
+        template: Template,
+        count: usize,
+    ) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("cannot connect to {address}: {error}");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| failed(&error))?;
         let mut connections = Vec::new();
         for index in 0..count {
-            let stream = handshake(address, &template).map_err(|error| failed(&error))?;
+            let stream = handshake(address, tls, &template).map_err(|error| failed(&error))?;
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&epoll, &stream, data, epoll::EventFlags::IN).map_err(|error| failed(&error))?;
             let head = Vec::with_capacity(SHOWN);
@@ -278,9 +291,8 @@ fn is_right(arrived: &[u8], reply_size: usize, expected: Option<&[u8]>) -> bool 
 }
 
 /// Connects and performs the handshake of the protocol.
-fn handshake(address: SocketAddr, template: &Template) -> std::io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
+fn handshake(address: SocketAddr, tls: Option<&Arc<ClientConfig>>, template: &Template) -> std::io::Result<Stream> {
+    let mut stream = Stream::connect(address, tls)?;
     match template.protocol {
         Protocol::Native => {
             stream.write_all(&Hello::new(None).encode())?;
@@ -301,7 +313,7 @@ fn handshake(address: SocketAddr, template: &Template) -> std::io::Result<TcpStr
 }
 
 /// Writes all bytes. Batches are smaller than a socket's buffer, so this rarely waits.
-fn write_all(stream: &mut TcpStream, mut bytes: &[u8]) -> std::io::Result<()> {
+fn write_all(stream: &mut Stream, mut bytes: &[u8]) -> std::io::Result<()> {
     while !bytes.is_empty() {
         match stream.write(bytes) {
             Ok(size) => bytes = &bytes[size..],
@@ -393,7 +405,7 @@ mod tests {
         // Puts values of other records: the same number of bytes, but different ones.
         let put = |key: u64, value: [u8; 2]| {
             let mut template = Template::new(Protocol::Native, Verb::Set, PairForm::Random, 1);
-            let mut stream = handshake(address, &template).unwrap();
+            let mut stream = handshake(address, None, &template).unwrap();
             let mut bytes = template.fill(&[key]).to_vec();
             let end = bytes.len();
             bytes[end - 2..].copy_from_slice(&value);

@@ -28,13 +28,20 @@ impl skep_measure::Sample for Sample {
     }
 }
 
+impl Sample {
+    /// Returns the seconds of processor time that the server used for a million operations.
+    pub(super) fn server_seconds_per_million(&self) -> f64 {
+        self.server_cpu * 1e6 / self.tally.rate()
+    }
+}
+
 /// Puts all pairs, and waits until the server is idle: memcached goes on to enlarge its table in a thread of its own.
 pub(crate) fn load(server: &Server, plan: &Plan, form: PairForm, progress: &Progress) -> Result<(), String> {
     let step = format!("loading {} pairs of {} B into {}", plan.keys, form.key_size() + form.value_size(), server.name);
     progress.begin(step, plan.load_seconds());
     let (protocol, address) = server.front_ends[0];
     let template = Template::new(protocol, Verb::Set, form, LOAD_DEPTH);
-    let mut client = Client::connect(address, template, plan.connections)?;
+    let mut client = Client::connect_by(address, server.tls.as_ref(), template, plan.connections)?;
     client.run(&mut Source::Each(0..plan.keys), None).map_err(|error| format!("loading {}: {error}", server.name))?;
     server.wait_until_idle()
 }
@@ -74,7 +81,7 @@ pub(crate) fn measure(
     let Load { form, verb, depth } = load;
     let address = server.address(protocol).ok_or("the server has no port for this protocol")?;
     let template = Template::new(protocol, verb, form, depth);
-    let mut client = Client::connect(address, template, plan.connections)?;
+    let mut client = Client::connect_by(address, server.tls.as_ref(), template, plan.connections)?;
     let mut source = Source::Drawn(Draw::uniform(Xoshiro256PlusPlus::seed_from_u64(seed(turn)), plan.keys));
     let mut slice = None;
     turn.work(|at_least| {

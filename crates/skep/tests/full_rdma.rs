@@ -66,7 +66,7 @@ fn job() -> &'static Path {
         fs::create_dir_all(&job).expect("the folder can be created");
         let build = |arguments: &[&str], executables: &[(&str, &str)]| {
             let mut command = Command::new(env!("CARGO"));
-            command.args(["test", "--no-run", "--locked", "--message-format=json", "--features", "rdma"]);
+            command.args(["test", "--no-run", "--locked", "--message-format=json"]);
             command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR"));
             let output = command.output().expect("cargo starts");
             assert!(output.status.success(), "{command:?}: {}", text(&output));
@@ -87,9 +87,11 @@ fn job() -> &'static Path {
         // Cargo puts the program where other tests expect the one without the feature.
         let (program, saved) = (env!("CARGO_BIN_EXE_skep"), folder().join("skep"));
         fs::copy(program, &saved).expect("the program can be copied");
-        build(&["-p", "skep", "--test", "full_rdma"], &[("skep", "skep"), ("full_rdma", "checks")]);
+        // As of the whole workspace: for one crate alone, dependencies have other features, and would all be built again.
+        let checks = ["--workspace", "--features", "skep/rdma", "--test", "full_rdma"];
+        build(&checks, &[("skep", "skep"), ("full_rdma", "checks")]);
         fs::rename(saved, program).expect("the program can be replaced");
-        build(&["-p", "skep-transport", "--lib"], &[("skep_transport", "hostile")]);
+        build(&["-p", "skep-transport", "--features", "rdma", "--lib"], &[("skep_transport", "hostile")]);
         let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rdma/run");
         fs::copy(run, job.join("run")).expect("the job can be copied");
         job
