@@ -91,7 +91,7 @@ pub use durability::embedding;
 pub use echo::EchoSettings;
 pub use hot_keys::HotKey;
 pub use observation::{
-    CommandFigures, ConnectionFigures, DelayFigures, EvictionFigures, LogFigures, Observation, Observer,
+    CommandFigures, ConnectionFigures, DelayFigures, EvictionFigures, HashFigures, LogFigures, Observation, Observer,
     OperationFigures, ShardFigures, SlowFigures, SpaceFigures,
 };
 pub use pulse::Pulse;

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use skep_store::cache::Statistics as CacheStatistics;
+use skep_store::hash::slab::SlabClass;
+use skep_store::memory::LINE_SIZE;
 use skep_store::processor::Statistics;
 use skep_transport::datagram::Dropped;
 
@@ -108,6 +110,11 @@ pub(crate) struct StoreMetrics {
     pub(crate) pair_bytes: Counter,
     /// Bytes of the memory that are index or hold keys and values.
     pub(crate) taken_bytes: Counter,
+    /// Buckets of the index, and of chains besides.
+    pub(crate) index_buckets: Counter,
+    pub(crate) chained_buckets: Counter,
+    /// Slabs in use, by class.
+    pub(crate) slabs: [Counter; SlabClass::COUNT],
     /// Gets that found their key.
     pub(crate) hits: Counter,
     /// Gets that did not.
@@ -213,6 +220,9 @@ impl Metrics {
         store.expired.set(statistics.expired);
         store.pair_bytes.set(statistics.pair_bytes);
         store.taken_bytes.set(statistics.memory_bytes - statistics.slab_free_bytes);
+        store.index_buckets.set(statistics.index_bytes / LINE_SIZE as u64);
+        store.chained_buckets.set(statistics.chained_buckets);
+        store.slabs.iter().zip(statistics.slab.in_use).for_each(|(slabs, in_use)| slabs.set(in_use));
         store.hits.set(statistics.hits);
         store.misses.set(statistics.misses);
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use skep_core::function::{CallCounts, CallTotals};
+use skep_store::hash::slab::SlabClass;
 
 use crate::certificates::Certificates;
 use crate::command_metrics::{COMMAND_COUNT, ERROR_PREFIXES};
@@ -41,6 +42,8 @@ pub struct Observation {
     pub connections: ConnectionFigures,
     /// The spaces that the server has: hash, ordered, cache.
     pub spaces: Vec<SpaceFigures>,
+    /// The index and the slabs of the hash space.
+    pub hash: HashFigures,
     /// The cache's evictions, if there is a cache.
     pub evictions: Option<EvictionFigures>,
     /// The log, if the server has a data directory.
@@ -116,6 +119,17 @@ pub struct ConnectionFigures {
     pub output_bytes: u64,
     /// Closed because of bytes without meaning.
     pub protocol_errors: u64,
+}
+
+/// The parts of the hash space's memory.
+#[derive(Clone, Debug)]
+pub struct HashFigures {
+    /// Buckets of the index, each of which is the first of a chain.
+    pub index_buckets: u64,
+    /// Buckets of chains besides these: few, unless the memory was sized for larger pairs.
+    pub chained_buckets: u64,
+    /// The size of each class of slabs in bytes, and how many of it are in use. Slabs hold pairs and the chained buckets.
+    pub slabs: Vec<(usize, u64)>,
 }
 
 /// A space.
@@ -225,6 +239,7 @@ impl Observer {
             front_end_delays: delays_of_front_ends(shared),
             connections: connections(shared),
             spaces: spaces(shared),
+            hash: hash(shared),
             evictions: cache.map(|()| EvictionFigures {
                 index: shared.sum(|metrics| &metrics.cache.index_evictions),
                 log: shared.sum(|metrics| &metrics.cache.log_evictions),
@@ -324,6 +339,16 @@ fn connections(shared: &Shared) -> ConnectionFigures {
         input_bytes: shared.sum(|metrics| &metrics.input_bytes),
         output_bytes: shared.sum(|metrics| &metrics.output_bytes),
         protocol_errors: shared.sum(|metrics| &metrics.protocol_errors),
+    }
+}
+
+fn hash(shared: &Shared) -> HashFigures {
+    let in_use = |class: SlabClass| shared.all_metrics().map(|metrics| metrics.store.slabs[class.index()].get()).sum();
+    let slabs = SlabClass::all().map(|class| (class.size(), in_use(class)));
+    HashFigures {
+        index_buckets: shared.sum(|metrics| &metrics.store.index_buckets),
+        chained_buckets: shared.sum(|metrics| &metrics.store.chained_buckets),
+        slabs: slabs.collect(),
     }
 }
 

@@ -448,6 +448,7 @@ impl<M: Memory> HashTable<M> {
         self.push(next, Bucket::EMPTY, entry).await;
         last.set_chain(Some(next));
         self.memory().write_line(at, last.as_line()).await;
+        self.count_chained(1);
     }
 
     /// Removes the entry at a slot, and a bucket of the chain if it is no longer needed.
@@ -462,6 +463,7 @@ impl<M: Memory> HashTable<M> {
                 bucket.absorb(&next);
                 self.memory().write_line(at, bucket.as_line()).await;
                 self.release(SlabClass::BUCKET, next_at);
+                self.count_chained(-1);
                 return;
             }
         }
@@ -483,6 +485,7 @@ impl<M: Memory> HashTable<M> {
         before.set_chain(None);
         self.memory().write_line(at, before.as_line()).await;
         self.release(SlabClass::BUCKET, empty_at);
+        self.count_chained(-1);
     }
 
     async fn read_bucket(&self, at: Pointer) -> Bucket {

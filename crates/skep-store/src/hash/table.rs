@@ -128,6 +128,8 @@ pub struct HashTable<M> {
     pair_size: Cell<u64>,
     /// Pairs whose keys have an expiry.
     expiring_count: Cell<u64>,
+    /// Buckets of chains, besides the home buckets.
+    chained_count: Cell<u64>,
     /// A write was refused for lack of memory: the next pass over expired keys shall not pause.
     wants_reclaim: Cell<bool>,
     /// While a log is replayed: see `replay.rs`.
@@ -156,6 +158,7 @@ impl<M: Memory> HashTable<M> {
             used: UsedGroups::new(bucket_count),
             pair_size: Cell::new(0),
             expiring_count: Cell::new(0),
+            chained_count: Cell::new(0),
             wants_reclaim: Cell::new(false),
             replayed_until: Cell::new(None),
             earliest_expiry: Cell::new(u64::MAX),
@@ -176,6 +179,16 @@ impl<M: Memory> HashTable<M> {
     #[inline(always)]
     pub(super) fn count_removal(&self) {
         self.pair_count.set(self.pair_count.get() - 1);
+    }
+
+    /// Counts a bucket that was appended to a chain, or removed from one.
+    pub(super) fn count_chained(&self, difference: i64) {
+        self.chained_count.set(self.chained_count.get().wrapping_add_signed(difference));
+    }
+
+    /// Returns the number of buckets in chains, besides the home buckets.
+    pub fn chained_count(&self) -> u64 {
+        self.chained_count.get()
     }
 
     /// Returns the memory of the table.
@@ -220,6 +233,7 @@ impl<M: Memory> HashTable<M> {
         self.used.clear_all();
         self.pair_size.set(0);
         self.expiring_count.set(0);
+        self.chained_count.set(0);
         self.forget_earliest_expiry();
         self.slabs.borrow_mut().forget();
     }

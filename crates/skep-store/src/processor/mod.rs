@@ -100,7 +100,9 @@ pub struct Statistics {
     pub memory_bytes: u64,
     /// Of these, bytes of hash index.
     pub index_bytes: u64,
-    /// Of these, bytes of slab memory that are free.
+    /// Buckets of chains, besides those of the index.
+    pub chained_buckets: u64,
+    /// Of the memory, bytes of slabs that are free.
     pub slab_free_bytes: u64,
     /// Bytes that the allocator takes besides the memory.
     pub bookkeeping_bytes: u64,
@@ -365,6 +367,7 @@ impl<M: Memory> Processor<M> {
             pair_bytes: self.table.pair_size(),
             memory_bytes: self.table.memory().size(),
             index_bytes: self.table.index_size(),
+            chained_buckets: self.table.chained_count(),
             slab_free_bytes: self.table.slab_free_size(),
             bookkeeping_bytes: self.table.bookkeeping_size(),
             operations: self.operations,

@@ -399,15 +399,20 @@ fn chained_buckets_come_back() {
         let puts: Vec<_> = keys.iter().map(|key| Request { key, operation: put(&[7; 20]) }).collect();
         processor.execute(&puts, &mut replies);
         assert!(replies.iter().all(|reply| reply == Reply::Done));
-        let full = processor.statistics().slab_free_bytes;
-        assert!(full < free - 90 * 64);
+        let full = processor.statistics();
+        assert!(full.slab_free_bytes < free - 90 * 64);
+        assert_eq!(
+            (full.chained_buckets, full.slab.in_use[1]),
+            ((free - full.slab_free_bytes) / 64, full.chained_buckets)
+        );
         let deletes: Vec<_> =
             (0..200).map(|index| Request { key: &keys[index * order % 200], operation: Operation::Delete }).collect();
         processor.execute(&deletes[..180], &mut replies);
         let left = (free - processor.statistics().slab_free_bytes) / 64;
         assert!(left <= 20, "20 pairs of 24 bytes are left in {left} chained buckets");
         processor.execute(&deletes[180..], &mut replies);
-        assert_eq!(processor.statistics().slab_free_bytes, free);
+        let empty = processor.statistics();
+        assert_eq!((empty.slab_free_bytes, empty.chained_buckets, empty.slab.in_use), (free, 0, [0; 5]));
     }
 }
 
@@ -433,7 +438,8 @@ fn values_of_all_edge_sizes_come_back_and_leave_nothing() {
             let statistics = processor.statistics();
             assert_eq!((statistics.pairs, statistics.pair_bytes), left, "key of {key_size} B, value of {size} B");
         }
-        assert_eq!(processor.statistics().slab_free_bytes, free, "key of {key_size} B");
+        let empty = processor.statistics();
+        assert_eq!((empty.slab_free_bytes, empty.slab.in_use), (free, [0; 5]), "key of {key_size} B");
     }
 }
 

@@ -89,7 +89,9 @@ fn resp(server: &Server, lines: &str) {
 fn figures_agree_with_what_clients_did() {
     let (server, address) = start(&["--cache-memory", "8MiB"]);
     let before = metrics(&address);
-    let sets: String = (0..1000).map(|key| format!("SET key{key} value\r\n")).collect();
+    // One of them takes a slab of 512 bytes.
+    let value = |key| if key == 7 { "v".repeat(300) } else { "value".to_owned() };
+    let sets: String = (0..1000).map(|key| format!("SET key{key} {}\r\n", value(key))).collect();
     resp(&server, &sets);
     resp(&server, "INCR key0\r\nNOSUCH\r\nSELECT 1\r\nSET a b\r\nPING\r\n");
     // Shards publish some figures at the end of a turn, or in the next one.
@@ -111,6 +113,8 @@ fn figures_agree_with_what_clients_did() {
     assert_eq!(grown("skep_commands_failed_total{command=\"incr\"}"), 1);
     assert_eq!(grown("skep_operations_total"), 1002);
     assert_eq!(grown("skep_keys{space=\"ordered\"}"), 1);
+    assert_eq!(grown("skep_hash_slabs{size=\"512\"}"), 1);
+    assert!(after["skep_hash_index_buckets"] > after["skep_hash_chained_buckets"]);
     let shards = ["0", "1"].map(|shard| grown(&format!("skep_shard_operations_total{{shard=\"{shard}\"}}")));
     assert_eq!(shards.iter().sum::<u64>(), 1002);
     assert_eq!(grown("skep_error_replies_total{error=\"ERR\"}"), 2);

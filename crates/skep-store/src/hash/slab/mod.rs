@@ -57,6 +57,8 @@ pub struct SlabStatistics {
     pub allocations: u64,
     /// Slabs released.
     pub releases: u64,
+    /// Slabs that are allocated, by class.
+    pub in_use: [u64; SlabClass::COUNT],
     /// Batches moved either way: memory accesses of a NIC.
     pub batches: u64,
     /// Lines of entries in them.
@@ -167,9 +169,14 @@ impl SlabAllocator {
         if entry.doublings() as usize > class.index() {
             self.local[class.index()].extend(entry.rest_after(class));
         }
-        self.statistics.allocations += 1;
+        self.count_allocation(class);
         self.free_size -= class.size() as u64;
         Some(entry.pointer())
+    }
+
+    pub(super) fn count_allocation(&mut self, class: SlabClass) {
+        self.statistics.allocations += 1;
+        self.statistics.in_use[class.index()] += 1;
     }
 
     /// Takes back a slab that was allocated and not used, as if it had not been allocated.
@@ -199,6 +206,7 @@ impl SlabAllocator {
         self.search = Search::default();
         self.spare.forget();
         self.free_size = self.size;
+        self.statistics.in_use = Default::default();
     }
 
     /// Makes the memory of the next `count` zones available that were forgotten. Returns true if there are more.

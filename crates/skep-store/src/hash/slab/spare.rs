@@ -142,7 +142,9 @@ impl SlabAllocator {
 
     /// Allocates a slab of the memory or of the spare memory.
     pub(super) fn take_with_spare(&mut self, class: SlabClass) -> Result<Pointer, NoSlab> {
-        self.spare.take(class).inspect(|_| self.statistics.allocations += 1).ok_or(NoSlab::Full)
+        let pointer = self.spare.take(class).ok_or(NoSlab::Full)?;
+        self.count_allocation(class);
+        Ok(pointer)
     }
 
     /// Allocates all slabs that are needed, of the memory as far as it has them and then of the spare memory; or none.
@@ -168,6 +170,7 @@ impl SlabAllocator {
     /// Returns a slab to the local cache, or reduces the debt.
     #[inline]
     pub(super) fn put_back(&mut self, class: SlabClass, pointer: Pointer) -> bool {
+        self.statistics.in_use[class.index()] -= 1;
         if self.spare.contains(pointer) {
             self.spare.release(class);
             return false;

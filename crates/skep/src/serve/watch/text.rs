@@ -8,7 +8,7 @@ use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use skep_server::{CommandFigures, DelayFigures, LogFigures, Observation, Observer, SpaceFigures};
+use skep_server::{CommandFigures, DelayFigures, HashFigures, LogFigures, Observation, Observer, SpaceFigures};
 
 /// The type of the format.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -42,6 +42,7 @@ impl Collector for Figures {
         metrics.server(&observation)?;
         metrics.connections(&observation)?;
         metrics.spaces(&observation.spaces)?;
+        metrics.hash(&observation.hash)?;
         if let Some(evictions) = observation.evictions {
             let of = |value, count| (Some(Label { name: "cause", value }), count);
             metrics.counters(
@@ -186,6 +187,16 @@ impl Metrics<'_, '_> {
             self.counters(name, help, counted.map(|space| (label(space), of(space))))?;
         }
         Ok(())
+    }
+
+    fn hash(&mut self, hash: &HashFigures) -> fmt::Result {
+        let help = "Buckets of the index of the hash space, each the first of a chain";
+        self.gauge("skep_hash_index_buckets", help, hash.index_buckets as f64)?;
+        let help = "Buckets of the hash space's chains, besides those of the index";
+        self.gauge("skep_hash_chained_buckets", help, hash.chained_buckets as f64)?;
+        let sizes: Vec<_> = hash.slabs.iter().map(|(size, count)| (size.to_string(), *count as f64)).collect();
+        let samples = sizes.iter().map(|(value, count)| (Some(Label { name: "size", value }), *count));
+        self.gauges("skep_hash_slabs", "Slabs in use in the hash space, by their size in bytes", samples)
     }
 
     fn log(&mut self, log: &LogFigures) -> fmt::Result {
