@@ -150,6 +150,7 @@ impl<M: Memory> HashTable<M> {
             entry.push(&mut last);
             lines.new_span(next.span(LINE_SIZE)).copy_from_slice(&last.as_line().0);
             Bucket::from_line_mut(lines.line(at)).set_chain(Some(next));
+            self.count_chained(1);
             break;
         }
         lines.note(at.span(LINE_SIZE), Effect::Changed);
@@ -181,6 +182,7 @@ impl<M: Memory> HashTable<M> {
             if next.used_slot_count() <= free_slot_count {
                 Bucket::from_line_mut(lines.line(at)).absorb(&next);
                 self.release(SlabClass::BUCKET, next_at);
+                self.count_chained(-1);
             }
         }
         lines.note(at.span(LINE_SIZE), Effect::Changed);

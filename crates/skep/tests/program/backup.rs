@@ -12,7 +12,7 @@ use skep_core::operation::{Call, CallReply, Operation, Request};
 use skep_log::{BlockWriter, Directory, Files, LogSettings, Manifest, SEGMENT_SIZE_MIN, StoredFunctions, StoredModule};
 use tempfile::TempDir;
 
-use crate::process::{Server, assert_refusal, output, refusal, skep, text};
+use crate::process::{Server, assert_refusal, output, refusal, skep, text, wait_until_unlocked};
 
 /// A folder for data directories.
 struct Folder(TempDir);
@@ -180,6 +180,7 @@ fn functions_are_checked_dumped_and_copied() {
     write(&data);
     assert!(printed(&["log", "check", &data]).contains("\nfunctions     none\n"));
     add_functions(&data);
+    wait_until_unlocked(&data);
     let described = "\nfunctions     2 names, 1 module, 2 sources\n";
     assert!(printed(&["log", "check", &data]).contains(described));
     assert!(printed(&["backup", &data, &backup]).contains(described));

@@ -193,3 +193,13 @@ impl Drop for Server {
         _ = self.child.wait();
     }
 }
+
+/// Waits until a directory that this process had locked is free. A process that another test has just started holds a copy of
+/// the lock until its program begins.
+pub(crate) fn wait_until_unlocked(directory: &str) {
+    let is_locked = || text(&output(&["log", "check", directory]).stderr).contains("a server uses it");
+    let begun = Instant::now();
+    while is_locked() {
+        assert!(begun.elapsed() < WATCHDOG, "{directory} stays locked");
+    }
+}

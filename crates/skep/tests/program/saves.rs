@@ -7,6 +7,7 @@ use std::time::Duration;
 use skep_log::{Directory, Files};
 
 use crate::data_directory::DataDirectory;
+use crate::process::wait_until_unlocked;
 use crate::wire::{Arguments, Connection};
 
 /// The time of two statements of the time. What is read sooner may not be stated.
@@ -59,7 +60,9 @@ fn each_save_among_many_is_replied_to_and_has_what_was_written_before_it() {
 /// Returns the last time that a directory states.
 fn stated_time(directory: &DataDirectory) -> u64 {
     let files = Arc::new(Files::open(directory.path()).expect("no server uses it"));
-    Directory::open(files).expect("it is valid").manifest().expect("it has a manifest").last_time
+    let time = Directory::open(files).expect("it is valid").manifest().expect("it has a manifest").last_time;
+    wait_until_unlocked(directory.path().to_str().expect("the path is UTF-8"));
+    time
 }
 
 /// Returns the time of a server in milliseconds.
