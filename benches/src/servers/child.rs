@@ -147,9 +147,8 @@ impl Setting {
         let mut command = Command::new(&self.skep);
         command.args(["serve", "--listen", ANY]).args(arguments).env_remove("NOTIFY_SOCKET");
         let mut server = self.spawn("skep", command, Stdio::piped())?;
-        let screen = server.first_lines(|screen| screen.ends_with("Ctrl-C stops it.\n").then(|| screen.to_owned()))?;
-        server.front_ends = skep_addresses(&screen).unwrap_or_default();
-        server.metrics = metrics_address(&screen);
+        let read = |screen: &str| Some((skep_addresses(screen)?, metrics_address(screen)));
+        (server.front_ends, server.metrics) = server.first_lines(read)?;
         Ok(server)
     }
 

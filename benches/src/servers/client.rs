@@ -328,10 +328,11 @@ fn write_all(stream: &mut Stream, mut bytes: &[u8]) -> std::io::Result<()> {
 mod tests {
     use rand::SeedableRng;
     use rand_xoshiro::Xoshiro256PlusPlus;
-    use skep_server::{Server, ServerSettings};
+    use skep_server::{Server, ServerSettings, TlsSettings};
 
     use super::*;
     use crate::keys::PairForm;
+    use crate::servers::stream::TlsFiles;
     use crate::servers::template::Verb;
 
     const KEYS: u64 = 2000;
@@ -362,6 +363,41 @@ mod tests {
                 assert!(tally.operations >= depth as u64 && tally.operations.is_multiple_of(depth as u64));
             }
         }
+        server.stop();
+    }
+
+    #[test]
+    fn both_front_ends_send_the_expected_replies_over_tls() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let TlsFiles { certificate, key, clients } = TlsFiles::make(folder.path()).unwrap();
+        let settings = ServerSettings {
+            native: any,
+            resp: Some(any),
+            tls: Some(TlsSettings { certificate, key, client_ca: None }),
+            memory: 16 << 20,
+            shards: 1,
+            ..ServerSettings::default()
+        };
+        let server = Server::start(&settings).unwrap();
+        let run = |address, protocol, verb, depth, mut source: Source| {
+            let template = Template::new(protocol, verb, PairForm::Random, depth);
+            let limit = matches!(source, Source::Drawn(_)).then_some(Duration::from_millis(20));
+            Client::connect_by(address, Some(&clients), template, 3).unwrap().run(&mut source, limit).unwrap()
+        };
+        run(server.native_address(), Protocol::Native, Verb::Set, 64, Source::Each(0..KEYS));
+        for (address, protocol) in
+            [(server.native_address(), Protocol::Native), (server.resp_address().unwrap(), Protocol::Resp)]
+        {
+            // The replies of the deepest take several packets.
+            for depth in [1, 64, 4000] {
+                let tally = run(address, protocol, Verb::Get, depth, drawn());
+                assert!(tally.operations >= depth as u64 && tally.operations.is_multiple_of(depth as u64));
+            }
+        }
+        let template = Template::new(Protocol::Resp, Verb::Get, PairForm::Random, 1);
+        let mut plain = Client::connect(server.resp_address().unwrap(), template, 1).unwrap();
+        assert!(plain.run(&mut drawn(), Some(Duration::from_millis(20))).is_err(), "the port speaks TLS alone");
         server.stop();
     }
 

@@ -8,24 +8,19 @@
 //! The client encrypts too, and it is cheap enough for the server to be the bottleneck: the share of time in which the
 //! client waited says whether it was. The processor time of a server for a million operations does not depend on that.
 
-use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use rustls::crypto::ring::default_provider;
-use rustls::{ClientConfig, RootCertStore};
 use skep_measure::{Figure, Progress, Rounds, Row as Measurement, Sample as _};
 
 use super::child::{Server, Setting};
 use super::measure::{Load, Sample, figures, load, measure};
 use super::plan::Plan;
-use super::stream::NAME;
+use super::stream::TlsFiles;
 use super::template::{Protocol, Verb};
 use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::keys::PairForm;
@@ -36,7 +31,7 @@ const PROTOCOLS: [Protocol; 2] = [Protocol::Resp, Protocol::Native];
 const SIDES: [&str; 3] = ["plain", "scraped", "TLS"];
 const SCRAPED: usize = 1;
 const TLS: usize = 2;
-/// The time between two scrapes, and before the first.
+/// The time between two scrapes. The first is at the beginning of a round.
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 /// The arguments of both servers.
 const ARGUMENTS: [&str; 6] = ["--resp", "127.0.0.1:0", "--shards", "1", "--ordered-memory", "16MiB"];
@@ -64,25 +59,13 @@ pub fn measure_operation(plan: &Plan, progress: &Progress) -> Result<Tables, Str
 
 /// Starts the server with metrics and the one with TLS, whose certificate is made in this folder.
 fn servers(setting: &Setting, folder: &Path) -> Result<(Server, Server), String> {
-    let failed = |error: &dyn std::fmt::Display| format!("cannot make a certificate: {error}");
-    let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(|error| failed(&error))?;
-    let [certificate, key] = ["server.pem", "server.key"].map(|name| folder.join(name).display().to_string());
-    std::fs::write(&certificate, made.cert.pem()).map_err(|error| failed(&error))?;
-    let mut own =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key).map_err(|error| failed(&error))?;
-    own.write_all(made.signing_key.serialize_pem().as_bytes()).map_err(|error| failed(&error))?;
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).map_err(|error| failed(&error))?;
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| failed(&error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let TlsFiles { certificate, key, clients } = TlsFiles::make(folder)?;
+    let [certificate, key] = [&certificate, &key].map(|path| path.to_str().expect("the folder's path is UTF-8"));
     let memory = setting.memory(PairForm::Random);
     let with = |own: &[&str]| setting.skep_with(&[&ARGUMENTS, &["--memory", &memory][..], own].concat());
     let plain = with(&["--metrics", "127.0.0.1:0"])?;
-    let mut tls = with(&["--tls-cert", &certificate, "--tls-key", &key])?;
-    tls.tls = Some(Arc::new(config));
+    let mut tls = with(&["--tls-cert", certificate, "--tls-key", key])?;
+    tls.tls = Some(clients);
     Ok((plain, tls))
 }
 
@@ -96,8 +79,12 @@ impl Scraping {
     fn begin(metrics: SocketAddr) -> Scraping {
         let (stop, stopped) = channel::<()>();
         let thread = thread::spawn(move || {
-            while stopped.recv_timeout(SCRAPE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            // At once, so that a short round has a scrape too.
+            loop {
                 scrape(metrics).expect("the server shows its metrics");
+                if stopped.recv_timeout(SCRAPE_INTERVAL) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
             }
         });
         Scraping { stop: Some(stop), thread: Some(thread) }
@@ -146,7 +133,7 @@ fn tables(plan: &Plan, samples: &[Vec<Vec<Sample>>]) -> Tables {
     let header = ["gets", "M/s", "of plain", "server s/M", "plain / this", "client waiting"];
     let note = format!(
         "{} pairs of 8 + 2 B, {} connections, one batch of {} gets in flight on each; the server has one shard and a core, \
-         the client the other core; medians of rounds. Scraped: the metrics are read after each second. Server s/M: \
+         the client the other core; medians of rounds. Scraped: the metrics are read at the beginning of each round and after each second. Server s/M: \
          seconds of processor time of the server for a million gets; a server that waits polls for a while, which counts.",
         plan.keys, plan.connections, plan.depth
     );

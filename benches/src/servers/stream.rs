@@ -1,14 +1,48 @@
 //! A connection of the client: TCP, or TLS over it.
 
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::{ClientConfig, ClientConnection};
+use rustls::crypto::ring::default_provider;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 /// The name in the server's certificate.
-pub(super) const NAME: &str = "localhost";
+const NAME: &str = "localhost";
+
+/// What a server and its clients need for TLS.
+pub(super) struct TlsFiles {
+    /// The certificate of the server, and its private key, which only its owner can read.
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+    /// The configuration of clients, who trust this certificate alone.
+    pub(super) clients: Arc<ClientConfig>,
+}
+
+impl TlsFiles {
+    /// Makes a certificate in this folder.
+    pub(super) fn make(folder: &Path) -> Result<TlsFiles, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("cannot make a certificate: {error}");
+        let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(|error| failed(&error))?;
+        let [certificate, key] = ["server.pem", "server.key"].map(|name| folder.join(name));
+        fs::write(&certificate, made.cert.pem()).map_err(|error| failed(&error))?;
+        let mut own =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key).map_err(|error| failed(&error))?;
+        own.write_all(made.signing_key.serialize_pem().as_bytes()).map_err(|error| failed(&error))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).map_err(|error| failed(&error))?;
+        let clients = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| failed(&error))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(TlsFiles { certificate, key, clients: Arc::new(clients) })
+    }
+}
 
 /// A socket, and its session if it has one.
 pub(super) struct Stream {

@@ -63,8 +63,8 @@ pub(crate) struct Connection {
     holding: Holding,
     /// Requests were done since its memory was counted.
     is_request_done: bool,
-    /// When it began.
-    began: Instant,
+    /// When it was last seen without need to log in, or began.
+    known_at: Instant,
     /// When it last read or wrote a byte.
     progress_at: Instant,
 }
@@ -125,7 +125,7 @@ impl Connection {
             submissions: Submissions::new(),
             holding: Holding::default(),
             is_request_done: false,
-            began: now,
+            known_at: now,
             progress_at: now,
         }
     }
@@ -360,13 +360,17 @@ impl Connection {
         !waits_for_server && now.saturating_duration_since(self.progress_at) >= timeout
     }
 
-    /// Returns true if it must log in and has not done so in this time.
-    pub(crate) fn is_stranger(&self, access: &Access, now: Instant, time: Duration) -> bool {
+    /// Returns true if it must log in and has not done so in this time. Is called in each pass, because a client may log out
+    /// again (`RESET`).
+    pub(crate) fn is_stranger(&mut self, access: &Access, now: Instant, time: Duration) -> bool {
         let is_locked = match self.parsed.login() {
             Some(login) => login.is_missing(access),
             None => self.waits_for_hello() && access.needs_password(),
         };
-        is_locked && now.saturating_duration_since(self.began) >= time
+        if !is_locked {
+            self.known_at = now;
+        }
+        now.saturating_duration_since(self.known_at) >= time
     }
 
     /// Returns its front end.

@@ -86,10 +86,10 @@ impl Connections {
     }
 
     /// Returns the connection in a slot, if there is one.
-    pub(crate) fn at(&self, slot: usize) -> Option<(Token, &Endpoint)> {
-        let Slot { generation, endpoint } = self.slots.get(slot)?;
+    pub(crate) fn at_mut(&mut self, slot: usize) -> Option<(Token, &mut Endpoint)> {
+        let Slot { generation, endpoint } = self.slots.get_mut(slot)?;
         let index = u32::try_from(slot).expect("indexes are made from 32 bits");
-        Some((Token { index, generation: *generation }, endpoint.as_deref()?))
+        Some((Token { index, generation: *generation }, endpoint.as_deref_mut()?))
     }
 
     /// Returns true if there are none.

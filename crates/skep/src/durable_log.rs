@@ -195,6 +195,9 @@ impl Log {
     /// Pairs that have expired at the time `now` are left out.
     pub(crate) fn take_snapshot(&self, processor: &mut Processor, now: u64) -> Result<(), LogError> {
         let mut files = self.shared.lock_files();
+        // Sealed here, so that the thread has nothing to write after the snapshot. The snapshot does not need the seal.
+        let sealed = files.seal();
+        self.shared.note(&mut files, sealed, 0);
         files.take_snapshot(processor, now)?;
         self.shared.lock().log_bytes = 0;
         files.trim()

@@ -122,6 +122,21 @@ fn a_store_that_is_opened_again_is_the_same() {
     }
 }
 
+/// The thread writes nothing of its own into the log that begins with a snapshot.
+#[test]
+fn the_log_is_empty_after_a_snapshot_until_the_next_change() {
+    let (_parent, path) = directory();
+    let mut store = open(&path);
+    let mut replies = Replies::with_budget(BUDGET);
+    store.execute(&[put(b"k", b"v")], &mut replies).unwrap();
+    store.snapshot().unwrap();
+    // Longer than the log is idle before its end is sealed.
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(store.log_size(), 0);
+    store.execute(&[put(b"k", b"w")], &mut replies).unwrap();
+    assert!(store.log_size() > 0);
+}
+
 /// The next segment is prepared while the present one has room, so all that was executed gets to the disk.
 #[test]
 fn a_store_whose_log_cannot_grow_keeps_what_it_has_executed() {

@@ -40,18 +40,18 @@ impl Shard {
         }
         let end = self.connections.slot_count().min(self.ticks.idle_pass.next_slot + IDLE_LOOKS_MAX);
         for slot in self.ticks.idle_pass.next_slot..end {
-            let Some((token, endpoint)) = self.connections.at(slot) else { continue };
+            let Some((token, endpoint)) = self.connections.at_mut(slot) else { continue };
+            let is_stranger = endpoint.connection.is_stranger(&self.parts.shared.access, now, login_time);
+            let is_idle = endpoint.transport.timeout(timeout).is_some_and(|timeout| {
+                endpoint.connection.is_idle(now, timeout) && endpoint.activity.monitors.get() == 0
+            });
             let closed = &self.metrics().connections;
-            if endpoint.connection.is_stranger(&self.parts.shared.access, now, login_time) {
-                closed.closed_without_login.add(1);
-                self.close(token);
-            } else if let Some(timeout) = endpoint.transport.timeout(timeout)
-                && endpoint.connection.is_idle(now, timeout)
-                && endpoint.activity.monitors.get() == 0
-            {
-                closed.closed_idle.add(1);
-                self.close(token);
+            match (is_stranger, is_idle) {
+                (true, _) => closed.closed_without_login.add(1),
+                (false, true) => closed.closed_idle.add(1),
+                (false, false) => continue,
             }
+            self.close(token);
         }
         self.ticks.idle_pass.next_slot = if end == self.connections.slot_count() { 0 } else { end };
     }

@@ -147,7 +147,7 @@ impl Tls {
     /// than there are, or none: packets need not have bytes.
     pub(super) fn read(&self, buffer: &mut [u8]) -> Result<usize> {
         let mut session = self.session.borrow_mut();
-        let mut size = 0;
+        let (mut size, mut has_received) = (0, false);
         while size < buffer.len() {
             match session.reader().read(&mut buffer[size..]) {
                 Ok(0) => return Ok(size),
@@ -155,11 +155,11 @@ impl Tls {
                 // The client has closed the socket without an end of the session. A request that was cut is not executed.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(size),
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-                // The last call has taken all that the socket had.
-                Err(_) if size > 0 && !self.may_have_bytes.get() => break,
+                // This call has taken all that the socket had. Since an earlier call, more may have arrived.
+                Err(_) if has_received && !self.may_have_bytes.get() => break,
                 Err(_) if !self.may_receive() => break,
                 Err(_) => match self.receive(&mut session) {
-                    Ok(_) => {}
+                    Ok(_) => has_received = true,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(error) => return Err(error),
                 },
@@ -272,6 +272,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
     use std::thread;
+    use std::time::Duration;
 
     use rustls::crypto::ring::default_provider;
     use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -311,6 +312,23 @@ mod tests {
         }
         let (client, socket) = shaking.join().unwrap();
         (client, socket, tls)
+    }
+
+    /// A read that does not fill its buffer has taken all that has arrived, also behind bytes that an earlier one left.
+    #[test]
+    fn bytes_that_arrive_behind_decrypted_ones_are_read_with_them() {
+        let (mut client, mut socket, tls) = connect();
+        let mut send = |bytes: &[u8]| {
+            client.writer().write_all(bytes).unwrap();
+            client.complete_io(&mut socket).unwrap();
+            thread::sleep(Duration::from_millis(50));
+        };
+        let mut buffer = [0; 8192];
+        send(&[1; 6000]);
+        assert_eq!(tls.read(&mut buffer[..4096]).unwrap(), 4096);
+        send(&[2; 1000]);
+        assert_eq!(tls.read(&mut buffer).unwrap(), 6000 - 4096 + 1000);
+        assert_eq!(tls.read(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 
     #[test]

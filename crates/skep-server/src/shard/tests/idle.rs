@@ -105,3 +105,25 @@ fn a_client_that_does_not_log_in_is_closed() {
         }
     }
 }
+
+/// The time begins when the client has no login any more, not when the connection began.
+#[test]
+fn a_client_that_has_reset_its_connection_has_time_to_log_in_again() {
+    let mut bench = Bench::new(1, &ServerSettings::default());
+    let mut client = bench.resp(0);
+    bench.turn(0);
+    bench.shared.access.set_password(Password::new(b"ham").as_ref());
+    let pass = |bench: &mut Bench, time: Duration| {
+        bench.now += time;
+        let now = bench.now;
+        bench.shards[0].tick(now);
+    };
+    pass(&mut bench, 2 * LOGIN_TIME);
+    _ = client.stream.write(b"RESET\r\n").unwrap();
+    bench.turns_until(&mut client, 8, 100);
+    assert_eq!(client.received, b"+RESET\r\n");
+    pass(&mut bench, LOGIN_TIME / 2);
+    assert_eq!(bench.shared.metrics(0).connections.closed_without_login.get(), 0);
+    pass(&mut bench, LOGIN_TIME);
+    assert_eq!(bench.shared.metrics(0).connections.closed_without_login.get(), 1);
+}
