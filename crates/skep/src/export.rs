@@ -27,6 +27,7 @@ use crate::resp_link::{DEFAULT_ADDRESS, is_url};
 use crate::tls::LoginSource;
 use crate::transfer::{
     Change, Contents, Format, NoSpace, Pair, Position, Progress, Remote, SPACES, Step, Unit, Writer, now,
+    remove_at_signal,
 };
 
 /// Writes the pairs of a server.
@@ -112,11 +113,11 @@ fn write_file(source: &mut Source, target: &Path, format: Format) -> Result<Cont
             )),
             _ => unwritable(&part, &error),
         })?;
-    source.part = Some(part.clone());
+    remove_at_signal(Some(&part));
     let outcome = write(source, format, &mut file, &part).and_then(|contents| {
         let placed = file.sync_all().and_then(|()| place(&part, target));
         match placed {
-            Ok(()) => Ok(contents),
+            Ok(()) => flush_name(target).map(|()| contents),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(target)),
             Err(error) => Err(unwritable(target, &error)),
         }
@@ -125,7 +126,20 @@ fn write_file(source: &mut Source, target: &Path, format: Format) -> Result<Cont
         // The rest can be removed by hand too.
         _ = fs::remove_file(&part);
     }
+    remove_at_signal(None);
     outcome
+}
+
+/// Flushes the folder of a file, so that the file keeps its name after a power cut.
+fn flush_name(path: &Path) -> Result<(), Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| {
+        Failure::Runtime(format!(
+            "{} is whole, but its folder cannot be flushed, so a power cut may remove its name: {}",
+            path.display(),
+            reason(&error)
+        ))
+    })
 }
 
 /// Gives a file another name, unless that exists.
@@ -203,8 +217,6 @@ struct Source {
     /// True if a key must not be written twice. Redis refuses such an RDB file, and lists a key twice while its table
     /// grows.
     is_unique: bool,
-    /// The file that is written, while it has not its name.
-    part: Option<PathBuf>,
 }
 
 impl Source {
@@ -220,7 +232,7 @@ impl Source {
                 remote.name()
             )));
         }
-        Ok(Source { login, remote, databases, is_unique: false, part: None })
+        Ok(Source { login, remote, databases, is_unique: false })
     }
 
     /// Reads the pairs, and puts each into a target. Returns their numbers.
@@ -231,7 +243,6 @@ impl Source {
     ) -> Result<Contents, Failure> {
         let total = self.databases.iter().map(|(_, keys)| keys).sum();
         let progress = Progress::start("exporting", Unit::Keys, Some(total));
-        progress.set_part(self.part.as_deref());
         let (mut contents, mut number) = (Contents::default(), 0);
         let databases = self.databases.iter().map(|(database, _)| *database);
         let mut written = self.is_unique.then(KeySet::default);

@@ -102,12 +102,17 @@ fn checked(url: &str) -> Result<String, Failure> {
     Ok(format!("{scheme}://{authority}"))
 }
 
-/// Returns the address without the password that a URL may have, and without what follows the port.
+/// Returns the address without the user and the password that it may have, and without what follows the port.
 pub(crate) fn without_password(address: &str) -> String {
-    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+    let begin = match (address.find("://"), address.split_once(':')) {
+        (Some(end), _) => end + 3,
+        (None, Some((transport @ ("tls" | "tcp"), _))) => transport.len() + 1,
+        _ => 0,
+    };
+    let (scheme, rest) = address.split_at(begin);
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     let host = &host[..host.find(['/', '?', '#']).unwrap_or(host.len())];
-    format!("{scheme}://{host}")
+    format!("{scheme}{host}")
 }
 
 fn url(address: &str) -> String {
@@ -145,7 +150,16 @@ mod tests {
         ] {
             assert_eq!(url(address), expected);
         }
-        assert_eq!(without_password("h:1"), "h:1");
+        for (address, shown) in [
+            ("h:1", "h:1"),
+            ("tls:[::1]:1", "tls:[::1]:1"),
+            ("u:secret@h:1", "h:1"),
+            ("u:sec@ret/@h:1/5", "h:1"),
+            ("tls:u:secret@h:1", "tls:h:1"),
+            ("tcp::secret@[::1]:1", "tcp:[::1]:1"),
+        ] {
+            assert_eq!(without_password(address), shown);
+        }
     }
 
     #[test]

@@ -13,9 +13,12 @@
 //! connection to the target, it is right only if the target keeps each write that it has acknowledged.
 
 mod batch;
+mod input;
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,6 +35,7 @@ use crate::transfer::{
     now,
 };
 use batch::{Batch, has_space};
+use input::Input;
 
 /// Puts the strings of a file.
 #[derive(clap::Args, Debug)]
@@ -117,8 +121,9 @@ enum Resume {
 impl Resume {
     fn parse(text: &str) -> Result<Resume, String> {
         let position = text.parse().map(Resume::Entries).ok().or_else(|| Position::parse(text).map(Resume::Server));
-        position
-            .ok_or_else(|| format!("`{text}` is no position: write one that an import has named, such as 4096 or 0:17"))
+        position.ok_or_else(|| {
+            format!("`{text}` is no position: write one that an import has named, such as 4096 or 0:17:RUN")
+        })
     }
 }
 
@@ -135,7 +140,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::Usage(refusal));
     }
     if path.as_os_str() == "-" {
-        return run_pipe(io::stdin().lock(), Path::new("the standard input"), arguments, &login);
+        let name = Path::new("the standard input");
+        let file = io::stdin().as_fd().try_clone_to_owned().map(File::from);
+        let file =
+            file.map_err(|error| Failure::Usage(format!("cannot read {}: {}", name.display(), reason(&error))))?;
+        return run_pipe(&file, name, arguments, &login);
     }
     if let Some(refusal) = of_append_only_file(path) {
         return Err(Failure::Usage(refusal));
@@ -149,7 +158,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     match metadata.is_file() {
         true => run_file(file, metadata.len(), arguments, &login),
-        false => run_pipe(file, path, arguments, &login),
+        false => run_pipe(&file, path, arguments, &login),
     }
 }
 
@@ -190,29 +199,26 @@ fn run_file(mut file: File, size: u64, arguments: &Arguments, login: &Login) -> 
 }
 
 /// Imports what arrives from a pipe, which `name` describes.
-fn run_pipe(input: impl Read, name: &Path, arguments: &Arguments, login: &Login) -> Result<(), Failure> {
+fn run_pipe(file: &File, name: &Path, arguments: &Arguments, login: &Login) -> Result<(), Failure> {
     let client = connect(login).map_err(Failure::Runtime)?;
-    import(input, None, name, arguments, client)
+    import(file, None, name, arguments, client)
 }
 
 /// Sends the strings to the server.
-fn import(
-    input: impl Read,
-    size: Option<u64>,
-    name: &Path,
-    arguments: &Arguments,
-    client: Client,
-) -> Result<(), Failure> {
+fn import(file: &File, size: Option<u64>, name: &Path, arguments: &Arguments, client: Client) -> Result<(), Failure> {
     let progress = Progress::start("importing", Unit::Bytes, size);
-    let mut batch = Batch::new(client, arguments.entries());
+    let batch = RefCell::new(Batch::new(client, arguments.entries()));
+    let input = Input { file, batch: &batch, progress: &progress };
     let outcome = read(input, arguments, arguments.contents()?, &progress, |number, change| {
+        let mut batch = batch.borrow_mut();
         batch.push(number, change)?;
         Ok(batch.acknowledged())
     });
-    let outcome = match outcome {
+    let mut batch = batch.into_inner();
+    let outcome = match batch.failure.take().map_or(outcome, |failure| Err(Stop::Server(failure))) {
         // The pairs before a fault of the input are imported.
-        Ok(_) | Err(Stop::Input(_)) => batch.send().map_err(Stop::Server).and(outcome),
-        Err(stop) => Err(stop),
+        outcome @ (Ok(_) | Err(Stop::Input(_))) => batch.send().map_err(Stop::Server).and(outcome),
+        outcome => outcome,
     };
     drop(progress);
     match outcome {
@@ -232,7 +238,7 @@ fn run_server(url: &str, arguments: &Arguments, login: &Login) -> Result<(), Fai
         Some(Resume::Server(position)) => position,
         Some(Resume::Entries(_)) => {
             return Err(Failure::Usage(
-                "a server has positions such as 0:17: write one that an import has named".to_owned(),
+                "a server has positions such as 0:17:RUN: write one that an import has named".to_owned(),
             ));
         }
     };
@@ -257,7 +263,9 @@ fn run_server(url: &str, arguments: &Arguments, login: &Login) -> Result<(), Fai
         match step {
             Step::Entry(entry) => {
                 number += 1;
-                if let Some(change) = contents.take(entry, now())? {
+                if let Some(change) = contents.take(entry, now())?
+                    && is_permitted(&change, arguments)?
+                {
                     batch.push(number, &change).map_err(Stop::Server)?;
                 }
             }
@@ -379,12 +387,9 @@ fn read(
         if number <= skipped {
             continue;
         }
-        if let Some(change) = contents.take(entry, now)? {
-            match change {
-                Change::Put(Pair { space: CACHE_SPACE, .. }) if !arguments.into_cache => return Err(Stop::Cache),
-                Change::Delete { space: CACHE_SPACE, .. } if !arguments.into_cache => continue,
-                _ => {}
-            }
+        if let Some(change) = contents.take(entry, now)?
+            && is_permitted(&change, arguments)?
+        {
             let done = put(number, &change).map_err(Stop::Server)?;
             if done > 0 {
                 progress.set_resume(done.to_string());
@@ -393,6 +398,17 @@ fn read(
         if number.is_multiple_of(1024) {
             progress.set(reader.offset(), number);
         }
+    }
+}
+
+/// Returns true if a change may be sent: without `--into-cache`, a key of the cache space is not removed. Fails if it
+/// is a string for that space.
+fn is_permitted(change: &Change<'_>, arguments: &Arguments) -> Result<bool, Stop> {
+    match change {
+        _ if arguments.into_cache => Ok(true),
+        Change::Put(Pair { space: CACHE_SPACE, .. }) => Err(Stop::Cache),
+        Change::Delete { space: CACHE_SPACE, .. } => Ok(false),
+        _ => Ok(true),
     }
 }
 

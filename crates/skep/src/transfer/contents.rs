@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::json;
@@ -28,19 +28,20 @@ pub(crate) struct Contents {
     /// Lines for the end of the report.
     pub(crate) notes: Vec<String>,
     /// The file with a line for each of these strings, and why it cannot be written.
-    list: Option<BufWriter<File>>,
+    list: Option<File>,
     list_failure: Option<io::Error>,
     /// Spaces of databases that have not the number of a space, or that go into another one.
     spaces: Vec<(u64, u16)>,
-    /// True if a pair that has expired removes its key: the source is a series of changes, not of keys that differ.
-    deletes_expired: bool,
+    /// True if the source is a series of changes, not of keys that differ: an earlier value of a key is removed if the
+    /// later one has expired or is left out.
+    has_changes: bool,
 }
 
 /// A change of a store that an entry asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change<'a> {
     Put(Pair<'a>),
-    /// The pair has expired: an earlier value of its key goes too.
+    /// The pair has expired, or Skep cannot have it: an earlier value of its key is removed.
     Delete {
         space: u16,
         key: &'a [u8],
@@ -57,9 +58,9 @@ impl Contents {
         Contents { spaces: spaces.to_vec(), ..Contents::default() }
     }
 
-    /// Sets the format. In a text format, a pair that has expired removes its key.
+    /// Sets the format. In a text format, a pair that has expired or is too long removes its key.
     pub(crate) fn set_format(&mut self, format: Format) {
-        self.deletes_expired = format != Format::Rdb;
+        self.has_changes = format != Format::Rdb;
     }
 
     /// Writes a line for each string that is left out into a file that does not exist.
@@ -67,18 +68,19 @@ impl Contents {
         let file = File::options().write(true).create_new(true).open(path);
         let file =
             file.map_err(|error| Failure::Usage(format!("cannot write {}: {}", path.display(), reason(&error))))?;
-        self.list = Some(BufWriter::new(file));
+        self.list = Some(file);
         Ok(())
     }
 
-    /// Adds a line to the list.
+    /// Adds a line to the list, at once: a signal may end the program, and an import that continues does not list it.
     fn list(&mut self, database: u64, key: &[u8], key_size: u64, value_size: u64) {
         let Some(list) = &mut self.list else { return };
         let (text, base64) = text_or_base64(key);
         let name = if base64.is_some() { "key_base64" } else { "key" };
         let key = base64.unwrap_or_else(|| text.unwrap_or_default().to_owned());
         let line = json!({ "database": database, name: key, "key_size": key_size, "value_size": value_size });
-        self.list_failure = self.list_failure.take().or(writeln!(list, "{line}").err());
+        let written = list.write_all(format!("{line}\n").as_bytes());
+        self.list_failure = self.list_failure.take().or(written.err());
     }
 
     /// Returns the space of a database.
@@ -101,9 +103,7 @@ impl Contents {
                 if expiry <= now =>
             {
                 self.expired += 1;
-                if let Some(index) = self.index(database).filter(|_| self.deletes_expired && !key.is_empty()) {
-                    return Ok(Some(Change::Delete { space: SPACES[index].0, key }));
-                }
+                return Ok(self.removal(database, key));
             }
             Entry::String { database, key, value, expiry } => {
                 let index = self.index(database).ok_or(NoSpace(database))?;
@@ -119,10 +119,17 @@ impl Contents {
                     self.first_out_of_bounds = format!("key{shown} of {key_size} B with a value of {value_size} B");
                 }
                 self.out_of_bounds += 1;
+                return Ok(self.removal(database, key));
             }
             Entry::Other(kind) => *self.others.entry(kind).or_default() += 1,
         }
         Ok(None)
+    }
+
+    /// Returns the change that removes an earlier value of a key, if the source may have one.
+    fn removal<'a>(&self, database: u64, key: &'a [u8]) -> Option<Change<'a>> {
+        let index = self.index(database).filter(|_| self.has_changes && !key.is_empty())?;
+        Some(Change::Delete { space: SPACES[index].0, key })
     }
 
     /// Returns the number of strings.
@@ -131,15 +138,23 @@ impl Contents {
     }
 
     /// Prints how many pairs were imported into the spaces, or exported from them, and how many were left out. Fails
-    /// if a string was left out.
+    /// if a string was left out, even if the reader of the report has gone.
     pub(crate) fn report(mut self, done: &str, preposition: &str, out: impl Write) -> Result<(), Failure> {
-        self.print(done, preposition, out).map_err(|error| match Failure::from(error) {
-            Failure::Runtime(error) => {
+        let mut faults = self.faults(done);
+        let printed = self.print(done, preposition, out).map_err(Failure::from);
+        match printed {
+            Err(Failure::Runtime(error)) => {
                 let sum = keys(self.string_count());
-                Failure::Runtime(format!("{done} {sum}, but the report of it cannot be written: {error}"))
+                faults.insert(0, format!("{done} {sum}, but the report of it cannot be written: {error}"));
             }
-            failure => failure,
-        })?;
+            outcome if faults.is_empty() => return outcome,
+            _ => {}
+        }
+        Err(Failure::Runtime(faults.join("; ")))
+    }
+
+    /// Returns the reasons why not all was imported or exported.
+    fn faults(&mut self, done: &str) -> Vec<String> {
         let mut faults: Vec<String> = self.rest_left_out.iter().cloned().collect();
         if self.out_of_bounds > 0 {
             let count = self.out_of_bounds;
@@ -150,11 +165,10 @@ impl Contents {
                 self.first_out_of_bounds
             ));
         }
-        let flushed = self.list.as_mut().map_or(Ok(()), Write::flush);
-        if let Some(error) = self.list_failure.or(flushed.err()) {
+        if let Some(error) = self.list_failure.take() {
             faults.push(format!("the list of strings that were left out cannot be written: {}", reason(&error)));
         }
-        if faults.is_empty() { Ok(()) } else { Err(Failure::Runtime(faults.join("; "))) }
+        faults
     }
 
     fn print(&self, done: &str, preposition: &str, mut out: impl Write) -> io::Result<()> {
@@ -195,4 +209,21 @@ fn counted(kind: Kind, count: u64) -> String {
         Kind::Functions => ("library of functions", "libraries of functions"),
     };
     format!("{count} {}", if count == 1 { one } else { more })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_list_is_in_the_file_before_the_report() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("list");
+        let mut contents = Contents::new(&[]);
+        contents.list_left_out(&path).unwrap();
+        let entry = Entry::OutOfBounds { database: 0, key: b"k", key_size: 1, value_size: 2 << 20, expiry: None };
+        assert!(matches!(contents.take(entry, 0), Ok(None)));
+        let line = "{\"database\":0,\"key\":\"k\",\"key_size\":1,\"value_size\":2097152}\n";
+        assert_eq!(std::fs::read_to_string(path).unwrap(), line);
+    }
 }

@@ -15,7 +15,8 @@ use crate::resp_link::{connect, describe, without_password};
 
 /// Bytes of commands that are sent before their replies are read, unless one command has more.
 const GROUP_BYTES: usize = 256 << 10;
-/// The longest time for which a server that is busy is asked again, and the pause before that.
+/// The longest time for which a server that is busy is asked again although it replies to no command, and the pause
+/// before that.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -23,17 +24,18 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Link {
     connection: Connection,
     pub(super) name: String,
+    patience: Duration,
 }
 
 impl Link {
     pub(super) fn connect(login: &Login) -> Result<Link, Failure> {
-        Ok(Link { connection: connect(login)?, name: without_password(&login.address) })
+        Ok(Link { connection: connect(login)?, name: without_password(&login.address), patience: PATIENCE })
     }
 
     /// Sends commands. Returns their replies, of which some may be errors.
     pub(super) fn ask(&mut self, commands: impl IntoIterator<Item = Cmd>) -> Result<Vec<Value>, Failure> {
         let commands: Vec<Vec<u8>> = commands.into_iter().map(|command| command.get_packed_command()).collect();
-        let until = Instant::now() + PATIENCE;
+        let mut until = Instant::now() + self.patience;
         let mut replies = Vec::with_capacity(commands.len());
         while replies.len() < commands.len() {
             let rest = &commands[replies.len()..];
@@ -48,6 +50,9 @@ impl Link {
             if let Some(refused) = group.iter().position(is_busy).filter(|_| Instant::now() < until) {
                 group.truncate(refused);
                 thread::sleep(PAUSE);
+            }
+            if !group.is_empty() {
+                until = Instant::now() + self.patience;
             }
             replies.append(&mut group);
         }
@@ -91,4 +96,46 @@ fn is_busy(reply: &Value) -> bool {
 /// Returns true if a reply is an error with this text.
 pub(super) fn says(reply: &Value, text: &str) -> bool {
     matches!(reply, Value::ServerError(error) if error.details().is_some_and(|all| all.contains(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
+    use skep::ClientSettings;
+
+    use super::*;
+
+    /// Starts a server that is busy, except for one `PING` in each pause. Returns its URL.
+    fn start_busy() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            let mut output = listener.accept().unwrap().0;
+            let mut lines = BufReader::new(output.try_clone().unwrap()).lines();
+            let mut executed_at = Instant::now();
+            // A command is the number of its words, and two lines for each word.
+            while let Some(Ok(head)) = lines.next() {
+                let words: usize = head[1..].parse().unwrap();
+                let command: Vec<_> = lines.by_ref().take(2 * words).map(Result::unwrap).collect();
+                let is_busy = command[1] == "PING" && executed_at.elapsed() < PAUSE;
+                if !is_busy {
+                    executed_at = Instant::now();
+                }
+                output.write_all(if is_busy { b"-BUSY wait\r\n" } else { b"+OK\r\n" }).unwrap();
+            }
+        });
+        url
+    }
+
+    #[test]
+    fn a_busy_server_is_asked_again_as_long_as_it_replies_to_commands() {
+        let mut link = Link::connect(&Login { address: start_busy(), settings: ClientSettings::default() }).unwrap();
+        link.patience = 5 * PAUSE;
+        let begun = Instant::now();
+        let replies = link.ask((0..10).map(|_| redis::cmd("PING"))).unwrap();
+        assert_eq!(replies, vec![Value::Okay; 10]);
+        assert!(begun.elapsed() > link.patience, "the replies have taken too little time for this test");
+    }
 }

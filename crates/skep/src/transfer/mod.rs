@@ -29,7 +29,7 @@ use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
 use skep_wire::rdb::{Entry, RdbError, RdbReader};
 
 pub(crate) use contents::{Change, Contents, NoSpace, keys};
-pub(crate) use progress::{Progress, Unit};
+pub(crate) use progress::{Progress, Unit, remove_at_signal};
 pub(crate) use remote::{Position, Remote, Step};
 pub(crate) use writer::{Pair, Writer, text_or_base64};
 

@@ -1,5 +1,7 @@
-//! The progress of an import or an export, on standard error: a bar on a terminal, else a line every ten seconds. If
-//! a signal ends the program meanwhile, a line tells how to continue.
+//! The progress of an import or an export, on standard error: a bar on a terminal, else a line every ten seconds.
+//!
+//! From the first progress on, a thread waits for a signal that ends the program, until its end. It removes a file that
+//! has not all pairs, and prints a line, which tells how to continue.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
+use signal_hook::iterator::Signals;
 
 /// The time between two lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
@@ -32,8 +34,17 @@ pub(crate) struct Progress {
     bar: ProgressBar,
     counts: Arc<Counts>,
     lines: Option<(Sender<()>, JoinHandle<()>)>,
-    signals: Option<(Handle, JoinHandle<()>)>,
 }
+
+/// The state that a signal finds.
+struct AtSignal {
+    /// The progress that is shown.
+    shown: Option<(ProgressBar, Arc<Counts>)>,
+    /// A file that is removed.
+    part: Option<PathBuf>,
+}
+
+static AT_SIGNAL: Mutex<AtSignal> = Mutex::new(AtSignal { shown: None, part: None });
 
 /// The numbers that a line shows.
 #[derive(Debug)]
@@ -46,8 +57,6 @@ struct Counts {
     keys: AtomicU64,
     /// The flag that continues from here.
     resume: Mutex<String>,
-    /// A file that is removed if the program is interrupted.
-    part: Mutex<Option<PathBuf>>,
 }
 
 impl Progress {
@@ -61,7 +70,6 @@ impl Progress {
             position: AtomicU64::new(0),
             keys: AtomicU64::new(0),
             resume: Mutex::default(),
-            part: Mutex::default(),
         });
         let template = match (unit, total) {
             (Unit::Bytes, Some(_)) => {
@@ -74,8 +82,9 @@ impl Progress {
         let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
         let bar = bar.with_style(ProgressStyle::with_template(template).expect("the template is valid"));
         let (bar, lines) = (bar.with_prefix(name), (!io::stderr().is_terminal()).then(|| print_lines(counts.clone())));
-        let signals = end_by_signals(counts.clone(), bar.clone());
-        Progress { bar, counts, lines, signals }
+        end_by_signals();
+        at_signal().shown = Some((bar.clone(), counts.clone()));
+        Progress { bar, counts, lines }
     }
 
     /// Sets how much is done, in the unit, and the number of keys.
@@ -86,11 +95,6 @@ impl Progress {
         }
         self.counts.position.store(position, Ordering::Relaxed);
         self.counts.keys.store(keys, Ordering::Relaxed);
-    }
-
-    /// Sets a file that is removed if the program is interrupted.
-    pub(crate) fn set_part(&self, part: Option<&Path>) {
-        *self.counts.part.lock().unwrap_or_else(PoisonError::into_inner) = part.map(Path::to_owned);
     }
 
     /// Sets the position from which an interrupted run can continue.
@@ -106,33 +110,49 @@ impl Drop for Progress {
             drop(stop);
             _ = thread.join();
         }
-        if let Some((handle, thread)) = self.signals.take() {
-            handle.close();
-            _ = thread.join();
-        }
+        at_signal().shown = None;
     }
 }
 
-/// Ends the program at a signal, until the handle is closed. Without it, a signal ends the program too.
-fn end_by_signals(counts: Arc<Counts>, bar: ProgressBar) -> Option<(Handle, JoinHandle<()>)> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).ok()?;
-    let handle = signals.handle();
-    let thread = thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            bar.finish_and_clear();
-            if let Some(part) = &*counts.part.lock().unwrap_or_else(PoisonError::into_inner) {
-                // It can be removed by hand too.
-                _ = fs::remove_file(part);
+/// Sets the file that is removed if a signal ends the program, or none.
+pub(crate) fn remove_at_signal(part: Option<&Path>) {
+    end_by_signals();
+    at_signal().part = part.map(Path::to_owned);
+}
+
+fn at_signal() -> MutexGuard<'static, AtSignal> {
+    AT_SIGNAL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the thread that ends the program at a signal, if it does not run. Without it, a signal ends the program too.
+fn end_by_signals() {
+    static START: Once = Once::new();
+    START.call_once(|| {
+        let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
+        thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                end(signal);
             }
-            let resume = counts.resume.lock().unwrap_or_else(PoisonError::into_inner);
-            match resume.as_str() {
-                "" => eprintln!("skep: interrupted"),
-                resume => eprintln!("skep: interrupted: --resume {resume} continues"),
-            }
-            process::exit(128 + signal);
-        }
+        });
     });
-    Some((handle, thread))
+}
+
+/// Ends the program because of a signal.
+fn end(signal: i32) -> ! {
+    let state = at_signal();
+    if let Some(part) = &state.part {
+        // It can be removed by hand too.
+        _ = fs::remove_file(part);
+    }
+    let resume = state.shown.as_ref().map_or_else(String::new, |(bar, counts)| {
+        bar.finish_and_clear();
+        counts.resume.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    });
+    match resume.as_str() {
+        "" => eprintln!("skep: interrupted"),
+        resume => eprintln!("skep: interrupted: --resume {resume} continues"),
+    }
+    process::exit(128 + signal)
 }
 
 /// Prints lines until the sender is dropped.
@@ -190,7 +210,6 @@ mod tests {
             position: AtomicU64::new(1 << 20),
             keys: AtomicU64::new(70),
             resume: Mutex::new("64".to_owned()),
-            part: Mutex::default(),
         };
         let line = |unit, total| counts(unit, total).line(Duration::from_secs(16));
         let known = line(Unit::Bytes, Some(4 << 20));

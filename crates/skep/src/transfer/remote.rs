@@ -88,6 +88,8 @@ pub(crate) struct Remote {
     commands: Vec<Cmd>,
     command_bytes: usize,
     selected: Option<u16>,
+    /// Databases that the user may not select.
+    refused: Vec<u64>,
     /// Keys of the cache space of Skep, which lists none.
     cache_keys: u64,
     /// Keys that the server counts, and those that it has shown.
@@ -125,6 +127,7 @@ impl Remote {
             commands: Vec::new(),
             command_bytes: 0,
             selected: None,
+            refused: Vec::new(),
             cache_keys: 0,
             counted_keys: 0,
             shown_keys: 0,
@@ -158,6 +161,9 @@ impl Remote {
                 self.shown_keys
             ));
         }
+        for database in &self.refused {
+            notes.push(format!("left out database {database}: the user may not read it"));
+        }
         if self.cache_keys > 0 {
             notes.push(format!("left out the cache space: {}", keys_text(self.cache_keys)));
         }
@@ -168,15 +174,15 @@ impl Remote {
         notes
     }
 
-    /// Returns the databases with keys, and the number of these: of all, or one. The cache space of Skep lists no
-    /// keys, so it is left out.
+    /// Returns the databases with keys, and the number of these: of all, or one. Those that the user may not select are
+    /// left out, unless these are all. So is the cache space of Skep, which lists no keys.
     pub(crate) fn databases(&mut self, wanted: Option<u64>) -> Result<Vec<(u64, u64)>, Failure> {
         let of_line = |line: &str| line.strip_prefix("db")?.split_once(':')?.0.parse().ok();
         let listed = self.information.lines().filter_map(of_line);
         // A server of Skep counts the keys of the last moment a little later.
         let mut numbers: BTreeSet<u64> = listed.chain([HASH_SPACE, ORDERED_SPACE].map(u64::from)).collect();
         numbers.retain(|number| wanted.is_none_or(|wanted| wanted == *number));
-        let mut databases = Vec::new();
+        let (mut databases, mut selected_count, mut refusal) = (Vec::new(), 0, None);
         for number in numbers {
             let commands =
                 [redis::cmd("SELECT").arg(number).take(), redis::cmd("DBSIZE"), redis::cmd("SCAN").arg(0).take()];
@@ -184,12 +190,21 @@ impl Remote {
             if says(&selected, "out of range") {
                 continue;
             }
+            if has_code(&selected, "NOPERM") {
+                self.refused.push(number);
+                refusal = Some(selected);
+                continue;
+            }
+            selected_count += 1;
             if says(&scan, "not for the cache space") {
                 self.cache_keys = self.link.value(size)?;
                 continue;
             }
             self.link.value::<Value>(selected)?;
             databases.push((number, self.link.value(size)?));
+        }
+        if let Some(refusal) = refusal.filter(|_| selected_count == 0) {
+            self.link.value::<Value>(refusal)?;
         }
         databases.retain(|(_, keys)| *keys > 0);
         Ok(databases)
@@ -198,6 +213,12 @@ impl Remote {
     /// Checks that a scan can continue at a position: its cursor is of this run, and the server has the database.
     pub(crate) fn check(&self, start: Position, databases: &[(u64, u64)]) -> Result<(), Failure> {
         let Position { database, cursor, run } = start;
+        if cursor > 0 && run.is_none() && self.run.is_some() {
+            return Err(Failure::Usage(format!(
+                "the position {start} has no run: write all of it, such as {start}:RUN; --resume {database}:0 reads database \
+                 {database} again, from its beginning"
+            )));
+        }
         if cursor > 0 && run != self.run {
             return Err(Failure::Usage(format!(
                 "{} has started again since {start} was named, and its cursors are others: --resume {database}:0 reads database \
@@ -302,7 +323,7 @@ impl Remote {
         let sizes = self.link.ask(strings.iter().map(|key| redis::cmd("STRLEN").arg(key).take()))?;
         let (mut group, mut group_bytes) = (Vec::new(), 0);
         for (key, size) in strings.into_iter().zip(sizes) {
-            if is_other_type(&size) {
+            if has_code(&size, "WRONGTYPE") {
                 self.changed_keys += 1;
                 continue;
             }
@@ -419,9 +440,9 @@ impl Remote {
     }
 }
 
-/// Returns true if a reply says that a key has a value of another type.
-fn is_other_type(reply: &Value) -> bool {
-    matches!(reply, Value::ServerError(error) if error.code() == "WRONGTYPE")
+/// Returns true if a reply is an error with this code.
+fn has_code(reply: &Value, code: &str) -> bool {
+    matches!(reply, Value::ServerError(error) if error.code() == code)
 }
 
 /// Returns the kind of a type that `TYPE` names.

@@ -5,7 +5,7 @@
 //! The RESP port of a server executes them.
 
 use std::collections::VecDeque;
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::Range;
 
 use skep_wire::rdb::{Entry, payload};
@@ -103,7 +103,16 @@ impl<R: Read> RespReader<R> {
         self.before += self.begin as u64;
         self.buffer.drain(..self.begin);
         self.begin = 0;
-        let read = (&mut self.input).take(READ_SIZE as u64).read_to_end(&mut self.buffer);
+        let end = self.buffer.len();
+        self.buffer.resize(end + READ_SIZE, 0);
+        // One read: the commands of a pipe do not wait for those after them.
+        let read = loop {
+            match self.input.read(&mut self.buffer[end..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
+        self.buffer.truncate(end + read.as_ref().map_or(0, |size| *size));
         read.map(|size| size > 0).map_err(ReadError::Read)
     }
 

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::fake_source::{bulk, page, start};
-use crate::process::{Server, assert_refusal, output, signal, skep, text, wait};
+use crate::process::{Server, WATCHDOG, assert_refusal, output, signal, skep, text, wait};
 use crate::wire::Connection;
 
 /// A file that is removed at the end of the test.
@@ -49,6 +50,20 @@ fn json_lines(numbers: std::ops::Range<u32>) -> String {
     numbers.map(|number| format!("{{\"key\":\"{number}\",\"value\":\"v\"}}\n")).collect()
 }
 
+/// Starts an import of a pipe.
+fn import_pipe(server: &Server, format: &str) -> Child {
+    let mut command = skep(&["import", "-", "--format", format, "--addr", &server.native]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn wait_until(what: &str, is_true: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_true() {
+        assert!(begun.elapsed() < WATCHDOG, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_fault_of_a_source_is_named() {
     let server = Server::start(&[]);
@@ -62,10 +77,16 @@ fn a_fault_of_a_source_is_named() {
         (only("STRLEN", b":-1\r\n".to_vec()), &[], &["has sent a reply to another command"]),
         (only("DUMP", b"-READONLY no\r\n".to_vec()), &[], &["READONLY no"]),
         (only("HTTP", Vec::new()), &["--resume", "0:9:00000000000000aa"], &["has started again", "--resume 0:0"]),
+        (only("HTTP", Vec::new()), &["--resume", "0:9"], &["the position 0:9 has no run", "0:9:RUN", "--resume 0:0"]),
         (only("HTTP", Vec::new()), &["--resume", "7:0"], &["has no keys in database 7"]),
     ] {
         let refused = import(&server, &url, flags);
         assert_refusal(&refused, if flags.contains(&"--resume") { 2 } else { 1 }, parts);
+    }
+    for address in ["u:secret@127.0.0.1:1", "tls:u:secret@127.0.0.1:1", "u:sec?secret@127.0.0.1:1"] {
+        let failed = output(&["export", "x.rdb", "--addr", address]);
+        assert_refusal(&failed, 1, &["cannot reach a server at ", "127.0.0.1:1: "]);
+        assert!(!text(&failed.stderr).contains("sec"), "{}", text(&failed.stderr));
     }
     assert_refusal(&import(&server, "redis://h:1/5", &[]), 2, &["redis://h:1 has more after its port"]);
     let refused = import(&server, "redis+tls://:secret@h:1", &[]);
@@ -145,6 +166,86 @@ fn an_import_ends_if_the_server_starts_again() {
 }
 
 #[test]
+fn a_connection_that_is_closed_before_the_first_change_ends_no_import() {
+    let server = Server::start(&["--timeout", "1"]);
+    let mut child = import_pipe(&server, "json");
+    let is_closed = || !run(&server, &["INFO"]).contains("skep_connections_closed_idle:0 ");
+    wait_until("the server closes the connections of the import", is_closed);
+    child.stdin.take().unwrap().write_all(json_lines(0..10).as_bytes()).unwrap();
+    let imported = child.wait_with_output().unwrap();
+    assert_eq!((text(&imported.stderr).as_str(), imported.status.code()), ("", Some(0)));
+    assert_eq!(server.key_counts(), [10, 0]);
+}
+
+#[test]
+fn the_changes_of_a_pipe_do_not_wait_for_later_ones() {
+    let server = Server::start(&[]);
+    let mut count = 0;
+    for (format, head, line) in [
+        ("json", "", "{\"key\":\"KEY\",\"value\":\"v\"}\n"),
+        ("csv", "key,value\n", "KEY,v\n"),
+        ("resp", "", "*3\r\n$3\r\nSET\r\n$5\r\nKEY\r\n$1\r\nv\r\n"),
+    ] {
+        let mut child = import_pipe(&server, format);
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(head.as_bytes()).unwrap();
+        for key in ["first", "later"] {
+            input.write_all(line.replace("KEY", &format!("{format:.1}{:.4}", key)).as_bytes()).unwrap();
+            count += 1;
+            wait_until(format, || server.key_counts() == [count, 0]);
+        }
+        drop(input);
+        let imported = child.wait_with_output().unwrap();
+        assert_eq!(text(&imported.stdout), "imported 2 keys into the hash space\n", "{}", text(&imported.stderr));
+    }
+}
+
+#[test]
+fn a_server_that_refuses_the_changes_of_a_silent_pipe_is_named() {
+    let server = Server::start(&[]);
+    let flags = ["import", "-", "--format", "csv", "--into-cache", "--addr", &server.native];
+    let mut child = skep(&flags).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"space,key,value\ncache,a,b\n").unwrap();
+    assert_eq!(wait(&mut child).code(), Some(1));
+    let refused = child.wait_with_output().unwrap();
+    assert_refusal(&refused, 1, &["--cache-memory", "at least 0 keys were imported before, and --resume 0 continues"]);
+}
+
+#[test]
+fn a_signal_ends_an_import_between_two_progresses() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = Scratch::with("silent.jsonl", &json_lines(0..10));
+    let address = listener.local_addr().unwrap().to_string();
+    let mut command = skep(&["import", file.path(), "--addr", &address, "--timeout", "1h"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The file has been checked, and the server sends nothing.
+    let _connection = listener.accept().unwrap();
+    signal(&child, "INT");
+    assert_eq!(wait(&mut child).code(), Some(130));
+    assert_refusal(&child.wait_with_output().unwrap(), 130, &["skep: interrupted\n"]);
+}
+
+#[test]
+fn a_space_that_the_user_may_not_read_is_left_out() {
+    let server = Server::start(&[]);
+    let users = ["ACL SETUSER hash on >secret ~* +@all space:hash", "ACL SETUSER none on >secret ~* +@all -select"];
+    assert_eq!(run(&server, &[users[0], users[1], "SET a b", "SELECT 1", "SET c d"]), "+OK +OK +OK +OK +OK");
+    let url = |user: &str| format!("redis://{user}:secret@{}", server.resp.as_ref().unwrap());
+    let target = Server::start(&[]);
+    let imported = import(&target, &url("hash"), &[]);
+    let expected = "imported 1 key into the hash space\nleft out database 1: the user may not read it\nread from Skep";
+    assert!(text(&imported.stdout).starts_with(expected), "{}", text(&imported.stderr));
+    assert_eq!(target.key_counts(), [1, 0]);
+    let exported = output(&["export", "-", "--format", "json", "--addr", &url("hash")]);
+    assert_eq!(text(&exported.stdout), "{\"space\":\"hash\",\"key\":\"a\",\"value\":\"b\"}\n");
+    assert!(text(&exported.stderr).contains("left out database 1: "), "{}", text(&exported.stderr));
+    assert_refusal(&import(&target, &url("none"), &[]), 1, &["NOPERM"]);
+    let address = url("hash");
+    let refused = output(&["export", "-", "--format", "json", "--space", "ordered", "--addr", &address]);
+    assert_refusal(&refused, 1, &["NOPERM"]);
+}
+
+#[test]
 fn an_import_that_is_interrupted_names_its_position() {
     let server = Server::start(&[]);
     let flags = ["import", "-", "--format", "json", "--addr", &server.native];
@@ -190,6 +291,29 @@ fn a_pair_that_has_expired_removes_the_earlier_one() {
 }
 
 #[test]
+fn a_value_that_is_left_out_removes_the_earlier_one() {
+    let server = Server::start(&[]);
+    let long = "v".repeat(2 << 20);
+    // A command has no longer words.
+    let word = &long[..(1 << 20) + 1];
+    for (name, content) in [
+        ("long.aof", format!("SET d old\r\n*3\r\n$3\r\nSET\r\n$1\r\nd\r\n${}\r\n{word}\r\nSET e 1\r\n", word.len())),
+        ("long.csv", format!("key,value\nd,old\nd,{long}\ne,1\n")),
+        (
+            "long.jsonl",
+            ["old", &long].map(|value| format!("{{\"key\":\"d\",\"value\":\"{value}\"}}\n")).concat()
+                + "{\"key\":\"e\",\"value\":\"1\"}\n",
+        ),
+    ] {
+        let imported = import(&server, Scratch::with(name, &content).path(), &[]);
+        assert_eq!(imported.status.code(), Some(1), "{name}");
+        let message = text(&imported.stderr);
+        assert!(message.starts_with("skep: 1 key with a string was not imported"), "{name}: {message}");
+        assert_eq!(run(&server, &["GET d", "GET e"]), "$-1 $1 1", "{name}");
+    }
+}
+
+#[test]
 fn a_part_of_an_append_only_file_is_refused() {
     for name in ["/x/appendonly.aof.1.incr.aof", "/x/appendonly.aof.manifest"] {
         assert_refusal(&output(&["import", name]), 2, &[name, "is a part of an append-only file", "redis-cli SAVE"]);
@@ -204,6 +328,16 @@ fn a_report_that_cannot_be_written_is_told() {
     let failed = skep(&["import", file.path(), "--addr", &server.native]).stdout(full).output().unwrap();
     assert_refusal(&failed, 1, &["imported 1 key, but the report of it cannot be written: No space left"]);
     assert_eq!(server.key_counts(), [1, 0]);
+    // The reader of the report has gone.
+    let long = Scratch::with("gone.jsonl", &format!("{{\"key\":\"{}\",\"value\":\"v\"}}\n", "k".repeat(461)));
+    for (path, code, message) in [(file.path(), 0, ""), (long.path(), 1, "skep: 1 key with a string was not imported")]
+    {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = skep(&["import", path, "--addr", &server.native]).stdout(writer).output().unwrap();
+        assert_eq!(ended.status.code(), Some(code), "{path}");
+        assert!(text(&ended.stderr).starts_with(message), "{path}: {}", text(&ended.stderr));
+    }
 }
 
 #[test]
@@ -229,7 +363,20 @@ fn the_cache_space_is_only_used_if_it_is_wanted() {
     });
     assert_refusal(&import(&server, &source, &[]), 1, &["--into-cache"]);
     assert_eq!(import(&server, &source, &["--into-cache"]).status.code(), Some(0));
-    assert_eq!(run(&server, &["SELECT 2", "GET k"]), "+OK $5 hello");
+    assert_eq!(run(&server, &["SELECT 2", "GET k", "DEL k"]), "+OK $5 hello :1");
+    // The key of database 2 gets a string after the check.
+    let mut types = 0;
+    let source = start(move |line| match line {
+        "INFO" => Some(bulk(b"db2:keys=1\r\n")),
+        "SELECT 2" => Some(b"+OK\r\n".to_vec()),
+        _ if line.starts_with("TYPE") => {
+            types += 1;
+            (types == 1).then(|| b"+list\r\n".to_vec())
+        }
+        _ => None,
+    });
+    assert_refusal(&import(&server, &source, &[]), 1, &["--into-cache"]);
+    assert_eq!(run(&server, &["SELECT 2", "GET k"]), "+OK $-1");
 }
 
 #[test]
