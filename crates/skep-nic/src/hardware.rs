@@ -269,7 +269,7 @@ impl Hardware {
     pub fn from_toml(text: &str) -> Result<Self, HardwareError> {
         let table = table_of(text)?;
         if table.contains_key("accelerator") {
-            let reason = "it is the processor of Honeycomb's card, which `skep paper honeycomb-fig16` runs".to_owned();
+            let reason = "it is the processor of Honeycomb's card".to_owned();
             return refuse("accelerator", reason);
         }
         let hardware: Hardware = table.try_into().map_err(|error| form(&error))?;
@@ -405,7 +405,7 @@ pub(crate) fn form(error: &toml::de::Error) -> HardwareError {
 }
 
 pub(crate) mod bounds;
-mod fields;
+pub(crate) mod fields;
 mod link;
 
 #[cfg(test)]

@@ -117,6 +117,11 @@ impl Slots {
         Slot(self)
     }
 
+    /// Returns true if a request would get a slot at once.
+    pub fn has_free(&self) -> bool {
+        self.free.get() > 0
+    }
+
     /// Adds slots.
     pub fn add(&self, count: u32) {
         (0..count).for_each(|_| drop(Slot(self)));

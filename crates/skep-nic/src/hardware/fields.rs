@@ -1,5 +1,7 @@
 //! The fields of a description by their names: `pcie.links`, `pcie.dma_engine.clock_mhz`.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::{Hardware, HardwareError, form};
@@ -7,34 +9,47 @@ use super::{Hardware, HardwareError, form};
 impl Hardware {
     /// Returns the names of all numbers of a description, with the names of their tables.
     pub fn fields(&self) -> Vec<String> {
-        let mut names = Vec::new();
-        collect(&self.table(), "", &mut names);
-        names
+        fields(self)
     }
 
     /// Returns the description with another number in a field, which is not checked. Returns `None` if there is no such
     /// field.
     pub fn with(&self, field: &str, number: &str) -> Option<Result<Self, HardwareError>> {
-        if !self.fields().iter().any(|name| name == field) {
-            return None;
-        }
-        let mut table = self.table();
-        let (tables, key) = field.rsplit_once('.')?;
-        let inner = tables.split('.').try_fold(&mut table, |table, name| table.get_mut(name)?.as_table_mut())?;
-        let is_float = matches!(inner.get(key), Some(Value::Float(_)));
-        let value =
-            if is_float { number.parse().ok().map(Value::Float) } else { number.parse().ok().map(Value::Integer) };
-        let Some(value) = value else {
-            let kind = if is_float { "number" } else { "whole number" };
-            return Some(Err(HardwareError::Form(format!("{field}: `{number}` is not a {kind}"))));
-        };
-        inner.insert(key.to_owned(), value);
-        Some(table.try_into().map_err(|error| form(&error)))
+        with(self, field, number)
     }
+}
 
-    fn table(&self) -> Table {
-        Table::try_from(self).expect("numbers and text are always valid TOML")
+/// Returns the names of all numbers of a description of a card.
+pub(crate) fn fields(card: &impl Serialize) -> Vec<String> {
+    let mut names = Vec::new();
+    collect(&table(card), "", &mut names);
+    names
+}
+
+/// Returns a description with another number in a field, see [`Hardware::with`].
+pub(crate) fn with<T: Serialize + DeserializeOwned>(
+    card: &T,
+    field: &str,
+    number: &str,
+) -> Option<Result<T, HardwareError>> {
+    if !fields(card).iter().any(|name| name == field) {
+        return None;
     }
+    let mut table = table(card);
+    let (tables, key) = field.rsplit_once('.')?;
+    let inner = tables.split('.').try_fold(&mut table, |table, name| table.get_mut(name)?.as_table_mut())?;
+    let is_float = matches!(inner.get(key), Some(Value::Float(_)));
+    let value = if is_float { number.parse().ok().map(Value::Float) } else { number.parse().ok().map(Value::Integer) };
+    let Some(value) = value else {
+        let kind = if is_float { "number" } else { "whole number" };
+        return Some(Err(HardwareError::Form(format!("{field}: `{number}` is not a {kind}"))));
+    };
+    inner.insert(key.to_owned(), value);
+    Some(table.try_into().map_err(|error| form(&error)))
+}
+
+fn table(card: &impl Serialize) -> Table {
+    Table::try_from(card).expect("numbers and text are always valid TOML")
 }
 
 fn collect(table: &Table, path: &str, names: &mut Vec<String>) {

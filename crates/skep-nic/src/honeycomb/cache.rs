@@ -114,6 +114,17 @@ impl Cache {
         Filled { is_kept, metadata }
     }
 
+    /// Removes a node whose entry of the page table has changed. Returns the accesses for the metadata of its set.
+    pub fn remove(&mut self, node: u32) -> MetadataTraffic {
+        let metadata = self.load_metadata(node);
+        let index = node as usize % self.sets.len();
+        let before = self.sets[index].len();
+        self.sets[index].retain(|entry| entry.node != node);
+        let part = self.part_of(index as u32);
+        self.on_chip[part].is_changed |= self.sets[index].len() < before;
+        metadata
+    }
+
     /// Returns the bytes of the chunks that contain these bytes: their offset and their number.
     pub fn whole_chunks(&self, offset: u32, bytes: u32) -> (u32, u32) {
         let start = offset / self.chunk_bytes * self.chunk_bytes;
@@ -154,6 +165,15 @@ mod tests {
         assert!(!cache.has(5, 1024, 257) && !cache.has(5, 1023, 2));
         assert_eq!(cache.whole_chunks(1030, 192), (1024, 256));
         assert_eq!(cache.whole_chunks(1100, 192), (1024, 512));
+    }
+
+    #[test]
+    fn a_node_that_has_moved_is_removed() {
+        let mut cache = cache(8, 8);
+        assert!(cache.fill(1, 0, 512, true).is_kept && cache.fill(3, 0, 512, true).is_kept);
+        cache.remove(3);
+        assert!(cache.has(1, 0, 512) && !cache.has(3, 0, 512));
+        assert!(!cache.fill(3, 1024, 192, false).is_kept, "its header makes room again");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::hardware::{Card, HardwareError, HostDram, Pcie, bounds, form, refuse, table_of};
+use crate::hardware::{Card, HardwareError, HostDram, Pcie, Preset, bounds, fields, form, refuse, table_of};
 
 /// Honeycomb's card in its server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +24,8 @@ pub struct HoneycombCard {
     pub nic_dram: CardDram,
     /// Memory of the host.
     pub host_dram: HostDram,
+    /// Cores of the host, which write, and read when they have time.
+    pub host: HostCores,
     /// The network to the clients.
     pub network: CardNetwork,
 }
@@ -97,6 +99,22 @@ pub struct CardDram {
     pub latency_ns: f64,
 }
 
+/// Cores of the host. The time of an operation is that of its lines, and a constant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostCores {
+    /// Number of cores.
+    pub cores: u32,
+    /// Time of an insertion besides its lines and its messages to the card.
+    pub insertion_ns: f64,
+    /// Time of a scan besides its lines.
+    pub scan_ns: f64,
+    /// Time of a core for a line that an operation reads or writes.
+    pub line_ns: f64,
+    /// Time of a core to send a message to the card: an entry of the page table, or the read version.
+    pub message_ns: f64,
+}
+
 /// The network to the clients, as far as replies need it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -117,6 +135,21 @@ const HONEYCOMB: &str = include_str!("../../boards/honeycomb.toml");
 const GEN5: &str = include_str!("../../boards/honeycomb-gen5.toml");
 
 impl HoneycombCard {
+    /// The cards that come with the crate, by name.
+    pub const PRESETS: &[Preset] =
+        &[Preset { name: "honeycomb", text: HONEYCOMB }, Preset { name: "honeycomb-gen5", text: GEN5 }];
+
+    /// Returns the names of all numbers of a description, with the names of their tables.
+    pub fn fields(&self) -> Vec<String> {
+        fields::fields(self)
+    }
+
+    /// Returns the description with another number in a field, which is not checked. Returns `None` if there is no such
+    /// field.
+    pub fn with(&self, field: &str, number: &str) -> Option<Result<Self, HardwareError>> {
+        fields::with(self, field, number)
+    }
+
     /// Returns the paper's card.
     pub fn of_the_paper() -> Self {
         HoneycombCard::from_toml(HONEYCOMB).expect("the card of the crate is valid")
@@ -143,7 +176,7 @@ impl HoneycombCard {
 
     /// Checks that all values are possible.
     pub fn check(&self) -> Result<(), HardwareError> {
-        let HoneycombCard { card, accelerator: units, cache, nic_dram, host_dram, network, .. } = self;
+        let HoneycombCard { card, accelerator: units, cache, nic_dram, host_dram, host, network, .. } = self;
         bounds::sizes_and_times(&[
             ("card.clock_mhz", card.clock_mhz),
             ("card.watts", card.watts.unwrap_or(1.0)),
@@ -160,6 +193,10 @@ impl HoneycombCard {
             ("cache.size_mib", cache.size_mib),
             ("nic_dram.access_ns", nic_dram.access_ns),
             ("host_dram.access_ns", host_dram.access_ns),
+            ("host.insertion_ns", host.insertion_ns),
+            ("host.scan_ns", host.scan_ns),
+            ("host.line_ns", host.line_ns),
+            ("host.message_ns", host.message_ns),
         ])?;
         bounds::counts(&[
             ("accelerator.memory_adapters", units.memory_adapters),
@@ -178,6 +215,7 @@ impl HoneycombCard {
             ("cache.page_table_entry_bytes", cache.page_table_entry_bytes),
             ("nic_dram.channels", nic_dram.channels),
             ("host_dram.channels", host_dram.channels),
+            ("host.cores", host.cores),
         ])?;
         bounds::counts_or_zero(&[
             ("accelerator.block_cycles", units.block_cycles),

@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::card::HoneycombCard;
-use super::fetch::{Block, Content, Fetch, SHORTCUT_BLOCK_SIZE};
+use super::fetch::{Block, Content, Fetch, LINE_SIZE, SHORTCUT_BLOCK_SIZE};
 use super::memory::{CardMemory, Place};
 use super::tree::{Tree, Visit};
 use crate::clock::{self, Clock};
@@ -197,7 +197,20 @@ impl<'t> Engine<'t> {
         clock::both(sorted, log).await;
     }
 
-    async fn reply(&self, bytes: u32) {
+    /// Receives an entry of the page table of a copy from the host.
+    pub async fn receive_entry(&self, lid: u32, copy: u32) {
+        self.memory.receive_entry(if lid == 0 { 0 } else { lid + copy * self.lids }).await;
+    }
+
+    /// Returns the lines that the store itself reads for an operation.
+    pub fn lines(&self, visits: &[Visit]) -> u32 {
+        let bytes =
+            |visit: &Visit| Fetch::Lines.blocks(self.node(*visit), *visit).iter().map(|block| block.bytes).sum::<u32>();
+        visits.iter().map(bytes).sum::<u32>().div_ceil(LINE_SIZE as u32)
+    }
+
+    /// Sends a reply with these bytes of items to a client.
+    pub async fn reply(&self, bytes: u32) {
         let network = &self.card.network;
         let packets = bytes.div_ceil(network.packet_max_bytes - network.header_bytes).max(1);
         let span = Time::of_bytes((bytes + packets * network.header_bytes).into(), network.bandwidth_gb_per_s);

@@ -25,17 +25,21 @@
 //! | [`memory`] | page table, cache, balancer, PCIe | section 5 |
 //! | [`engine`] | search units, scan units and their slots | section 4 |
 //! | [`run`] | many operations at once: rate, bytes, busy shares | section 6.4 |
+//! | [`insertion`] | the lines and the messages of an insertion | section 3.2 |
+//! | [`mixed`] | reads beside insertions by the cores of the host: rates | section 6.3 |
 //! | [`live`] | requests of the card beside writers of the host: every reply compared with the product's | sections 3.2, 4.1 |
 //!
-//! The rates of [`run`] are those of a load that only reads: without writers of the host, old versions, and scans by the
-//! host's cores.
+//! The rates of [`run`] are those of a load that only reads, by the card alone. Those of [`mixed`] have writers of the
+//! host, and scans by its cores; old versions are not read there.
 
 pub mod cache;
 pub mod card;
 pub mod engine;
 pub mod fetch;
+pub mod insertion;
 pub mod live;
 pub mod memory;
+pub mod mixed;
 pub mod run;
 pub mod tree;
 
@@ -50,6 +54,8 @@ enum Stream {
     Copies,
     /// The nodes that make room in the cache.
     Evictions,
+    /// Which operations are insertions.
+    Mix,
     /// The latencies of the host over a link.
     Link(u32),
 }
@@ -62,6 +68,8 @@ impl Stream {
             Stream::Copies => 2,
             Stream::Evictions => 3,
             Stream::Link(number) => 4 + u64::from(number),
+            // No card has as many links.
+            Stream::Mix => 1 << 40,
         };
         hash(hash(of_run) ^ number)
     }
@@ -73,7 +81,7 @@ mod tests {
 
     #[test]
     fn streams_of_a_run_and_of_other_runs_differ() {
-        let all = [Stream::Keys, Stream::Copies, Stream::Evictions, Stream::Link(0), Stream::Link(1)];
+        let all = [Stream::Keys, Stream::Copies, Stream::Evictions, Stream::Mix, Stream::Link(0), Stream::Link(1)];
         let mut seeds: Vec<u64> = (0..100).flat_map(|seed| all.map(|stream| stream.seed(seed))).collect();
         seeds.sort_unstable();
         assert!(seeds.windows(2).all(|two| two[0] != two[1]));

@@ -12,7 +12,7 @@ use super::card::HoneycombCard;
 use super::engine::{Engine, UnitsBusy};
 use super::fetch::Fetch;
 use super::memory::{CardMemory, MemoryBusy, MemoryCounts, Options};
-use super::tree::{PAIR_SIZE, Recording, Tree};
+use super::tree::{Recording, Tree};
 use crate::clock::{self, Clock};
 use crate::resource::Meter;
 use crate::time::Time;
@@ -60,13 +60,9 @@ pub fn run_recorded(
     let clock = Rc::new(Clock::default());
     let memory = CardMemory::new(&clock, card, options, seed);
     let engine = Engine::new(memory, &clock, card, tree, fetch);
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(Stream::Copies.seed(seed));
     let first = recording.len() - timed;
-    if options.cache_mib > 0.0 {
-        warm(&engine, tree, recording, first, &mut random);
-    }
-    let copies: Vec<u32> = (0..timed).map(|_| random.random_range(0..engine.copies())).collect();
-    let reply_bytes = recording.items * (PAIR_SIZE as u32 + card.network.item_header_bytes);
+    let copies = warm(&engine, tree, recording, run);
+    let reply_bytes = recording.items * (tree.pair_size() as u32 + card.network.item_header_bytes);
     let (meter, in_flight_for) = (Meter::default(), Cell::new(Time::ZERO));
     let operation = async |number: usize| {
         let begun = clock.now();
@@ -86,17 +82,22 @@ pub fn run_recorded(
     }
 }
 
-/// Fills the cache: with all interior nodes in random order, then by operations.
-fn warm(engine: &Engine<'_>, tree: &Tree, recording: &Recording, count: usize, random: &mut Xoshiro256PlusPlus) {
+/// Fills the cache: with all interior nodes in random order, then by operations. Returns the copies of the tree that the
+/// timed operations are on.
+pub(super) fn warm(engine: &Engine<'_>, tree: &Tree, recording: &Recording, run: Run) -> Vec<u32> {
     /// Rounds of the recorded operations, on other copies each time.
     const ROUNDS: usize = 4;
-    let interior = tree.nodes().iter().filter(|node| node.level > 0);
-    let mut all: Vec<_> = interior.flat_map(|node| (0..engine.copies()).map(move |copy| (node, copy))).collect();
-    all.shuffle(random);
-    all.into_iter().for_each(|(node, copy)| engine.warm_all(node, copy));
-    for operation in (0..ROUNDS).flat_map(|_| 0..count) {
-        engine.warm(recording.visits(operation), random.random_range(0..engine.copies()));
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(Stream::Copies.seed(run.seed));
+    if engine.memory().has_cache() {
+        let interior = tree.nodes().iter().filter(|node| node.level > 0);
+        let mut all: Vec<_> = interior.flat_map(|node| (0..engine.copies()).map(move |copy| (node, copy))).collect();
+        all.shuffle(&mut random);
+        all.into_iter().for_each(|(node, copy)| engine.warm_all(node, copy));
+        for operation in (0..ROUNDS).flat_map(|_| 0..recording.len() - run.timed) {
+            engine.warm(recording.visits(operation), random.random_range(0..engine.copies()));
+        }
     }
+    (0..run.timed).map(|_| random.random_range(0..engine.copies())).collect()
 }
 
 impl Outcome {

@@ -19,10 +19,15 @@ use skep_store::counted::ordered::{End, LogBlock, NodeLayout, OrderedSettings, O
 use skep_store::counted::{Observer, observed};
 
 use super::Stream;
+use super::insertion::{Insertion, InsertionRecorder};
 use crate::dispatcher::hash;
 
 /// Bytes of a key, and of a value (section 6.2).
 pub const KEY_SIZE: usize = 16;
+/// Most bytes of a key, and of a value.
+pub const SIZE_MAX: usize = 256;
+/// Fewest bytes of a key: all keys differ in these.
+pub const KEY_SIZE_MIN: usize = 8;
 /// Bytes of a key and its value.
 pub const PAIR_SIZE: usize = 2 * KEY_SIZE;
 /// Bytes of a log block (section 3.1).
@@ -35,6 +40,9 @@ pub const GRANULE_SIZE: usize = 32;
 const GRANULE_COUNT_MAX: usize = 256;
 /// Pairs that are put at once.
 const BATCH: u64 = 32;
+/// The last pairs of a load, whose insertions are recorded; and their most share of it.
+const INSERTIONS: u64 = 20_000;
+const INSERTIONS_SHARE: u64 = 4;
 
 /// The granules of a node that an operation has read, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,21 +76,35 @@ pub enum Reading {
     Scan(u32),
 }
 
+/// Sizes of all pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairSizes {
+    /// Bytes of a key.
+    pub key: usize,
+    /// Bytes of a value.
+    pub value: usize,
+}
+
 /// A loaded store.
 pub struct Tree {
     store: OrderedStore,
     recorder: Arc<Recorder>,
     nodes: Vec<NodeLayout>,
+    insertions: Vec<Insertion>,
     pairs: u64,
+    sizes: PairSizes,
     /// Locked while operations are recorded.
     recording: Mutex<()>,
 }
 
-/// Observes the reads of the store while an operation is recorded.
+/// Observes the store while an operation is recorded.
 #[derive(Debug, Default)]
 struct Recorder {
     is_on: AtomicBool,
     recorded: Mutex<Recorded>,
+    /// True while insertions are recorded.
+    inserts: AtomicBool,
+    insertion: Mutex<InsertionRecorder>,
 }
 
 #[derive(Debug, Default)]
@@ -116,8 +138,18 @@ impl Granules {
     }
 }
 
+impl Recorder {
+    /// Calls this for the insertion that is recorded, if one is.
+    fn of_insertion(&self, f: impl FnOnce(&mut InsertionRecorder)) {
+        if self.inserts.load(Ordering::Relaxed) {
+            f(&mut self.insertion.lock().expect("no thread panicked while it recorded"));
+        }
+    }
+}
+
 impl Observer for Recorder {
     fn touch(&self, offset: usize, size: usize) {
+        self.of_insertion(|insertion| insertion.touch(offset, size));
         if self.is_on.load(Ordering::Relaxed) {
             self.recorded.lock().expect("no thread panicked while it recorded").touch(offset, size);
         }
@@ -127,6 +159,14 @@ impl Observer for Recorder {
         if self.is_on.load(Ordering::Relaxed) {
             self.recorded.lock().expect("no thread panicked while it recorded").enter(lid);
         }
+    }
+
+    fn wrote(&self, offset: usize, bytes: &[u8]) {
+        self.of_insertion(|insertion| insertion.wrote(offset, bytes.len()));
+    }
+
+    fn set_entry(&self, lid: usize, _frame: u32) {
+        self.of_insertion(|insertion| insertion.set_entry(lid));
     }
 }
 
@@ -148,18 +188,37 @@ impl Recorded {
 impl Tree {
     /// Loads a store of this many pairs. Its keys, and their order, are the same in every run.
     pub fn load(pairs: u64) -> Self {
+        Tree::load_sized(pairs, PairSizes { key: KEY_SIZE, value: KEY_SIZE })
+    }
+
+    /// Loads a store of this many pairs of these sizes.
+    ///
+    /// # Panics
+    /// If a key has less than [`KEY_SIZE_MIN`] bytes, or a key or a value more than [`SIZE_MAX`].
+    pub fn load_sized(pairs: u64, sizes: PairSizes) -> Self {
+        assert!(sizes.key >= KEY_SIZE_MIN && sizes.most() <= SIZE_MAX, "keys differ, and values are in their leaves");
         let recorder = Arc::new(Recorder::default());
         let log_block = LogBlock::new(LOG_BLOCK_SIZE, LOG_ENTRIES_MAX).expect("the paper's log block is possible");
         // Twice the pairs, and some room for small stores. Memory that is not used is not touched.
-        let memory = 2 * PAIR_SIZE as u64 * pairs + (64 << 20);
+        let memory = 2 * sizes.sum() as u64 * pairs + (64 << 20);
         let settings = OrderedSettings { log_block, ..OrderedSettings::new(memory) };
         let store = observed(&settings, recorder.clone()).expect("the region is reserved");
         let mut session = store.session().expect("it is the first session");
-        for first in (0..pairs).step_by(BATCH as usize) {
-            let keys: Vec<[u8; KEY_SIZE]> = (first..pairs.min(first + BATCH)).map(key).collect();
-            let batch: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (&key[..], &key[..])).collect();
+        let in_batches = pairs - INSERTIONS.min(pairs / INSERTIONS_SHARE);
+        for first in (0..in_batches).step_by(BATCH as usize) {
+            let all: Vec<Bytes> = (first..in_batches.min(first + BATCH)).map(|number| sizes.bytes(number)).collect();
+            let batch: Vec<(&[u8], &[u8])> = all.iter().map(|bytes| sizes.pair(bytes)).collect();
             session.put_batch(&batch, PutCondition::Always, |reply| assert_eq!(reply, Reply::Done));
         }
+        recorder.inserts.store(true, Ordering::Relaxed);
+        let insertion = |number: u64| {
+            let bytes = sizes.bytes(number);
+            let (key, value) = sizes.pair(&bytes);
+            assert_eq!(session.put(key, value, PutCondition::Always), Reply::Done);
+            recorder.insertion.lock().expect("no thread panicked while it recorded").take()
+        };
+        let insertions = (in_batches..pairs).map(insertion).collect();
+        recorder.inserts.store(false, Ordering::Relaxed);
         session.collect();
         let nodes = session.layouts();
         drop(session);
@@ -170,7 +229,12 @@ impl Tree {
             recorded.nodes[node.lid] = Some(frame);
         }
         drop(recorded);
-        Tree { store, recorder, nodes, pairs, recording: Mutex::default() }
+        Tree { store, recorder, nodes, insertions, pairs, sizes, recording: Mutex::default() }
+    }
+
+    /// Returns the last insertions of the load, which were into a tree of nearly this size.
+    pub fn insertions(&self) -> &[Insertion] {
+        &self.insertions
     }
 
     /// Returns the layouts of all nodes. The first is the root.
@@ -188,11 +252,16 @@ impl Tree {
         self.pairs
     }
 
+    /// Returns the bytes of a key and its value.
+    pub fn pair_size(&self) -> usize {
+        self.sizes.sum()
+    }
+
     /// Returns the bytes of memory, page table included, for each byte of keys and values.
     pub fn bytes_for_a_raw_byte(&self) -> f64 {
         let space = self.store.statistics().space;
         let bytes = space.touched_bytes + space.lids * size_of::<u32>() as u64;
-        bytes as f64 / (PAIR_SIZE as u64 * self.pairs) as f64
+        bytes as f64 / (self.pair_size() as u64 * self.pairs) as f64
     }
 
     /// Executes operations on random keys and records the nodes that they read.
@@ -207,14 +276,15 @@ impl Tree {
         let mut ends = Vec::with_capacity(operations);
         self.recorder.is_on.store(true, Ordering::Relaxed);
         for _ in 0..operations {
-            let key = key(random.random_range(0..self.pairs));
+            let bytes = self.sizes.bytes(random.random_range(0..self.pairs));
+            let (key, expected) = self.sizes.pair(&bytes);
             match reading {
                 Reading::Get => {
                     value.clear();
-                    assert!(session.get(&key, &mut value) && value == key, "a GET returns the value");
+                    assert!(session.get(key, &mut value) && value == expected, "a GET returns the value");
                 }
                 Reading::Scan(items) => {
-                    let range = Range::new(Start::Floor(&key), End::Last).limit(items as usize);
+                    let range = Range::new(Start::Floor(key), End::Last).limit(items as usize);
                     let mut first = true;
                     session.scan(range, |found, _| {
                         assert!(!std::mem::take(&mut first) || found == key, "a scan begins at its floor");
@@ -254,12 +324,32 @@ impl Recording {
     }
 }
 
-/// Returns the key with a number: random bytes, so the order of the numbers is random among the keys.
-fn key(number: u64) -> [u8; KEY_SIZE] {
-    let mut key = [0; KEY_SIZE];
-    key[..8].copy_from_slice(&hash(number).to_be_bytes());
-    key[8..].copy_from_slice(&hash(!number).to_be_bytes());
-    key
+/// The bytes of which a key and a value are the first.
+type Bytes = [u8; SIZE_MAX];
+
+impl PairSizes {
+    fn most(self) -> usize {
+        self.key.max(self.value)
+    }
+
+    fn sum(self) -> usize {
+        self.key + self.value
+    }
+
+    /// Returns the bytes of the pair with a number. They are random, so the order of the numbers is random among the keys.
+    fn bytes(self, number: u64) -> Bytes {
+        let mut bytes = [0; SIZE_MAX];
+        for (part, bytes) in bytes[..self.most().next_multiple_of(16)].chunks_exact_mut(16).enumerate() {
+            let number = number ^ (part as u64) << 56;
+            bytes[..8].copy_from_slice(&hash(number).to_be_bytes());
+            bytes[8..].copy_from_slice(&hash(!number).to_be_bytes());
+        }
+        bytes
+    }
+
+    fn pair(self, bytes: &Bytes) -> (&[u8], &[u8]) {
+        (&bytes[..self.key], &bytes[..self.value])
+    }
 }
 
 #[cfg(test)]

@@ -89,6 +89,11 @@ pub const ITEMS: &[Item] = &[
     table6::ITEM,
     honeycomb::NODES,
     honeycomb::MEMORY,
+    honeycomb::FIG10,
+    honeycomb::FIG11,
+    honeycomb::FIG12,
+    honeycomb::FIG14,
+    honeycomb::FIG15,
     honeycomb::FIG16,
     honeycomb::FIG17,
 ];
@@ -109,8 +114,8 @@ pub const NO_ITEMS: &[(&str, &str)] = &[
     ),
     ("thesis, an SSD behind the NIC", "no part of the store"),
     (
-        "Honeycomb, Figures 10 to 15",
-        "they need writers of the host, or compare with another tree; `just honeycomb` measures the tree on a CPU",
+        "Honeycomb, Figures 10 and 11, Zipf and latest",
+        "there Masstree gains by the caches of a CPU, which no model has",
     ),
     ("Honeycomb, Tables 1 and 2", "they have no measurements of throughput or latency"),
 ];

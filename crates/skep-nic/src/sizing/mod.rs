@@ -15,6 +15,7 @@
 //! The most popular keys of a long tail have the shares that they have among all keys of the whole memory.
 
 mod demand;
+mod ordered;
 mod questions;
 mod resources;
 
@@ -22,6 +23,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use demand::Demand;
+pub use ordered::{LastTree, OrderedDemand, OrderedResource, OrderedSizing, size_ordered};
 pub use questions::{Cards, Tried, Within, cards_for, rate_within};
 pub use resources::{Part, Resource};
 

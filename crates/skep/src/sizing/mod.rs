@@ -1,7 +1,8 @@
 //! `skep size`: computes the performance of a programmable NIC under a given load, the resource that limits it, and the
-//! best settings of the store. All of it is measured on the model of the NIC.
+//! best settings of the store. All of it is measured on the model of the NIC: KV-Direct's, or Honeycomb's (`ordered.rs`).
 
 mod cores;
+mod ordered;
 mod questions;
 mod report;
 
@@ -10,6 +11,7 @@ use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use skep_nic::hardware::{Hardware, HardwareError, MEMORY_OF_CARD_MAX};
+use skep_nic::honeycomb::card::HoneycombCard;
 use skep_nic::load::mix::Mix;
 use skep_nic::load::pairs::{KEY_BYTES_MIN, Pairs, Sizes};
 use skep_nic::sizing::{Demand, SizingError, size};
@@ -23,7 +25,8 @@ use questions::{Microseconds, Rate, Sweep};
 /// Without a question, it answers how fast the board is. Other questions: --target, --p99, --sweep.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Arguments {
-    /// The board: one of the names kv-direct, kv-direct-one-link, kv-direct-ten-nics and gen5-x16, or a TOML file.
+    /// The board: kv-direct, kv-direct-one-link, kv-direct-ten-nics, gen5-x16; for an ordered store, honeycomb or
+    /// honeycomb-gen5; or a TOML file.
     #[arg(long, value_name = "NAME|FILE", default_value = "kv-direct")]
     hardware: String,
     /// Print the board as a TOML file with the source of each value, to edit and use with --hardware.
@@ -76,6 +79,9 @@ struct LoadArguments {
     /// Size of a key of 4 bytes and its value, together.
     #[arg(long, value_name = "BYTES", conflicts_with_all = ["key_size", "value_size"])]
     kv_size: Option<u32>,
+    /// Items of a scan, which each read is instead of a GET. For an ordered store only.
+    #[arg(long, value_name = "ITEMS")]
+    scan: Option<u32>,
     /// Share of PUTs of existing keys, from 0 to 1 [default: 0.05, or 0 if another share is given].
     #[arg(long, alias = "put-ratio", value_name = "SHARE", allow_negative_numbers = true)]
     put: Option<f64>,
@@ -91,9 +97,9 @@ struct LoadArguments {
     /// Share of GETs, PUTs and updates that are on one and the same key.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, allow_negative_numbers = true)]
     hot_key: f64,
-    /// Skew of the popularity of keys: 0 for equal popularity, 0.99 for YCSB's long tail.
-    #[arg(long, value_name = "THETA", default_value_t = 0.99, allow_negative_numbers = true)]
-    skew: f64,
+    /// Skew of the popularity of keys: 0 for equal popularity, 0.99 for YCSB's long tail [default: 0.99].
+    #[arg(long, value_name = "THETA", allow_negative_numbers = true)]
+    skew: Option<f64>,
     /// Bytes of keys and values divided by bytes of memory [default: that of a server with pairs of these sizes].
     #[arg(long, value_name = "RATIO", allow_negative_numbers = true)]
     utilization: Option<f64>,
@@ -102,8 +108,15 @@ struct LoadArguments {
     pairs: Option<u64>,
 }
 
+/// The skew of YCSB's long tail.
+const SKEW: f64 = 0.99;
+
 /// Computes the report and prints it.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let text = description(&arguments.hardware)?;
+    if ordered::is_description(&text) {
+        return ordered::run(&text, arguments);
+    }
     let board = board(arguments)?;
     if arguments.print_hardware {
         return Ok(write!(io::stdout(), "{}", board.text)?);
@@ -160,12 +173,13 @@ impl Arguments {
             "memory" => self.memory = Some(parsed(value)?),
             "key-size" => load.key_size = parsed(value)?,
             "value-size" => load.value_size = parsed(value)?,
+            "scan" => load.scan = Some(parsed(value)?),
             "put" => load.put = Some(parsed(value)?),
             "insert" => load.insert = parsed(value)?,
             "delete" => load.delete = parsed(value)?,
             "update" => load.update = parsed(value)?,
             "hot-key" => load.hot_key = parsed(value)?,
-            "skew" => load.skew = parsed(value)?,
+            "skew" => load.skew = Some(parsed(value)?),
             _ => load.utilization = Some(parsed(value)?),
         }
         if field.ends_with("-size") {
@@ -178,6 +192,10 @@ impl Arguments {
 impl LoadArguments {
     /// Returns the load of this board.
     fn demand(&self, hardware: &Hardware) -> Result<Demand, Failure> {
+        if self.scan.is_some() {
+            let reason = format!("scan: {} has no ordered store: use --hardware honeycomb", hardware.name);
+            return Err(Failure::Usage(reason));
+        }
         let pairs = match self.kv_size {
             None => Pairs { keys: self.key_size.clone(), values: self.value_size.clone() },
             Some(bytes) if bytes > KEY_BYTES_MIN => Pairs::of_bytes(bytes),
@@ -201,7 +219,20 @@ impl LoadArguments {
             }
             utilization = Some(share);
         }
-        Ok(Demand { pairs, mix, hot_share: self.hot_key, skew: self.skew, utilization })
+        Ok(Demand { pairs, mix, hot_share: self.hot_key, skew: self.skew.unwrap_or(SKEW), utilization })
+    }
+}
+
+/// Returns the description of a board: one that comes with the program, or a file.
+fn description(name: &str) -> Result<String, Failure> {
+    let presets = || Hardware::PRESETS.iter().chain(HoneycombCard::PRESETS);
+    match presets().find(|preset| preset.name == name) {
+        Some(preset) => Ok(preset.text.to_owned()),
+        None => fs::read_to_string(name).map_err(|error| {
+            let known: Vec<_> = presets().map(|preset| preset.name).collect();
+            let (known, reason) = (known.join(", "), reason(&error));
+            Failure::Usage(format!("--hardware {name}: neither one of {known} nor a readable file: {reason}"))
+        }),
     }
 }
 
@@ -214,14 +245,7 @@ struct Board {
 /// Returns the chosen board, with the memory that was asked for.
 fn board(arguments: &Arguments) -> Result<Board, Failure> {
     let name = &arguments.hardware;
-    let text = match Hardware::preset(name) {
-        Some(preset) => preset.text.to_owned(),
-        None => fs::read_to_string(name).map_err(|error| {
-            let known: Vec<_> = Hardware::PRESETS.iter().map(|preset| preset.name).collect();
-            let (known, reason) = (known.join(", "), reason(&error));
-            Failure::Usage(format!("--hardware {name}: neither one of {known} nor a readable file: {reason}"))
-        })?,
-    };
+    let text = description(name)?;
     let mut board = Board {
         hardware: Hardware::from_toml(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?,
         text,

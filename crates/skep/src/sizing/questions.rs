@@ -21,8 +21,8 @@ pub(super) struct Microseconds(pub(super) f64);
 /// A field and the values that it has in turn.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sweep {
-    field: String,
-    values: Vec<String>,
+    pub(super) field: String,
+    pub(super) values: Vec<String>,
 }
 
 impl std::str::FromStr for Rate {

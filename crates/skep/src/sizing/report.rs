@@ -256,7 +256,7 @@ fn load(hardware: &Hardware, demand: &Demand, sizing: &Sizing) -> String {
     text + &format!(", skew {}, {full} full: {millions:.0} million pairs in {memory}", demand.skew)
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 

@@ -165,3 +165,40 @@ fn questions_of_a_planner_are_answered() {
     let one_key = ["--update", "1", "--hot-key", "1", "--value-size", "8", "--target", "900M", "--seeds", "1"];
     assert_refusal(&output(&[&["size"], &one_key[..]].concat()), 2, &["target", "16 cards", "at most 1"]);
 }
+
+/// Honeycomb's card, for an ordered store.
+#[test]
+fn a_card_of_an_ordered_store_is_sized() {
+    let load =
+        ["size", "--hardware", "honeycomb", "--scan", "50", "--insert", "0.05", "--pairs", "200000", "--seeds", "2"];
+    let printed = output(&load);
+    assert_eq!((printed.status.code(), text(&printed.stderr)), (Some(0), String::new()));
+    let screen = text(&printed.stdout);
+    for part in
+        ["95 % scans of 50 items", "5 % insertions", "bottleneck            network", "cores of the host", "alone"]
+    {
+        assert!(screen.contains(part), "{part}: {screen}");
+    }
+    let json = |more: &[&str]| output(&[&load[..], &["--json"], more].concat()).stdout;
+    assert!(json(&[]) == json(&[]), "the same seed printed other bytes");
+    let report: serde_json::Value = serde_json::from_slice(&json(&[])).expect("it prints JSON");
+    assert_eq!((&report["bottleneck"], &report["load"]["scan"]), (&"network".into(), &50.into()));
+    assert!(report["throughput_mops"].is_number() && report["resources"][8]["bound_mops"].is_number(), "{report}");
+    let sweep = ["--scan", "1", "--sweep", "pcie.links=1,2", "--csv", "--pairs", "200000", "--seeds", "1"];
+    let csv = text(&output(&[&["size", "--hardware", "honeycomb"], &sweep[..]].concat()).stdout);
+    assert_eq!((csv.lines().count(), csv.starts_with("pcie.links,mops,")), (3, true), "{csv}");
+    let board = text(&output(&["size", "--hardware", "honeycomb", "--print-hardware"]).stdout);
+    assert!(board.contains("key_search_units = 14") && board.contains("# fitted to Figure 11"), "{board}");
+    for (more, parts) in [
+        (&["--update", "0.5"][..], ["update", "kv-direct"]),
+        (&["--p99", "5us"], ["p99", "kv-direct"]),
+        (&["--value-size", "16..64"], ["value-size", "not one size"]),
+        (&["--value-size", "1024"], ["value-size", "between 1 and 256"]),
+        (&["--pairs", "9000000000"], ["pairs", "host_dram.size_gib"]),
+        (&["--sweep", "cache.lanes=1"], ["no field", "cache.ways"]),
+        (&["--scan", "0"], ["scan", "between 1 and 1000"]),
+    ] {
+        assert_refusal(&output(&[&["size", "--hardware", "honeycomb"], more].concat()), 2, &parts);
+    }
+    assert_refusal(&output(&["size", "--scan", "3"]), 2, &["scan", "--hardware honeycomb"]);
+}
