@@ -5,7 +5,7 @@
 
 use super::super::{Axis, Context, Curve, Figures, Findings, Item, NoEvidence, Point, Tolerance};
 use super::masstree::{GETS, Masstree, SCANS_OF_24};
-use super::{Load, mixed_setting, with_cache};
+use super::{LITTLE_WARMING, Load, mixed_setting, with_cache};
 use crate::honeycomb::mixed::Mix;
 use crate::honeycomb::tree::Reading;
 
@@ -34,13 +34,11 @@ const E: &str = "YCSB E (at most)";
 const SCANS: &str = "SCANs of 24 items";
 /// Items of the longer scans: those of Figure 13, and the mean of YCSB E.
 const LONGER: [u32; 5] = [8, 16, 24, 50, 100];
-/// Operations before a run that fill the cache; it has all interior nodes before.
-const WARMING: usize = 1000;
 
 fn measure(context: &mut Context<'_>) -> Findings {
     let mut done = 0;
     let mut rate = |reading: Reading, reads: f64| {
-        let load = Load::warmed(context, reading, WARMING);
+        let load = Load::warmed(context, reading, LITTLE_WARMING);
         let run = load.run_mixed(Mix { reads, has_versions: true }, with_cache(load.card.cache.size_mib));
         done += 1;
         context.progress(done, 5 + LONGER.len());
@@ -68,7 +66,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
         Point::new(&reference, ours).within(tolerance)
     });
     let gains = [(3.0, three)].into_iter().chain(longer).map(|(items, rate)| (items, rate * scan_us(items)));
-    let load = Load::warmed(context, Reading::Scan(1), WARMING);
+    let load = Load::warmed(context, Reading::Scan(1), LITTLE_WARMING);
     Findings {
         points: points.collect(),
         curves: vec![Curve::new("SCANs alone, over the number of items instead", gains.clone().collect())],

@@ -5,7 +5,7 @@
 
 use super::super::{Axis, Context, Curve, Figures, Findings, Item, NoEvidence, Point, Tolerance};
 use super::masstree::Masstree;
-use super::{Load, mixed_setting, with_cache};
+use super::{LITTLE_WARMING, Load, mixed_setting, with_cache};
 use crate::honeycomb::mixed::{Mix, MixedOutcome};
 use crate::honeycomb::tree::Reading;
 
@@ -37,7 +37,7 @@ const MASSTREE_WATTS: f64 = 127.0;
 const SHARES: [f64; 7] = [0.0, 25.0, 50.0, 70.0, 80.0, 90.0, 100.0];
 
 fn measure(context: &mut Context<'_>) -> Findings {
-    let load = Load::of(context, Reading::Scan(3));
+    let load = Load::warmed(context, Reading::Scan(3), LITTLE_WARMING);
     let runs: Vec<(f64, MixedOutcome)> = SHARES
         .iter()
         .enumerate()

@@ -4,7 +4,7 @@
 //! that of accesses over PCIe and of on-board DRAM.
 
 use super::super::{Axis, Context, Curve, Figures, Findings, Item, Point, Tolerance};
-use super::{Load, setting, with_cache};
+use super::{LITTLE_WARMING, Load, setting, with_cache};
 use crate::honeycomb::fetch::Fetch;
 use crate::honeycomb::run::Outcome;
 use crate::honeycomb::tree::Reading;
@@ -27,7 +27,7 @@ const IN_FLIGHT: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const MOSTLY: f64 = 0.5;
 
 fn measure(context: &mut Context<'_>) -> Findings {
-    let mut load = Load::of(context, Reading::Scan(3));
+    let mut load = Load::warmed(context, Reading::Scan(3), LITTLE_WARMING);
     let size = load.card.cache.size_mib;
     let runs = IN_FLIGHT.map(|in_flight| {
         context.progress(in_flight as usize, 128);

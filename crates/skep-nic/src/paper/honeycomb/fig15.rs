@@ -3,7 +3,7 @@
 //! Run: insertions alone, and beside SCANs of three items, with versions and without.
 
 use super::super::{Axis, Context, Curve, Figures, Findings, Item, Point, Sentence, Tolerance};
-use super::{Load, mixed_setting, with_cache};
+use super::{LITTLE_WARMING, Load, mixed_setting, with_cache};
 use crate::honeycomb::mixed::{Mix, MixedOutcome};
 use crate::honeycomb::tree::{Reading, Tree};
 
@@ -28,7 +28,7 @@ const MESSAGES: [f64; 4] = [0.0, 1.0, 2.0, 4.0];
 const LIMIT: f64 = 1.14;
 
 fn measure(context: &mut Context<'_>) -> Findings {
-    let load = Load::of(context, Reading::Scan(3));
+    let load = Load::warmed(context, Reading::Scan(3), LITTLE_WARMING);
     let mut done = 0;
     let mut pair = |load: &Load, reads: f64| {
         let outcome = |has_versions: bool| {

@@ -4,7 +4,7 @@
 //! largest, also without balancer. The parts of the card that limit each run are judged by their busy shares.
 
 use super::super::{Axis, Context, Curve, Figures, Findings, Item, NoEvidence, Point, Sentence, Tolerance};
-use super::{Load, setting, with_cache};
+use super::{LITTLE_WARMING, Load, setting, with_cache};
 use crate::honeycomb::card::{Accelerator, HoneycombCard};
 use crate::honeycomb::fetch::Fetch;
 use crate::honeycomb::memory::{Options, Traffic};
@@ -52,8 +52,6 @@ const SORTED: &str = "fewest sorted units for 10 M SCANs/s";
 const SMALL_CACHES: [f64; 3] = [4.0, 16.0, 32.0];
 /// Items of longer scans.
 const LONG_SCANS: [u32; 5] = [24, 32, 40, 50, 100];
-/// Operations before a long scan is timed.
-const LONG_WARMING: usize = 1000;
 /// Share of the time in which a part that limits the rate is at least busy.
 const LIMITS: f64 = 0.95;
 /// Rate for which the paper has the fewest units, in millions a second (section 6.1).
@@ -77,9 +75,9 @@ struct Runs {
 }
 
 fn measure(context: &mut Context<'_>) -> Findings {
-    let loads = LONG_SCANS.map(|items| Load::warmed(context, Reading::Scan(items), LONG_WARMING));
+    let loads = LONG_SCANS.map(|items| Load::warmed(context, Reading::Scan(items), LITTLE_WARMING));
     let load = Load::of(context, Reading::Scan(1));
-    let gets = Load::warmed(context, Reading::Get, LONG_WARMING);
+    let gets = Load::warmed(context, Reading::Get, LITTLE_WARMING);
     let size = load.card.cache.size_mib;
     let mut done = 0;
     let mut counted = |outcome: Outcome| {

@@ -39,6 +39,8 @@ use crate::honeycomb::tree::{Reading, Recording, Tree};
 const PAIRS: u64 = 8_000_000;
 /// Operations that fill the cache before a run, several times.
 const WARMING: usize = 60_000;
+/// Operations that fill a cache with room for all interior nodes, which has them before.
+const LITTLE_WARMING: usize = 1_000;
 /// Operations of a run.
 const TIMED: usize = 6_000;
 
@@ -93,12 +95,13 @@ fn setting(load: &Load) -> String {
     let copies = load.card.cache.pairs / PAIRS;
     let root_level = tree().nodes()[0].level;
     format!(
-        "{TIMED} {} of a tree of {} million pairs of 16 + 16 B, after {WARMING} that fill the \
+        "{TIMED} {} of a tree of {} million pairs of 16 + 16 B, after {} that fill the \
          cache; {} at a time, on the card {}. The tree is the product's, loaded in random order, and the same for every \
          seed. Each operation is on one of {copies} copies of it. Their common root would have {} children, and is read \
          like the nodes below it, which have {:.0} on average.",
         scans(load),
         PAIRS / 1_000_000,
+        load.recording.len() - TIMED,
         load.card.accelerator.requests_in_flight,
         load.card.name,
         copies * tree().nodes_of_level(root_level - 1) as u64,
