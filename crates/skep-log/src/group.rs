@@ -187,6 +187,11 @@ impl BlocksChecksum {
     }
 }
 
+/// Returns true if the bytes begin with the header of a group for the segment with this uid. The group need not be whole.
+pub(crate) fn is_begun(bytes: &[u8], uid: u64) -> bool {
+    Header::ref_from_prefix(bytes).is_ok_and(|(header, _)| header.magic == MAGIC && header.uid.get() == uid)
+}
+
 /// Returns the size that a valid header at the start of the bytes states for its group.
 pub(crate) fn stated_size(bytes: &[u8]) -> Option<usize> {
     let (header, _) = Header::ref_from_prefix(bytes).ok()?;

@@ -147,10 +147,11 @@ impl<D: Disk> Directory<D> {
         let is_named_lost = manifest.segment != 0 && named.and_then(Found::used).is_none();
         if let (Some(named), []) = (named.filter(|_| is_named_lost), parts.as_slice()) {
             let reader = SegmentReader::new(&*self.disk, named);
-            end.loss = find_later(reader, 0, end.next_group, 1, [].into_iter(), &*self.disk, true)?;
+            let Later { damage, .. } = find_later(reader, 0, end.next_group, 1, [].into_iter(), &*self.disk, true)?;
             if !accept_loss {
-                return Err(LogError::Damaged(end.loss.expect("it is proven")));
+                return Err(LogError::Damaged(damage));
             }
+            end.loss = Some(damage);
         }
         // Number of the next block that is read.
         let mut next_block = 1;
@@ -197,7 +198,7 @@ impl<D: Disk> Directory<D> {
     }
 
     /// Judges the group at which the log ends, torn or damaged, and notes the loss or the cut. `was_proven` states that
-    /// the group was durable before it was read.
+    /// the group was durable before it was read. Groups of an earlier use of the file are not cut: the log was never longer.
     fn judge(
         &self,
         reading: Reading,
@@ -213,13 +214,14 @@ impl<D: Disk> Directory<D> {
         let may_have_groups = |found: &&Found<_>| found.header.is_none() || found.used().is_some();
         let after = found.iter().filter(|found| found.number > segment.number).filter(may_have_groups);
         let is_proven = is_continued || was_proven;
-        if let Some(damage) = find_later(reader, offset, group, next_block, after, &*self.disk, is_proven)? {
+        let Later { damage, is_proven } = find_later(reader, offset, group, next_block, after, &*self.disk, is_proven)?;
+        if is_proven {
             match reading {
                 Reading::AcceptLoss => end.loss = Some(damage),
                 Reading::Live if !was_proven && self.is_valid_now(&segment, offset, group)? => {}
                 _ => return Err(LogError::Damaged(damage)),
             }
-        } else if offset < of_stop.size && !reader_is_zero(&*self.disk, of_stop, offset)? {
+        } else if damage.later_groups > 0 || is_begun(&*self.disk, of_stop, offset, segment.uid)? {
             end.cut = Some((segment.number, offset));
         }
         Ok(())
@@ -401,8 +403,16 @@ fn read_part<D: Disk>(
     Ok(stop)
 }
 
-/// Searches the groups after one that is not valid. Returns the damage if one of them proves that it was durable, or if
-/// this is already proven.
+/// What follows a group that is not valid.
+struct Later {
+    /// The loss, if the group was durable.
+    damage: Damage,
+    /// The group was durable.
+    is_proven: bool,
+}
+
+/// Searches the groups after one that is not valid. One of them may prove that it was durable, unless this is already
+/// proven.
 fn find_later<'a, D: Disk>(
     mut reader: SegmentReader<'a, D>,
     offset: u64,
@@ -411,7 +421,7 @@ fn find_later<'a, D: Disk>(
     mut after: impl Iterator<Item = &'a Found<D::File>>,
     disk: &'a D,
     mut is_proven: bool,
-) -> Result<Option<Damage>, LogError>
+) -> Result<Later, LogError>
 where
     D::File: 'a,
 {
@@ -440,13 +450,14 @@ where
         at = PAGE_SIZE as u64;
     }
     let damage = Damage { segment, offset, group: number, first_block, later_groups, later_blocks, later_operations };
-    Ok(is_proven.then_some(damage))
+    Ok(Later { damage, is_proven })
 }
 
-/// Returns true if the page at this offset has only zeros: no group was written there.
-fn reader_is_zero<D: Disk>(disk: &D, found: &Found<D::File>, offset: u64) -> Result<bool, LogError> {
+/// Returns true if a group of the segment with this uid was being written at this offset. A file that is used again has
+/// groups of its earlier use there.
+fn is_begun<D: Disk>(disk: &D, found: &Found<D::File>, offset: u64, uid: u64) -> Result<bool, LogError> {
     let mut reader = SegmentReader::new(disk, found);
-    Ok(reader.bytes(offset, PAGE_SIZE)?.is_none_or(|bytes| bytes.iter().all(|&byte| byte == 0)))
+    Ok(reader.bytes(offset, PAGE_SIZE)?.is_some_and(|bytes| group::is_begun(bytes, uid)))
 }
 
 /// Reads a segment from its begin to its end, many groups at a time.

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ServerConfig, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{Error, RootCertStore};
-use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate, X509Version};
 
 /// The files that let the server speak TLS at its TCP ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,18 @@ pub enum TlsError {
         key: PathBuf,
         /// What is wrong.
         reason: Error,
+    },
+    /// A certificate of an old version, which clients do not accept.
+    #[error(
+        "{}: the certificate is of version {version}, and TLS needs version 3: sign it with extensions, such as its names, by \
+         `openssl x509 -req -extfile FILE` or `openssl req -x509`",
+        path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The version: 1 or 2.
+        version: u32,
     },
     /// A certificate whose time is over or has not begun, where another one is in force.
     #[error("{}: {reason}: choose a certificate that is valid now", path.display())]
@@ -115,7 +127,7 @@ fn configure(settings: &TlsSettings) -> Result<(InForce, Result<(), String>), Tl
     let TlsSettings { certificate, key, client_ca } = settings;
     let chain = certificates(certificate)?;
     // It is the first one; there is at least one.
-    let (expiry, time) = examine_time(certificate, &chain[0])?;
+    let (expiry, time) = examine(certificate, &chain[0])?;
     let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong_file(key, KEY, &error))?;
     // Its signatures and ciphers are built by the compiler that other crates need too.
     let provider = Arc::new(default_provider());
@@ -136,19 +148,30 @@ fn configure(settings: &TlsSettings) -> Result<(InForce, Result<(), String>), Tl
         }
     };
     let pair = builder.with_single_cert(chain, private_key);
-    let config =
-        pair.map_err(|reason| TlsError::Pair { certificate: certificate.clone(), key: key.clone(), reason })?;
+    let config = pair.map_err(|reason| match reason {
+        // The words of its text are those for the certificate of a peer.
+        Error::InvalidCertificate(reason) => TlsError::File {
+            path: certificate.clone(),
+            wanted: CERTIFICATES,
+            reason: format!("its certificate cannot be used: {reason}"),
+        },
+        reason => TlsError::Pair { certificate: certificate.clone(), key: key.clone(), reason },
+    })?;
     Ok((InForce { config: Arc::new(config), expiry }, time))
 }
 
 /// Returns when a certificate expires, in seconds since 1970, and the reason if it is not valid now. Those after it in the file
 /// may have expired: clients need not use them.
-fn examine_time(path: &Path, certificate: &CertificateDer<'_>) -> Result<(i64, Result<(), String>), TlsError> {
+fn examine(path: &Path, certificate: &CertificateDer<'_>) -> Result<(i64, Result<(), String>), TlsError> {
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| TlsError::File {
         path: path.to_owned(),
         wanted: CERTIFICATES,
         reason: format!("it has something else: {error}"),
     })?;
+    if certificate.version() != X509Version::V3 {
+        // They are counted from 0.
+        return Err(TlsError::Version { path: path.to_owned(), version: certificate.version().0 + 1 });
+    }
     let (validity, now) = (certificate.validity(), ASN1Time::now());
     let (begin, end) = (validity.not_before, validity.not_after);
     let time = match () {

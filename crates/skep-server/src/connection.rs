@@ -254,6 +254,7 @@ impl Connection {
         shard_budget: &mut ShardBudget,
     ) -> Option<Next> {
         let EncodedReplies { bytes: mut replies, release } = encoded;
+        self.count_replies(replies.len());
         if !matches!(release, Release::Now | Release::Same) || self.held_replies.size() > 0 {
             self.output.append(replies);
             self.held_replies.append(release, replies.len());
@@ -287,8 +288,22 @@ impl Connection {
         self.next(is_postponed, now)
     }
 
-    /// Appends bytes to the output that rest on nothing. They do not overtake those before them.
+    /// Counts bytes of replies for the limit of the user. All replies pass here, of each front end and of each kind of
+    /// command, when they have been encoded and before they wait or leave.
+    #[inline]
+    fn count_replies(&mut self, bytes: usize) {
+        if bytes > 0
+            && let Some(login) = self.parsed.login_mut()
+        {
+            login.count_replies(bytes);
+        }
+    }
+
+    /// Appends bytes to the output that rest on nothing and are no reply. They do not overtake those before them.
     fn append_free(&mut self, bytes: &[u8]) {
+        if let Some(login) = self.parsed.login() {
+            login.count_lines(bytes.len());
+        }
         self.output.append(bytes);
         self.held_replies.append_free(bytes.len());
     }

@@ -262,7 +262,11 @@ impl FunctionLoader {
         for module in self.modules().iter() {
             if let Some(error) = module.error() {
                 let name = &module.name;
-                tracing::error!("module {name} of functions does not compile, so calls of it are refused: {error}");
+                // As a field, because it has parts of a source of a client: the format escapes them.
+                tracing::error!(
+                    error = &**error,
+                    "module {name} of functions does not compile, so calls of it are refused"
+                );
             }
         }
     }

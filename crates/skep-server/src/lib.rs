@@ -123,7 +123,7 @@ use durability::{Log, Patience, loading, recovery};
 use exchange::connect_shards;
 use function_loader::FunctionLoader;
 use listen::Listeners;
-use resp_command::read_users;
+use resp_command::{read_users, read_users_again};
 use shard::{Handover, Parts, Shard};
 use shared::Shared;
 use sockets::Sockets;
@@ -270,7 +270,7 @@ impl Server {
     pub fn read_users(&self) -> Result<bool, UsersError> {
         let access = &self.shared.access;
         let Some(path) = &access.file else { return Ok(false) };
-        let deleted = access.replace_users(read_users(path)?);
+        let deleted = access.replace_users(read_users_again(path, &access.users())?);
         self.shared.end_connections_of(&deleted, |_| false);
         self.wakers.iter().for_each(|waker| waker.wake());
         Ok(true)

@@ -212,6 +212,12 @@ impl MemcachedBatch {
         self.operations_left.max(self.commands.len())
     }
 
+    /// Returns the login of the connection, to be changed.
+    #[inline]
+    pub(crate) fn login_mut(&mut self) -> &mut Login {
+        &mut self.login
+    }
+
     /// Returns the login of the connection.
     #[inline]
     pub(crate) fn login(&self) -> &Login {
@@ -305,8 +311,12 @@ impl MemcachedBatch {
             if command.operation_count == 0 && !context.may_execute(command.is_small()) {
                 return;
             }
+            let before = output.len();
             if let Some(login) = command.finish(self.is_refused, &self.login, input, output, context) {
                 self.login = login;
+            }
+            if command.is_uncounted() {
+                self.login.leave_uncounted(output.len() - before);
             }
             (self.operation, self.words_done, self.is_refused) = (0, 0, false);
             self.command += 1;

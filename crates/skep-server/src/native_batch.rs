@@ -87,6 +87,12 @@ impl NativeBatch {
         &self.login
     }
 
+    /// Returns the login of the connection, to be changed.
+    #[inline]
+    pub(crate) fn login_mut(&mut self) -> &mut Login {
+        &mut self.login
+    }
+
     /// Takes whole frames from the input, as many as a batch may have. Returns the number of operations, and true if no
     /// more frames are complete.
     pub(crate) fn decode(
@@ -184,13 +190,23 @@ impl NativeBatch {
 
     /// Executes operations on functions, and writes the replies that have arrived, in order, until the output is full.
     pub(crate) fn encode(&mut self, encoding: &mut Encoding<'_, '_>) {
-        let Encoding { queue, replies, input, output, end, context } = encoding;
+        let Encoding { input, output, end, context, .. } = encoding;
         if let (Some(functions), Some(entry)) = (&mut self.functions, self.frames.get(self.frame)) {
-            if functions.run(&entry.decode(input), &self.login, output, *end, context) {
+            if functions.run(&entry.decode(input), &mut self.login, output, *end, context) {
                 self.frame += 1;
             }
             return;
         }
+        match self.login.counts_replies() {
+            true => self.encode_frames::<true>(encoding),
+            false => self.encode_frames::<false>(encoding),
+        }
+    }
+
+    /// Writes the replies of frames. If they may count for the limit of the user, errors do not, nor does a frame that has
+    /// nothing else: they say that an operation was not executed.
+    fn encode_frames<const COUNTS: bool>(&mut self, encoding: &mut Encoding<'_, '_>) {
+        let Encoding { queue, replies, output, end, .. } = encoding;
         while let Some(entry) = self.frames.get(self.frame) {
             if output.len() > *end {
                 return;
@@ -199,12 +215,21 @@ impl NativeBatch {
             if count > 0 && queue.next(replies).is_none() {
                 return;
             }
+            let (begin, mut errors_size, mut has_reply) = (output.len(), 0, false);
             let mut writer = ReplyFrameWriter::new(output, entry.sequence);
             self.operation += queue.take(count - self.operation, replies, |response| {
+                let before = if COUNTS { writer.size() } else { 0 };
                 writer.push(response);
+                if COUNTS {
+                    has_reply |= response.is_ok();
+                    errors_size += if response.is_ok() { 0 } else { writer.size() - before };
+                }
                 writer.size() < REPLY_FRAME_SIZE_FULL
             });
             writer.finish();
+            if COUNTS {
+                self.login.leave_uncounted(if has_reply { errors_size } else { output.len() - begin });
+            }
             if self.operation == count {
                 self.operation = 0;
                 self.frame += 1;

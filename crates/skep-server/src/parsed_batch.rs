@@ -196,33 +196,6 @@ impl ParsedBatch {
     /// Writes the replies that have arrived, in order, until the output is full. Begins the next reply queue when one is
     /// finished.
     pub(crate) fn encode(&mut self, encoding: &mut Encoding<'_, '_>) {
-        let begin = encoding.output.len();
-        self.encode_replies(encoding);
-        if let Some(login) = self.login() {
-            login.count_reply(encoding.output.len() - begin);
-        }
-    }
-
-    /// Returns the front end of the connection.
-    pub(crate) fn front_end(&self) -> FrontEnd {
-        match self {
-            ParsedBatch::Handshake | ParsedBatch::Native(_) => FrontEnd::Native,
-            ParsedBatch::Resp(_) | ParsedBatch::Away => FrontEnd::Resp,
-            ParsedBatch::Memcached(_) => FrontEnd::Memcached,
-        }
-    }
-
-    /// Returns the login of the connection, if it has said hello.
-    pub(crate) fn login(&self) -> Option<&Login> {
-        match self {
-            ParsedBatch::Handshake | ParsedBatch::Away => None,
-            ParsedBatch::Native(parsed) => Some(parsed.login()),
-            ParsedBatch::Resp(parsed) => Some(parsed.login()),
-            ParsedBatch::Memcached(parsed) => Some(parsed.login()),
-        }
-    }
-
-    fn encode_replies(&mut self, encoding: &mut Encoding<'_, '_>) {
         match self {
             ParsedBatch::Handshake | ParsedBatch::Away => {}
             ParsedBatch::Native(parsed) => parsed.encode(encoding),
@@ -238,6 +211,36 @@ impl ParsedBatch {
                     encoding.queue.begin(parsed.queue_size());
                 }
             }
+        }
+    }
+
+    /// Returns the front end of the connection.
+    pub(crate) fn front_end(&self) -> FrontEnd {
+        match self {
+            ParsedBatch::Handshake | ParsedBatch::Native(_) => FrontEnd::Native,
+            ParsedBatch::Resp(_) | ParsedBatch::Away => FrontEnd::Resp,
+            ParsedBatch::Memcached(_) => FrontEnd::Memcached,
+        }
+    }
+
+    /// Returns the login of the connection, to be changed.
+    #[inline]
+    pub(crate) fn login_mut(&mut self) -> Option<&mut Login> {
+        match self {
+            ParsedBatch::Handshake | ParsedBatch::Away => None,
+            ParsedBatch::Native(parsed) => Some(parsed.login_mut()),
+            ParsedBatch::Resp(parsed) => Some(parsed.login_mut()),
+            ParsedBatch::Memcached(parsed) => Some(parsed.login_mut()),
+        }
+    }
+
+    /// Returns the login of the connection, if it has said hello.
+    pub(crate) fn login(&self) -> Option<&Login> {
+        match self {
+            ParsedBatch::Handshake | ParsedBatch::Away => None,
+            ParsedBatch::Native(parsed) => Some(parsed.login()),
+            ParsedBatch::Resp(parsed) => Some(parsed.login()),
+            ParsedBatch::Memcached(parsed) => Some(parsed.login()),
         }
     }
 }

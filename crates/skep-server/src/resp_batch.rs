@@ -448,7 +448,7 @@ impl RespBatch {
             if self.encode_keys(encoding) {
                 continue;
             }
-            let reply_begin = encoding.output.len();
+            let (index, reply_begin) = (self.replies.command, encoding.output.len());
             let is_done = self.encode_command(encoding);
             let Encoding { output, context, .. } = encoding;
             let is_error = !self.replies.is_begun && output.get(reply_begin) == Some(&b'-');
@@ -463,6 +463,10 @@ impl RespBatch {
             }
             if !is_done {
                 return;
+            }
+            let login = &mut self.session.login;
+            if login.counts_replies() && self.requests.commands[index].action.is_uncounted() {
+                login.leave_uncounted(output.len() - reply_begin);
             }
             self.session.replies.end_command();
         }

@@ -141,7 +141,8 @@ fn wrong_calls_have_named_errors() {
         ("SKEP.REDUCE v limits.sum x", "Σ: 'x' is wrong for u64: not a number of this type"),
         (
             "SKEP.UPDATE b limits.take 1 1 1 1",
-            "element width does not divide the value's length: an element is Bucket {tokens: f32, at: u64}, of 12 bytes",
+            "element width does not divide the value's length: an element is Bucket {tokens: f32, at: u64}, of 12 bytes: \
+             choose another type; STRLEN returns the length",
         ),
         ("SKEP.UPDATE v limits.reset yes", "really: 'yes' is wrong for bool: a bool is true, false, 1 or 0"),
         ("SKEP.UPDATE v limits.reset TRUE", "really: 'TRUE' is wrong for bool: a bool is true, false, 1 or 0"),
@@ -149,7 +150,8 @@ fn wrong_calls_have_named_errors() {
         ("SKEP.GETV v limits.Nothing", "no record 'limits.Nothing' is loaded: SKEP.FUNCTION LIST shows those that are"),
         (
             "SKEP.GETV b limits.Bucket",
-            "element width does not divide the value's length: an element is {tokens: f32, at: u64}, of 12 bytes",
+            "element width does not divide the value's length: the value has 3 bytes, and an element is \
+             {tokens: f32, at: u64}, of 12 bytes: choose another type, or GET",
         ),
         ("SKEP.FUNCTION DELETE none", "no module 'none' is loaded"),
         ("SKEP.FUNCTION SHOW none", "no module 'none' is loaded"),
@@ -458,8 +460,7 @@ fn calls_are_counted_in_all_shards() {
         }
         // A long value is one call.
         resp.expect(words(&format!("SKEP.SET long u8{}", " 1".repeat(60_000))), "+OK\r\n");
-        resp.expect("SKEP.REDUCE long limits.sum 0\r\n", ":60000\r\n");
-        resp.expect("SKEP.FILTER long limits.hot 9\r\n", "*0\r\n");
+        resp.expect("SKEP.REDUCE long limits.sum 0\r\nSKEP.FILTER long limits.hot 9\r\n", ":60000\r\n*0\r\n");
         resp.expect("SKEP.UPDATE long limits.decay 1 NORETURN\r\n", "+OK\r\n");
         resp.expect("SKEP.UPDATE long limits.divide 1 NORETURN\r\n", "+OK\r\n");
         assert_eq!(statistics(&mut resp, "limits.sum"), [21, 60_080, 0]);

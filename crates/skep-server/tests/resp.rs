@@ -339,14 +339,21 @@ fn vectors() {
         resp.expect("SKEP.SET f f64 1.5 -inf\r\nSKEP.GETV f f64\r\n", "+OK\r\n*2\r\n$3\r\n1.5\r\n$4\r\n-inf\r\n");
         resp.expect("SKEP.UPDATE f xor f64 1\r\n", "-ERR function is not defined for this element type\r\n");
         resp.expect("SKEP.GETV v i32\r\nSET t abc\r\n", "*6\r\n:8\r\n:0\r\n:5\r\n:0\r\n:11\r\n:0\r\n+OK\r\n");
-        resp.expect("SKEP.GETV t i16\r\n", "-ERR element width does not divide the value's length\r\n");
+        resp.expect("SKEP.GETV t i16\r\n", {
+            "-ERR element width does not divide the value's length: the value has 3 bytes, and an element is i16, of 2 \
+             bytes: choose another type, or GET\r\n"
+        });
+        resp.expect("SKEP.UPDATE t add i16 1\r\n", {
+            "-ERR element width does not divide the value's length: an element is i16, of 2 bytes: choose another type; \
+             STRLEN returns the length\r\n"
+        });
         resp.expect("SKEP.SET v i65 1\r\n", {
             "-ERR unknown element type 'i65': write u8, u16, u32, u64, i8, i16, i32, i64, f32, f64\r\n"
         });
         resp.expect("SKEP.UPDATE v frob i64 1\r\n", {
-            "-ERR unknown function 'frob': write add, subtract, multiply, min, max, and, or, xor, swap, \
-             compare-and-swap, wrap-around\r\n"
+            "-ERR unknown function 'frob': write add, sub, mul, min, max, and, or, xor, swap, cas, wrap\r\n"
         });
+        resp.expect("SKEP.FILTER v frob i64\r\n", "-ERR unknown predicate 'frob': write nonzero, eq, gt, lt\r\n");
         resp.expect("SKEP.UPDATE v add u8 256\r\n", {
             "-ERR '256' is wrong for u8: number is out of the range of this type\r\n"
         });

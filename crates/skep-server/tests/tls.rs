@@ -305,6 +305,33 @@ fn a_start_with_wrong_files_says_what_is_wrong() {
     }
 }
 
+/// A certificate of version 1, as `openssl x509 -req` makes without `-extfile`.
+const VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBJDCBywIUHmFQHNk4VPeBCokZTROQxJ/AwdcwCgYIKoZIzj0EAwIwFDESMBAG
+A1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyOTA5MjA0M1oYDzIxMjYxMTA1MDkyMDQz
+WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC
+AAQ91y252GnwZrfEBsoT4kvKKDHD567ykJOdHwDuTWFY1xGMSfTDI9Ilg8uzuGfS
+KufWCKS+iBRyVRSuwxQQLWHgMAoGCCqGSM49BAMCA0gAMEUCIBjaBTwUOg053R+g
+PZa99FrqTdMgiRnPy0h/YiBUiiS5AiEAqJGbbg99Kyos1kHfmC74p1dfL6hOad8r
+qzhjZjEqmgE=
+-----END CERTIFICATE-----
+";
+
+#[test]
+fn a_certificate_of_version_1_is_named() {
+    let files = Files::new();
+    let path = files.path("old.pem");
+    std::fs::write(&path, VERSION_1).unwrap();
+    let settings = TlsSettings { certificate: path.clone(), ..files.settings(false) };
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let settings = ServerSettings { native: any, tls: Some(settings), ..ServerSettings::default() };
+    let error = Server::start(&settings).unwrap_err().to_string();
+    let begin = format!("{}: the certificate is of version 1, and TLS needs version 3", path.display());
+    assert!(error.starts_with(&begin) && error.contains("openssl x509 -req -extfile"), "{error}");
+    assert!(!error.contains("peer") && !error.contains("key of this"), "{error}");
+}
+
 #[test]
 fn a_client_that_stops_in_its_handshake_keeps_little_and_not_for_long() {
     let files = Files::new();

@@ -372,6 +372,13 @@ fn a_file_of_users_is_taken_as_a_whole() {
     admin.send("ACL LOAD\r\n");
     assert!(admin.line().contains("line 2"));
     cook.expect("GET a\r\n", "$-1\r\n");
+    // Nor does one that a full disk has left empty.
+    std::fs::write(&path, "").unwrap();
+    let empty = server.read_users().unwrap_err().to_string();
+    assert!(empty.contains("users.acl: it is empty, and would delete all users"), "{empty}");
+    admin.send("ACL LOAD\r\n");
+    assert!(admin.line().contains("it is empty"));
+    cook.expect("GET a\r\n", "$-1\r\n");
     std::fs::write(&path, "user default off\nuser admin on >pw allkeys +@all\nuser cook on >ham ~b* +get\n").unwrap();
     assert!(server.read_users().unwrap());
     cook.expect("GET a\r\nGET b\r\n", format!("{NO_KEY}$-1\r\n"));

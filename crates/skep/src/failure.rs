@@ -18,6 +18,8 @@ pub(crate) enum Failure {
     Runtime(String),
     /// The same, and the connection to the server is lost.
     Lost(String),
+    /// A signal has ended the program.
+    Interrupted { signal: i32, message: String },
     /// The result is "no". It has been printed, and the exit code repeats it for scripts.
     No,
     /// The command line is invalid, or another failure; its message was printed in another form.
@@ -34,6 +36,8 @@ impl Failure {
             Failure::Runtime(_) | Failure::Lost(_) | Failure::No | Failure::Told { is_usage: false } => {
                 ExitCode::FAILURE
             }
+            // As a shell reports a process that a signal has ended.
+            Failure::Interrupted { signal, .. } => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
             Failure::ReaderGone => ExitCode::SUCCESS,
         }
     }
@@ -41,7 +45,10 @@ impl Failure {
     /// Returns the message for standard error, if there is one.
     pub(crate) fn message(&self) -> Option<&str> {
         match self {
-            Failure::Usage(message) | Failure::Runtime(message) | Failure::Lost(message) => Some(message),
+            Failure::Usage(message)
+            | Failure::Runtime(message)
+            | Failure::Lost(message)
+            | Failure::Interrupted { message, .. } => Some(message),
             Failure::No | Failure::Told { .. } | Failure::ReaderGone => None,
         }
     }
@@ -66,11 +73,49 @@ pub(crate) fn reason(error: &impl std::fmt::Display) -> String {
     }
 }
 
-/// Returns a message without control characters, which a file or a server may have put into it: a terminal would obey
-/// them.
+/// The most characters of a message, and of a typed word in one.
+const MESSAGE_MAX: usize = 4096;
+const QUOTED_MAX: usize = 100;
+
+/// Returns a message for a terminal, without the end of a very long one. A user, a file or a server may have put control
+/// characters into it, which the terminal would obey: they are escaped.
 pub(crate) fn printable(message: &str) -> String {
-    let escape = |char: char| if char.is_control() { char.escape_default().to_string() } else { char.to_string() };
-    message.chars().map(escape).collect()
+    shown(message, MESSAGE_MAX)
+}
+
+/// Returns typed text as a message quotes it: escaped, and only its beginning if it is long.
+pub(crate) fn quoted(text: &str) -> String {
+    shown(text, QUOTED_MAX)
+}
+
+/// Returns the first characters of a text, and escapes those that a terminal does not show.
+fn shown(text: &str, count_max: usize) -> String {
+    let mut shown = String::new();
+    for (index, char) in text.chars().enumerate() {
+        if index == count_max {
+            shown.push('…');
+            break;
+        }
+        match is_shown(char) {
+            true => shown.push(char),
+            false => shown.extend(char.escape_default()),
+        }
+    }
+    shown
+}
+
+/// Returns true if a terminal shows the character, and shows the characters around it in their order.
+pub(crate) fn is_shown(character: char) -> bool {
+    let is_hidden = matches!(character,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+    !character.is_control() && !is_hidden
+}
+
+/// Returns a message in which a typed text is quoted as [`quoted`] returns it.
+pub(crate) fn requote(message: &str, typed: &str) -> String {
+    let quoted = quoted(typed);
+    if quoted == typed { message.to_owned() } else { message.replace(typed, &quoted) }
 }
 
 /// Returns the error of an operation, and the options of the server that help if its memory is full.
@@ -84,19 +129,22 @@ pub(crate) fn with_options(error: OperationError) -> String {
 
 /// Formats an error of clap as one line; clap's own format has five. `help` is the command that prints help. It is left
 /// out if the line says what to write.
-pub(crate) fn one_line(error: &clap::Error, help: &str) -> String {
+pub(crate) fn one_line(mut error: clap::Error, help: &str) -> String {
     if let (ErrorKind::ValueValidation, Some(ContextValue::String(argument)), Some(reason)) =
         (error.kind(), error.get(ContextKind::InvalidArg), error.source())
     {
         let argument = argument.trim_matches(['[', ']']);
         let reason = in_words(&reason.to_string());
-        return match error.get(ContextKind::InvalidValue) {
-            Some(ContextValue::String(value)) if !reason.starts_with('`') && !reason.starts_with(value) => {
-                format!("{argument}: `{value}`: {reason}")
-            }
-            _ => format!("{argument}: {reason}"),
+        let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
+            return format!("{argument}: {reason}");
+        };
+        let (reason, value) = (requote(&reason, value), quoted(value));
+        return match reason.starts_with('`') || reason.starts_with(&value) {
+            true => format!("{argument}: {reason}"),
+            false => format!("{argument}: `{value}`: {reason}"),
         };
     }
+    cut(&mut error);
     if let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(command))) =
         (error.kind(), error.get(ContextKind::InvalidSubcommand))
     {
@@ -127,6 +175,19 @@ pub(crate) fn one_line(error: &clap::Error, help: &str) -> String {
         }
     }
     format!("{line}: see `{help}`")
+}
+
+/// Replaces the typed words of an error as [`quoted`] returns them.
+fn cut(error: &mut clap::Error) {
+    let quote = |(kind, value): (ContextKind, &ContextValue)| match value {
+        ContextValue::String(text) => Some((kind, quoted(text))).filter(|(_, quoted)| quoted != text),
+        _ => None,
+    };
+    for (kind, text) in error.context().filter_map(quote).collect::<Vec<_>>() {
+        error.insert(kind, ContextValue::String(text));
+        // The suggestion to write it in another place repeats it.
+        error.remove(ContextKind::Suggested);
+    }
 }
 
 /// Returns what a user of Redis writes in place of an argument of redis-server.
@@ -168,11 +229,29 @@ fn in_words(reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{one_line, printable, reason};
+    use super::{one_line, printable, quoted, reason};
 
     #[test]
     fn a_message_has_no_control_characters() {
         assert_eq!(printable("a\u{1b}[2J\r\nb\u{9b}: ü"), "a\\u{1b}[2J\\r\\nb\\u{9b}: ü");
+    }
+
+    #[test]
+    fn typed_words_are_quoted_in_part() {
+        assert_eq!(quoted("a b\u{1b}\u{202e}ü"), "a b\\u{1b}\\u{202e}ü");
+        assert_eq!(quoted(&"ü".repeat(100)), "ü".repeat(100));
+        assert_eq!(quoted(&"ü".repeat(101)), "ü".repeat(100) + "…");
+        let number = clap::Arg::new("n").value_name("N").value_parser(clap::value_parser!(u8));
+        let choice = clap::Arg::new("c").long("c").value_parser(["a", "b"]);
+        let command = clap::Command::new("skep").args([number, choice]).subcommand(clap::Command::new("known"));
+        let long = "y\n\n\u{1b}".to_owned() + &"x".repeat(5000);
+        let number = "9".repeat(5000);
+        let flag = format!("--{long}");
+        for words in [&[&long[..]][..], &[&number], &[&flag], &["--c", &long], &["1", "2", &long], &["known", &long]] {
+            let error = command.clone().try_get_matches_from([&["skep"], words].concat()).unwrap_err();
+            let line = one_line(error, "help");
+            assert!(line.chars().count() < 400 && !line.contains(char::is_control), "{words:?}: {line}");
+        }
     }
 
     #[test]
@@ -188,7 +267,7 @@ mod tests {
         let command =
             clap::Command::new("skep").arg(clap::Arg::new("memory").long("memory")).arg(clap::Arg::new("k").long("k"));
         let error = command.clone().try_get_matches_from(["skep", "--memry", "1"]).unwrap_err();
-        let line = one_line(&error, "skep --help");
+        let line = one_line(error, "skep --help");
         assert!(line.starts_with("unexpected argument '--memry' found: "), "{line}");
         assert!(line.contains("--memory"), "{line}");
         assert!(line.ends_with(": see `skep --help`") && !line.contains('\n'), "{line}");
@@ -199,7 +278,7 @@ mod tests {
         let command = clap::Command::new("skep").arg(clap::Arg::new("data-dir").long("data-dir"));
         let error = command.try_get_matches_from(["skep", "--dir", "x"]).unwrap_err();
         let expected = "unexpected argument '--dir' found: write --data-dir DIRECTORY: see `skep --help`";
-        assert_eq!(one_line(&error, "skep --help"), expected);
+        assert_eq!(one_line(error, "skep --help"), expected);
     }
 
     #[test]
@@ -208,7 +287,7 @@ mod tests {
         let command = clap::Command::new("skep").arg(number);
         for (value, expected) in [("x", "N: `x`: write a whole number"), ("256", "N: 256 is not in 0..=255")] {
             let error = command.clone().try_get_matches_from(["skep", value]).unwrap_err();
-            assert_eq!(one_line(&error, "skep --help"), expected);
+            assert_eq!(one_line(error, "skep --help"), expected);
         }
     }
 }

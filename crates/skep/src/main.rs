@@ -16,6 +16,7 @@ mod import;
 mod live;
 mod local_server;
 mod log;
+mod output_file;
 mod package_files;
 mod paper;
 mod password;
@@ -110,7 +111,7 @@ fn main() -> ExitCode {
                 _ = error.print();
                 return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             }
-            _ => Err(Failure::Usage(failure::one_line(&error, &help_command()))),
+            _ => Err(Failure::Usage(failure::one_line(error, &help_command()))),
         },
     };
     match outcome {

@@ -85,10 +85,7 @@ pub(crate) fn read(path: &Path) -> Result<Password, Failure> {
     })
 }
 
-/// Parses the password of a flag or a configuration file; an empty one means none.
-pub(crate) fn parse(text: &str) -> Result<Option<Password>, String> {
-    match text {
-        "" => Ok(None),
-        _ => Password::new(text.as_bytes()).map(Some).ok_or_else(|| SIZES.to_owned()),
-    }
+/// Parses the password of a flag or a configuration file. An empty one is refused: it may be a variable that was not set.
+pub(crate) fn parse(text: &str) -> Result<Password, String> {
+    Password::new(text.as_bytes()).ok_or_else(|| SIZES.to_owned())
 }

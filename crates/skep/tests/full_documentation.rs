@@ -94,7 +94,9 @@ fn commands_of_the_guide_and_of_alerts_work() {
     let rules = root().join("packaging/prometheus/skep.rules.yml");
     follow(
         "docs/operating.md",
-        &guide.replace("/usr/share/skep/prometheus/skep.rules.yml", &rules.display().to_string()),
+        &guide
+            .replace("/usr/share/skep/prometheus/skep.rules.yml", &rules.display().to_string())
+            .replace("/etc/prometheus/", "./"),
     );
 }
 

@@ -8,7 +8,7 @@ mod full_run;
 #[expect(dead_code, reason = "the tests of the program use the other functions")]
 mod process;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Instant;
@@ -89,6 +89,29 @@ fn alerts_come_when_they_should() {
     assert!(!promtool(&["test", "rules", &silent.display().to_string()]).status.success());
 }
 
+/// Lets promtool check what clients get that do not name OpenMetrics. The control: it complains about that format.
+fn check_metrics(reader: &Reader, folder: &Path) {
+    let file = folder.join("metrics.txt");
+    let check = |accept: &str| {
+        let url = "http://127.0.0.1:9121/metrics";
+        let curl = reader.command("curl").args(["-sf", "-H", accept, url]).output().expect("there is curl");
+        assert!(succeeds(&curl));
+        fs::write(&file, curl.stdout).expect("a file");
+        let mut tool = Command::new("promtool");
+        tool.args(["check", "metrics"]).stdin(File::open(&file).expect("a file")).output().expect("promtool")
+    };
+    for accept in ["Accept: */*", "Accept: text/plain;version=0.0.4"] {
+        let output = check(accept);
+        assert!(
+            succeeds(&output) && output.stderr.is_empty() && output.stdout.is_empty(),
+            "{}{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
+    }
+    assert!(!check("Accept: application/openmetrics-text").status.success());
+}
+
 #[test]
 fn each_query_of_the_dashboard_has_a_result() {
     if !is_full_run() {
@@ -99,6 +122,7 @@ fn each_query_of_the_dashboard_has_a_result() {
         .serve("--memory 64MiB --ordered-memory 64MiB --cache-memory 16MiB --data-dir ./data --metrics 127.0.0.1:9121");
     let _load = Running::start(reader.command("sh").args(["-c", LOAD]));
     let folder = tempfile::tempdir().expect("a folder");
+    check_metrics(&reader, folder.path());
     let file = folder.path().join("prometheus.yml");
     let scrapes =
         blocks(PAGE).into_iter().find(|block| block.kind == "yaml").expect("the page has a configuration").text;

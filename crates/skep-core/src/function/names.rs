@@ -65,6 +65,17 @@ impl UpdateFunction {
         }
     }
 
+    /// Returns the short name of the function, which errors and examples use.
+    pub fn short_name(self) -> &'static str {
+        match self {
+            UpdateFunction::Subtract => "sub",
+            UpdateFunction::Multiply => "mul",
+            UpdateFunction::CompareAndSwap => "cas",
+            UpdateFunction::WrapAround => "wrap",
+            _ => self.name(),
+        }
+    }
+
     /// Describes the operands that the function takes.
     pub fn operands(self) -> &'static str {
         match self {
@@ -110,6 +121,16 @@ impl Predicate {
         }
     }
 
+    /// Returns the short name of the predicate, which errors and examples use.
+    pub fn short_name(self) -> &'static str {
+        match self {
+            Predicate::NonZero => "nonzero",
+            Predicate::Equal => "eq",
+            Predicate::Greater => "gt",
+            Predicate::Less => "lt",
+        }
+    }
+
     /// Describes the operands that the predicate takes.
     pub fn operands(self) -> &'static str {
         match self {
@@ -145,6 +166,12 @@ mod tests {
 
     #[test]
     fn short_names_are_understood() {
+        for function in UpdateFunction::ALL {
+            assert_eq!(UpdateFunction::from_name(function.short_name()), Some(function));
+        }
+        for predicate in Predicate::ALL {
+            assert_eq!(Predicate::from_name(predicate.short_name()), Some(predicate));
+        }
         assert_eq!(UpdateFunction::from_name("sub"), Some(UpdateFunction::Subtract));
         assert_eq!(UpdateFunction::from_name("mul"), Some(UpdateFunction::Multiply));
         assert_eq!(UpdateFunction::from_name("CAS"), Some(UpdateFunction::CompareAndSwap));

@@ -10,7 +10,7 @@ use super::Rule;
 use super::model::{Pairs, execute, position, shard};
 use crate::{
     BlockWriter, ChunkWriter, Directory, Disk, GroupWriter, LogEnd, LogError, LogSettings, Manifest, ManifestShard,
-    PAGE_SIZE, Pages, Segments, SimulatedDisk, SnapshotPart, SnapshotWriter, VERSION,
+    PAGE_SIZE, Pages, Segments, SimulatedDisk, SnapshotPart, SnapshotWriter, VERSION, segment,
 };
 
 const SETTINGS: LogSettings = LogSettings { segment_size: 6 * PAGE_SIZE as u64, group_size: 4096 };
@@ -322,6 +322,9 @@ fn a_torn_group_is_cut_off_for_good() {
     let offset = write.offset;
 
     let disk = restart(&disk);
+    let (_, end, _) = recover(&disk, false).unwrap();
+    assert_eq!(end.cut, Some((1, offset)));
+    let disk = restart(&disk);
     let mut process = Process::start(&disk, false).unwrap();
     assert_eq!(process.pairs, pairs);
     process.put("later", b"");
@@ -331,6 +334,24 @@ fn a_torn_group_is_cut_off_for_good() {
     disk.write_at(&file, offset, write.pages()).unwrap();
     let (again, end, _) = recover(&restart(&disk), false).unwrap();
     assert_eq!((again, end.cut), (pairs, None));
+}
+
+#[test]
+fn groups_of_an_earlier_use_of_a_segment_are_not_cut_off() {
+    let disk = new_disk();
+    let mut process = Process::start(&disk, false).unwrap();
+    process.put("acknowledged", b"");
+    let (pairs, old) = (process.pairs.clone(), process.groups.segment());
+    // A start that writes nothing. The file of its segment was one of the log before.
+    let disk = restart(&disk);
+    let new = Process::start(&disk, false).unwrap().groups.segment();
+    let [old, new_file] = [old, new].map(|number| disk.open(&segment::name(number)).unwrap());
+    let mut page = Pages::default();
+    page.set_size(PAGE_SIZE);
+    disk.read_at(&old, PAGE_SIZE as u64, page.pages_mut()).unwrap();
+    disk.write_at(&new_file, PAGE_SIZE as u64, page.pages()).unwrap();
+    let (again, end, _) = recover(&restart(&disk), false).unwrap();
+    assert_eq!((again, end.cut, end.position), (pairs, None, (new, PAGE_SIZE as u64)));
 }
 
 #[test]

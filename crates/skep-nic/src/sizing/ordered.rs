@@ -6,7 +6,8 @@
 //! a run ─▶ throughput;  runs with one resource doubled ─▶ bottleneck;  a run of one read after the other ─▶ latency
 //! ```
 //!
-//! The tree has at most eight million pairs, and so many copies as have the pairs of the load. All seeds read one tree.
+//! The tree has at most eight million pairs. The card runs operations on copies of it, which have the pairs of the load.
+//! All seeds read one tree.
 
 use super::{SizingError, demand::refuse, median, of_seeds};
 use crate::honeycomb::card::HoneycombCard;

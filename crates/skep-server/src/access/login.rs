@@ -39,6 +39,10 @@ pub(crate) struct Login {
     time: UnixTime,
     /// None until it is authenticated.
     seat: Option<Seat>,
+    /// The user who has sent the requests in work, if the last of them was a login and that user has limits.
+    sender: Option<Arc<User>>,
+    /// Bytes of the replies in work that do not count for the limits.
+    uncounted: usize,
 }
 
 impl Default for Login {
@@ -51,7 +55,28 @@ impl Default for Login {
 impl Login {
     fn of(seat: Option<Seat>, user: Arc<User>, is_authenticated: bool) -> Login {
         let (gate, time) = (Gate::Open, UnixTime::default());
-        Login { user, gate, version: 0, is_authenticated, is_over: false, is_outdated: false, time, seat }
+        Login {
+            user,
+            gate,
+            version: 0,
+            is_authenticated,
+            is_over: false,
+            is_outdated: false,
+            time,
+            seat,
+            sender: None,
+            uncounted: 0,
+        }
+    }
+
+    /// Lets the replies to requests that came before this login count for their sender.
+    fn after(self, before: Option<&Login>) -> Login {
+        let sender = |login: &Login| match login.gate {
+            _ if login.sender.is_some() => login.sender.clone(),
+            Gate::Limited => Some(login.user.clone()),
+            Gate::Open | Gate::Locked => None,
+        };
+        Login { sender: before.and_then(sender), uncounted: before.map_or(0, |login| login.uncounted), ..self }
     }
 
     /// Returns the login of a new connection. `None`: the default user has as many connections as it may have.
@@ -63,7 +88,7 @@ impl Login {
     fn anonymous_after(before: Option<&Login>, access: &Access) -> Option<Login> {
         let (user, is_authenticated) = (access.default_user(), !access.needs_password());
         let seat = if is_authenticated { Some(Login::seat_after(before, &user)?) } else { None };
-        let mut login = Login::of(seat, user, is_authenticated);
+        let mut login = Login::of(seat, user, is_authenticated).after(before);
         login.renew(access);
         Some(login)
     }
@@ -79,7 +104,7 @@ impl Login {
     /// may be one too many.
     pub(crate) fn anonymous_again(before: Option<&Login>, access: &Access) -> Login {
         Login::anonymous_after(before, access).unwrap_or_else(|| {
-            let mut login = Login::of(None, access.default_user(), false);
+            let mut login = Login::of(None, access.default_user(), false).after(before);
             login.is_over = true;
             login.renew(access);
             login
@@ -90,7 +115,7 @@ impl Login {
     /// many connections as it may have.
     pub(crate) fn authenticated(user: Arc<User>, before: Option<&Login>, access: &Access) -> Option<Login> {
         let seat = Login::seat_after(before, &user)?;
-        let mut login = Login::of(Some(seat), user, true);
+        let mut login = Login::of(Some(seat), user, true).after(before);
         login.renew(access);
         Some(login)
     }
@@ -103,6 +128,13 @@ impl Login {
     /// Returns what the connection may do at this time, after all changes of users so far. All requests before are done.
     #[inline]
     pub(crate) fn refresh(&mut self, access: &Access, now: UnixTime) -> Gate {
+        if self.uncounted > 0 || self.sender.is_some() {
+            (self.uncounted, self.sender) = (0, None);
+        }
+        self.refresh_rules(access, now)
+    }
+
+    fn refresh_rules(&mut self, access: &Access, now: UnixTime) -> Gate {
         (self.time, self.is_outdated) = (now, false);
         if self.version != access.version() {
             self.renew(access);
@@ -114,7 +146,7 @@ impl Login {
     /// decoded after it are not.
     pub(crate) fn refresh_for_transaction(&mut self, access: &Access, now: UnixTime) {
         let is_outdated = self.has_other_rules(access);
-        self.refresh(access, now);
+        self.refresh_rules(access, now);
         self.is_outdated = is_outdated;
     }
 
@@ -150,11 +182,33 @@ impl Login {
         (self.gate != Gate::Open).then_some(LimitedUser { user: &self.user, time: self.time })
     }
 
-    /// Counts the bytes of a reply for the limit of the user.
+    /// Returns true if replies may count for the limit of a user.
     #[inline]
-    pub(crate) fn count_reply(&self, bytes: usize) {
+    pub(crate) fn counts_replies(&self) -> bool {
+        self.gate == Gate::Limited || self.sender.is_some()
+    }
+
+    /// Notes bytes of the replies in work that do not count: refusals, and replies to requests that do not count themselves.
+    pub(crate) fn leave_uncounted(&mut self, bytes: usize) {
+        if self.counts_replies() {
+            self.uncounted += bytes;
+        }
+    }
+
+    /// Counts bytes of replies for the limit of the user who has sent the requests.
+    #[inline]
+    pub(crate) fn count_replies(&mut self, bytes: usize) {
+        if self.counts_replies() {
+            let uncounted = bytes.min(self.uncounted);
+            self.uncounted -= uncounted;
+            self.sender.as_ref().unwrap_or(&self.user).count_replies(bytes - uncounted, self.time);
+        }
+    }
+
+    /// Counts bytes that are no reply for the limit of the user.
+    pub(crate) fn count_lines(&self, bytes: usize) {
         if self.gate == Gate::Limited {
-            self.user.count_reply(bytes, self.time);
+            self.user.count_lines(bytes, self.time);
         }
     }
 

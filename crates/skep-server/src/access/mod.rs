@@ -17,6 +17,7 @@ mod command_set;
 mod denials;
 mod guesses;
 mod key_patterns;
+mod log_text;
 mod login;
 mod password_hash;
 mod user;
@@ -26,6 +27,7 @@ mod users_error;
 pub(crate) use command_set::{COMMANDS_MAX, CommandSet};
 pub(crate) use denials::{Denial, Denials, DeniedOperation, OBJECT_SIZE_MAX, Reason};
 pub(crate) use key_patterns::{KeyAccess, KeyPatterns, PatternError};
+pub(crate) use log_text::log_text;
 pub(crate) use login::{Gate, LimitedUser, Login};
 pub(crate) use password_hash::PasswordHash;
 pub(crate) use user::{DEFAULT, PASSWORDS_MAX, SPACES, SpaceSet, User, UserLimits};
@@ -178,12 +180,12 @@ impl Access {
         address: IpAddr,
         now: Instant,
     ) -> Result<Login, LoginRefused> {
-        let shown = String::from_utf8_lossy(&name[..name.len().min(64)]);
+        let user = log_text(name);
         let refuse = |reason: LoginRefusal, is_first: bool, text: &str| {
             // Also if the line is told in any case, it counts.
             let is_told = self.guesses.may_tell(address, now) || is_first;
             if is_told {
-                tracing::warn!(user = ?shown, %address, "login refused: {text}");
+                tracing::warn!(user, %address, "login refused: {text}");
             }
             LoginRefused { reason, is_told }
         };
@@ -192,10 +194,10 @@ impl Access {
         }
         // Also for a user that does not exist: the time is the same. No password is longer, so a long one costs no more.
         let hash = PasswordHash::of(&password[..password.len().min(PASSWORD_SIZE_MAX)]);
-        let user = std::str::from_utf8(name).ok().filter(|_| password.len() <= PASSWORD_SIZE_MAX);
-        let user = user.and_then(|name| self.user(name));
-        let exists = user.is_some();
-        let Some(user) = user.filter(|user| user.accepts(&hash)) else {
+        let known = std::str::from_utf8(name).ok().filter(|_| password.len() <= PASSWORD_SIZE_MAX);
+        let known = known.and_then(|name| self.user(name));
+        let exists = known.is_some();
+        let Some(user) = known.filter(|user| user.accepts(&hash)) else {
             let is_first = self.guesses.count(address, name, now) && exists;
             return Err(refuse(LoginRefusal::Wrong, is_first, "the password or the user is wrong"));
         };

@@ -15,6 +15,10 @@ use crate::vocabulary::Space;
 /// The user of a connection that names none.
 pub(crate) const DEFAULT: &str = "default";
 
+/// The seconds that a user may owe at most for replies, and for lines that follow a command without end (`MONITOR`).
+const DEBT_OF_REPLIES: u64 = 3600;
+const DEBT_OF_LINES: u64 = 1;
+
 /// The most passwords of a user: each login compares with all of them.
 pub(crate) const PASSWORDS_MAX: usize = 16;
 
@@ -204,10 +208,22 @@ impl User {
         second
     }
 
-    /// Counts bytes of replies, if there is a limit for them.
-    pub(crate) fn count_reply(&self, bytes: usize, now: UnixTime) {
-        if self.limits.bytes.is_some() {
-            self.second(now).bytes += bytes as u64;
+    /// Counts bytes of replies, if there is a limit for them. Only replies to operations that began below the limit are
+    /// counted, so the debt is that of the replies that were in work when the limit was reached; and it has a bound.
+    pub(crate) fn count_replies(&self, bytes: usize, now: UnixTime) {
+        self.count_output(bytes, DEBT_OF_REPLIES, now);
+    }
+
+    /// Counts bytes that no operation has asked for, if there is a limit for them.
+    pub(crate) fn count_lines(&self, bytes: usize, now: UnixTime) {
+        self.count_output(bytes, DEBT_OF_LINES, now);
+    }
+
+    fn count_output(&self, bytes: usize, debt_max: u64, now: UnixTime) {
+        if let Some(most) = self.limits.bytes {
+            let mut second = self.second(now);
+            let all = second.bytes.saturating_add(bytes as u64).min((1 + debt_max) * u64::from(most));
+            second.bytes = second.bytes.max(all);
         }
     }
 }
@@ -258,7 +274,13 @@ mod tests {
         // An operation that begins below the bound is executed whole, and then paid for.
         assert!(user.may_operate(250, at(2000)) && !user.may_operate(1, at(2000)));
         assert!(!user.may_operate(1, at(3000)) && user.may_operate(1, at(4000)));
-        user.count_reply(100, at(4000));
+        user.count_replies(100, at(4000));
         assert!(!user.may_operate(1, at(4001)) && user.may_operate(1, at(5000)));
+        // Lines are owed for a second, and do not lessen a debt.
+        user.count_lines(1 << 20, at(6000));
+        assert!(!user.may_operate(1, at(7000)) && user.may_operate(1, at(8000)));
+        user.count_replies(usize::MAX, at(8000));
+        user.count_lines(1, at(8000));
+        assert!(!user.may_operate(1, at(8000 + 3_600_000)) && user.may_operate(1, at(8000 + 3_601_000)));
     }
 }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 /// The reason why a file of users cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
-    /// A file that cannot be read.
-    #[error("{}: {reason}: choose a file of users that the server may read", path.display())]
+    /// A file that cannot be used as a whole.
+    #[error("{}: {reason}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why it cannot be read.
+        /// Why it cannot be used, and what to do.
         reason: String,
     },
     /// A line that is wrong.

@@ -89,6 +89,8 @@ pub(super) enum Action {
 pub(super) enum Denied {
     Command(CommandName),
     Key(Span),
+    /// There are too many keys to compare with the patterns of the user.
+    TooManyKeys,
     /// The user has had all operations or bytes of this second.
     Rate,
 }
@@ -329,6 +331,24 @@ impl Decoder<'_> {
 }
 
 impl Command {
+    /// Returns true if the reply does not count for the limits of a user: an error, because the command is not executed, or
+    /// the reply to a command that does not count.
+    pub(super) fn is_uncounted(&self) -> bool {
+        use Action::{Authenticate, Close, Deny, Lock, NoOperation, Quit, Refuse, Verbosity, Version};
+        matches!(
+            self.action,
+            Refuse { .. }
+                | Deny { .. }
+                | Lock
+                | Authenticate { .. }
+                | Close
+                | Quit
+                | Version
+                | Verbosity { .. }
+                | NoOperation
+        )
+    }
+
     /// Returns a command without operations.
     pub(super) fn new(action: Action) -> Command {
         let none = Span::default();

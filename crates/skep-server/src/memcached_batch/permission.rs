@@ -9,7 +9,8 @@ use crate::resp_command::may_reset_statistics;
 use crate::resp_command::table::CommandName;
 use crate::vocabulary::Space;
 
-/// The most keys of a retrieval of a user whose keys are limited: each is compared with the patterns.
+/// The most keys of a retrieval of a user whose keys are limited: each is compared with the patterns. The error message
+/// has the number too.
 const COMPARED_KEYS_MAX: usize = 1024;
 
 /// Checks a command of `size` bytes in an input that begins at `base`, and counts it for the limits of the user. Returns
@@ -18,11 +19,8 @@ pub(super) fn denied(login: &Login, request: &Request<'_>, size: usize, base: *c
     let user = login.limited()?;
     let (command, needed) = needs(request)?;
     let denied_change = changes_besides(request).filter(|command| !user.commands().has(*command as usize));
-    let key_denied = || {
-        let mut keys = keys(request).enumerate();
-        let denied = keys.find(|(number, key)| *number == COMPARED_KEYS_MAX || !user.keys().allow(key, needed));
-        denied.map(|(_, key)| key)
-    };
+    let has_patterns = !user.keys().is_all();
+    let key_denied = || keys(request).find(|key| has_patterns && !user.keys().allow(key, needed));
     let reason = match denied_change {
         _ if !user.may_operate(size) => Denied::Rate,
         _ if matches!(request, Request::Statistics(Statistics::Reset)) && !may_reset_statistics(user.commands()) => {
@@ -30,6 +28,7 @@ pub(super) fn denied(login: &Login, request: &Request<'_>, size: usize, base: *c
         }
         _ if !user.commands().has(command as usize) || !user.spaces().has(Space::Cache) => Denied::Command(command),
         Some(denied) => Denied::Command(denied),
+        None if has_patterns && keys(request).nth(COMPARED_KEYS_MAX).is_some() => Denied::TooManyKeys,
         None => match key_denied() {
             Some(key) => Denied::Key(Span::new(key, base)),
             None => return None,

@@ -187,6 +187,9 @@ impl Command {
                         note_denied(Reason::Key, key.of(input), login, context);
                         b"CLIENT_ERROR the user has no permission for a key\r\n"
                     }
+                    Denied::TooManyKeys => {
+                        b"CLIENT_ERROR a user with key patterns sends at most 1024 keys in a command\r\n"
+                    }
                 };
                 output.extend_from_slice(if *is_quiet { b"" } else { text });
             }

@@ -39,7 +39,7 @@ impl FunctionsFrame {
     pub(super) fn run(
         &mut self,
         frame: &RequestFrame<'_>,
-        login: &Login,
+        login: &mut Login,
         output: &mut Vec<u8>,
         end: usize,
         context: &mut Context<'_>,
@@ -69,6 +69,9 @@ impl FunctionsFrame {
                 Answer::Value(bytes) => writer.push(Ok(Reply::Value(bytes))),
             }
             writer.finish();
+            if let Answer::Plain(Err(_)) = answer {
+                login.leave_uncounted(output.len() - before);
+            }
             // A reply may be much shorter than what was looked at for it: see `answer`.
             context.account.spend(OPERATION_WORK + TEXT_WORK * (output.len() - before));
             self.position = frame.position(&operations);
@@ -123,7 +126,7 @@ impl FunctionsFrame {
             let Some(begun) = loader.begin(change) else { return Some(Answer::Plain(Err(WireError::Busy))) };
             self.change = Some(begun);
             let command = if is_delete { "skep.function|delete" } else { "skep.function|load" };
-            note_administration(command, &String::from_utf8_lossy(key), true, login, context);
+            note_administration(command, key, true, login, context);
         }
         self.look(is_delete, context)
     }

@@ -54,6 +54,12 @@ impl RespBatch {
         &self.session.login
     }
 
+    /// Returns the login of the connection, to be changed.
+    #[inline]
+    pub(crate) fn login_mut(&mut self) -> &mut Login {
+        &mut self.session.login
+    }
+
     /// Returns true if an isolated command is in the parsed batch.
     #[inline]
     pub(crate) fn has_isolated(&self) -> bool {
@@ -137,6 +143,7 @@ impl RespBatch {
         if self.session.replies.is_silent() {
             output.truncate(begin);
         }
+        self.session.login.leave_uncounted(output.len() - begin);
         if name == CommandName::Exec {
             self.watched = None;
         }

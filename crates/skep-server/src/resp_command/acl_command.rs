@@ -1,6 +1,5 @@
 //! `ACL`: commands about users, and what is noted when a user is denied something.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::thread;
 
@@ -15,7 +14,7 @@ use super::session::FileWork;
 use super::table::{CATEGORIES, COMMANDS, CommandName};
 use super::{Arguments, Context, LOOK_TIME, Session, client_command, excerpt, subcommands, wrong_argument_count};
 use crate::access::{
-    DEFAULT, Denial, DeniedOperation, LimitedUser, Login, OBJECT_SIZE_MAX, Reason, USERS_MAX, User, UserTable,
+    DEFAULT, Denial, DeniedOperation, LimitedUser, Login, OBJECT_SIZE_MAX, Reason, USERS_MAX, User, UserTable, log_text,
 };
 use crate::limits::{CLIENT_WORK, LOOK_WORK, SERVER_ARGUMENTS_MAX};
 use crate::shared::Shared;
@@ -319,7 +318,7 @@ fn use_file(reads: bool, session: &mut Session, context: &mut Context<'_>) -> Re
         let (work, users) = (FileWork::default(), context.shared.access.users());
         session.file_work = Some(work.clone());
         let run = move || match reads {
-            true => acl_file::read(&path).map_err(|error| format!("ERR {error}")),
+            true => acl_file::read_again(&path, &users).map_err(|error| format!("ERR {error}")),
             false => acl_file::write(&path, &users)
                 .map(|()| users)
                 .map_err(|reason| format!("ERR There was an error trying to save the ACLs: {reason}")),
@@ -452,20 +451,20 @@ pub(super) fn audit(
     }
     let command = permission::full_name(name, arguments);
     // The name of what is changed. The arguments after it may be passwords.
-    let target = if arguments.count() > 2 { excerpt(arguments.get(2), 128) } else { Cow::default() };
+    let target = if arguments.count() > 2 { arguments.get(2) } else { b"" };
     if subcommand.is_some_and(subcommands::Subcommand::only_shows) {
-        let (user, address) = user_and_address(&session.login, context);
-        tracing::debug!(%user, %address, %command, %target, done = is_done, "administrative command");
+        let ((user, address), target) = (user_and_address(&session.login, context), log_text(target));
+        tracing::debug!(user, address, command, target, done = is_done, "administrative command");
     } else {
-        note_administration(&command, &target, is_done, &session.login, context);
+        note_administration(&command, target, is_done, &session.login, context);
     }
 }
 
 /// Tells the log of a change of an administrator; this is the command of RESP that does the same, what it changes, and
 /// whether it was done.
-pub(crate) fn note_administration(command: &str, target: &str, is_done: bool, login: &Login, context: &Context<'_>) {
-    let (user, address) = user_and_address(login, context);
-    tracing::info!(%user, %address, %command, %target, done = is_done, "administrative command");
+pub(crate) fn note_administration(command: &str, target: &[u8], is_done: bool, login: &Login, context: &Context<'_>) {
+    let ((user, address), target) = (user_and_address(login, context), log_text(target));
+    tracing::info!(user, address, command, target, done = is_done, "administrative command");
 }
 
 /// Returns the user and the address of the connection.

@@ -12,23 +12,44 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::acl_rules::{apply, describe};
-use crate::access::{USERS_MAX, User, UserTable, UsersError};
+use crate::access::{USERS_MAX, User, UserTable, UsersError, log_text};
 
 /// The most bytes of a file of users, and of all users as a file.
 pub(super) const FILE_SIZE_MAX: usize = 1 << 20;
 
 /// Reads a file, which need not name the default user.
 pub(crate) fn read(path: &Path) -> Result<UserTable, UsersError> {
+    parse_file(path, &read_bytes(path)?)
+}
+
+/// Reads a file that takes the place of users. An empty one is not taken if there are some: a full disk leaves such files.
+pub(crate) fn read_again(path: &Path, before: &UserTable) -> Result<UserTable, UsersError> {
+    let bytes = read_bytes(path)?;
+    // The default user is in each table.
+    if bytes.is_empty() && before.len() > 1 {
+        let reason =
+            "it is empty, and would delete all users: write the users to it, or only a comment (#) to delete them";
+        return Err(UsersError::File { path: path.to_owned(), reason: reason.to_owned() });
+    }
+    parse_file(path, &bytes)
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>, UsersError> {
     let wrong_file = |reason: String| UsersError::File { path: path.to_owned(), reason };
     let mut bytes = Vec::new();
     let read = open(path).and_then(|file| file.take(FILE_SIZE_MAX as u64 + 1).read_to_end(&mut bytes));
-    read.map_err(|error| wrong_file(error.to_string()))?;
+    read.map_err(|error| wrong_file(format!("{error}: choose a file of users that the server may read")))?;
     if bytes.len() > FILE_SIZE_MAX {
-        return Err(wrong_file(format!("it has more than {FILE_SIZE_MAX} bytes")));
+        return Err(wrong_file(format!("it has more than {FILE_SIZE_MAX} bytes: remove users or rules")));
     }
     if bytes.last().is_some_and(|byte| *byte != b'\n') {
-        return Err(wrong_file("its last line has no end, so it may not be complete".to_owned()));
+        let reason = "its last line has no end, so it may not be complete: end the last line with a newline";
+        return Err(wrong_file(reason.to_owned()));
     }
+    Ok(bytes)
+}
+
+fn parse_file(path: &Path, bytes: &[u8]) -> Result<UserTable, UsersError> {
     let mut users = BTreeMap::new();
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let wrong_line = |reason| UsersError::Line { path: path.to_owned(), line: index + 1, reason };
@@ -39,7 +60,8 @@ pub(crate) fn read(path: &Path) -> Result<UserTable, UsersError> {
         }
     }
     if users.len() > USERS_MAX {
-        return Err(wrong_file(format!("it has more than {USERS_MAX} users")));
+        let reason = format!("it has more than {USERS_MAX} users: remove some");
+        return Err(UsersError::File { path: path.to_owned(), reason });
     }
     Ok(users)
 }
@@ -66,10 +88,19 @@ fn parse(line: &[u8]) -> Result<Option<User>, String> {
     let mut user = new_user(name).ok_or("the name of a user is text of 1 to 128 bytes")?;
     for rule in words {
         // It may be a password, or the hash of one.
-        let shown = String::from_utf8_lossy(if b"><#!".contains(&rule[0]) { &b"(hidden)"[..] } else { rule });
-        apply(&mut user, rule).map_err(|reason| format!("the rule '{shown}': {reason}"))?;
+        let shown = if b"><#!".contains(&rule[0]) { &b"(hidden)"[..] } else { rule };
+        apply(&mut user, rule).map_err(|reason| format!("the rule '{}': {reason}", on_one_line(shown)))?;
     }
     Ok(Some(user))
+}
+
+/// Returns bytes of the file for a message: control characters are escaped.
+fn on_one_line(bytes: &[u8]) -> String {
+    let escaped = |character: char| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    log_text(bytes).chars().map(escaped).collect()
 }
 
 /// Returns a new user of this name, if it may be one.
@@ -85,7 +116,22 @@ const USER_NAME_SIZE_MAX: usize = 128;
 /// Held while a file of users is written.
 static SAVE: Mutex<()> = Mutex::new(());
 
-/// Writes the users to a file.
+/// The most symbolic links that lead to a file, as in Linux.
+const LINKS_MAX: usize = 40;
+
+/// Returns the file to which the symbolic links at a path lead. It need not exist.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        match std::fs::read_link(&path) {
+            Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
+}
+
+/// Writes the users to a file. A symbolic link stays: the file to which it leads is replaced.
 pub(super) fn write(path: &Path, users: &UserTable) -> Result<(), String> {
     let mut text = Vec::new();
     for user in users.values() {
@@ -97,7 +143,9 @@ pub(super) fn write(path: &Path, users: &UserTable) -> Result<(), String> {
     }
     // One at a time, so that the last one wins as a whole.
     let _save = SAVE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut beside = path.as_os_str().to_owned();
+    let wrong = |error: io::Error| format!("{}: {error}", path.display());
+    let file = behind_links(path).map_err(wrong)?;
+    let mut beside = file.as_os_str().to_owned();
     beside.push(format!(".{}.new", std::process::id()));
     let beside = PathBuf::from(beside);
     let write = || -> io::Result<()> {
@@ -107,21 +155,21 @@ pub(super) fn write(path: &Path, users: &UserTable) -> Result<(), String> {
             _ => {}
         }
         // No one else may read the hashes.
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)?;
-        File::open(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))?.sync_all()
+        let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+        new.write_all(&text)?;
+        new.sync_all()?;
+        std::fs::rename(&beside, &file)?;
+        File::open(file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))?.sync_all()
     };
     write().map_err(|error| {
         let _ = std::fs::remove_file(&beside);
-        format!("{}: {error}", path.display())
+        wrong(error)
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FILE_SIZE_MAX, new_user, parse, read, write};
+    use super::{FILE_SIZE_MAX, new_user, parse, read, read_again, write};
     use crate::resp_command::acl_rules::describe;
 
     #[test]
@@ -145,7 +193,46 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_file_deletes_no_users() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users.acl");
+        std::fs::write(&path, "user default on\nuser cook on\n").unwrap();
+        let users = read(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        let error = read_again(&path, &users).unwrap_err().to_string();
+        assert!(error.contains("users.acl: it is empty, and would delete all users"), "{error}");
+        let only_default =
+            users.iter().take(1).chain(users.iter().skip(2)).map(|(name, user)| (name.clone(), user.clone()));
+        assert!(read_again(&path, &only_default.collect()).unwrap().is_empty(), "there is nothing to delete");
+        assert!(read(&path).unwrap().is_empty(), "a start");
+        std::fs::write(&path, "# nobody\n").unwrap();
+        assert!(read_again(&path, &users).unwrap().is_empty(), "this one is meant");
+    }
+
+    #[test]
+    fn a_symbolic_link_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let [link, second, file] = ["users.acl", "second", "data/users.acl"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink("second", &link).unwrap();
+        std::os::unix::fs::symlink("data/users.acl", &second).unwrap();
+        for begin in ["user zoe\n", "user adam\n"] {
+            std::fs::write(&file, begin).unwrap();
+            let users = [new_user(b"cook").unwrap()].map(|user| (user.name.clone(), user.into())).into();
+            write(&link, &users).unwrap();
+            assert!(link.is_symlink() && second.is_symlink() && !file.is_symlink());
+            assert_eq!(read(&file).unwrap().len(), 1);
+            assert!(std::fs::read_to_string(&file).unwrap().starts_with("user cook "));
+            std::fs::remove_file(&file).unwrap();
+        }
+        assert_eq!(std::fs::read_dir(folder.path().join("data")).unwrap().count(), 0);
+        std::os::unix::fs::symlink("users.acl", &file).unwrap();
+        assert!(write(&file, &Default::default()).unwrap_err().contains("too many symbolic links"));
+    }
+
+    #[test]
     fn a_wrong_line_is_named() {
+        assert!(parse(b"user a non\x1bsense").unwrap_err().contains(r"the rule 'non\u{1b}sense'"));
         for (line, expected) in [
             ("usr a", "does not begin with"),
             ("user", "name of the user is missing"),
@@ -171,7 +258,7 @@ mod tests {
         let users = users.map(|user| (user.name.clone(), user.into())).collect();
         assert!(write(&path, &users).unwrap_err().contains("only 1048576 can be read"));
         assert_eq!(std::fs::read(&path).unwrap(), before);
-        assert!(error("user a on\nuser b on +@all").contains("last line has no end"));
+        assert!(error("user a on\nuser b on +@all").ends_with("not be complete: end the last line with a newline"));
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         assert!(read(&pipe).unwrap_err().to_string().contains("not a regular file"));

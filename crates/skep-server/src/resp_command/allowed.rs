@@ -15,18 +15,31 @@ fn check_and_count(
     arguments: Arguments<'_>,
     place: Place,
 ) -> Result<(), Refused> {
-    // The commands of a transaction count when they are queued. A limit divides none, so its begin and end do not count.
-    let is_free =
-        name.info().has("no_auth") || matches!(name, CommandName::Multi | CommandName::Exec | CommandName::Discard);
     // What is denied counts too.
-    if is_free || user.may_operate(arguments.size()) {
+    if is_uncounted(name) || user.may_operate(arguments.size()) {
         permission::check(user, name, arguments, place)
     } else {
         Err(Refused::TooFast)
     }
 }
 
+/// Returns true if a command does not count for the limits of a user. The commands of a transaction count when they are
+/// queued. A limit divides none, so its begin and end do not count.
+fn is_uncounted(name: CommandName) -> bool {
+    name.info().has("no_auth") || matches!(name, CommandName::Multi | CommandName::Exec | CommandName::Discard)
+}
+
 impl Action {
+    /// Returns true if the reply does not count for the limits of a user: an error, because the command is not executed, or
+    /// the reply to a command that does not count. The array of an `EXEC` is the reply of an isolated action, and counts.
+    pub(crate) fn is_uncounted(&self) -> bool {
+        match self {
+            Action::Refuse(_) | Action::Close(_) => true,
+            Action::Server(name) => is_uncounted(*name),
+            _ => false,
+        }
+    }
+
     /// Decodes the request. Numbers written as text are left for `operands` to convert. Relative times begin at `now`.
     /// Refuses what the user of the login may not do.
     pub(crate) fn decode(

@@ -23,7 +23,7 @@ use skep_core::operation::{Call, CallReply, Operation, OperationError};
 use skep_wire::resp::ReplyWriter;
 
 use super::element_type::ElementType;
-use super::elements::{element_of, write_elements, write_value};
+use super::elements::{element_of, width_hint, write_elements, write_value};
 use super::{Arguments, Operands};
 use crate::function_loader::shorten;
 use crate::vocabulary::Functions;
@@ -177,7 +177,7 @@ impl CallCommand {
         let function = self.function.function?;
         match error {
             OperationError::OperandLength => Some(usage(function)),
-            OperationError::ElementWidth => Some(element_of(&function.signature.element)),
+            OperationError::ElementWidth => Some(width_hint(&element_of(&function.signature.element))),
             _ => None,
         }
     }

@@ -135,6 +135,19 @@ enum Checked {
     AppendFsync(Durability),
 }
 
+/// Returns the flag of `skep serve` that chooses a setting which keeps the value of the start, if there is one.
+fn flag_of(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "bind" | "port" => "--resp HOST:PORT",
+        "databases" => "--ordered-memory SIZE or --cache-memory SIZE",
+        "dir" => "--data-dir DIR",
+        "io-threads" => "--shards N",
+        "maxclients" => "--max-clients N",
+        "maxmemory" => "--memory SIZE",
+        _ => return None,
+    })
+}
+
 /// Changes settings, all or none.
 fn set(arguments: Arguments<'_>, context: &mut Context<'_>) -> Result<(), String> {
     context.account.spend(LOOK_WORK * arguments.count() * SETTINGS.len());
@@ -155,7 +168,11 @@ fn set(arguments: Arguments<'_>, context: &mut Context<'_>) -> Result<(), String
         }
         match change.check(arguments.get(index + 1), context.shared) {
             Ok(value) => changes.push((setting, value)),
-            Err(reason) => return refusal(&reason),
+            Err(reason) => {
+                let flag = if matches!(change, Change::Fixed(_)) { flag_of(name) } else { None };
+                let advice = flag.map_or_else(String::new, |flag| format!(": restart the server with {flag}"));
+                return refusal(&(reason + &advice));
+            }
         }
     }
     let level = level_of(&changes, context.shared)?;

@@ -55,14 +55,28 @@ pub(super) fn element_of(layout: &Layout) -> String {
     format!("an element is {}, of {} bytes", shorten(layout.to_string()), layout.size())
 }
 
+/// Describes the elements of a built-in type that a value should have.
+pub(super) fn number_of(element: Element) -> String {
+    format!("an element is {}, of {} bytes", element.name(), element.width())
+}
+
+/// Continues the error message for a value whose length is not a multiple of the size of an element. The length is not
+/// known.
+pub(super) fn width_hint(element: &str) -> String {
+    format!("{element}: choose another type; STRLEN returns the length")
+}
+
 /// Writes all elements of a value as an array.
 pub(super) fn write_elements(element: ElementType, value: &[u8], writer: &mut ReplyWriter<'_>) {
     if !value.len().is_multiple_of(element.size()) {
         let message = store_error(OperationError::ElementWidth);
-        return match element {
-            ElementType::Record(layout) => writer.error(&format!("{message}: {}", element_of(layout))),
-            _ => writer.error(&message),
+        let element = match element {
+            ElementType::Number(element) => number_of(element),
+            ElementType::Record(layout) | ElementType::Positioned(layout) => element_of(layout),
         };
+        let length = value.len();
+        return writer
+            .error(&format!("{message}: the value has {length} bytes, and {element}: choose another type, or GET"));
     }
     write_part(element, value, 0..value.len() / element.size(), writer);
 }

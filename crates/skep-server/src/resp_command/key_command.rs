@@ -19,7 +19,7 @@ use skep_wire::resp::ReplyWriter;
 
 use super::call_command::CallCommand;
 use super::element_type::ElementType;
-use super::elements::{write_elements, write_number, write_value};
+use super::elements::{number_of, width_hint, write_elements, write_number, write_value};
 use super::scan_command::{Resume, ScanCommand};
 use super::string_command::StringCommand;
 use super::{Arguments, Progress, store_error, wire_error};
@@ -224,21 +224,25 @@ impl KeyCommand {
         }
     }
 
-    /// Returns the error message for an error of the store. If the operands do not fit, the message names those that
-    /// would.
+    /// Returns the error message for an error of the store. If the operands or the type of the elements do not fit, the
+    /// message says what would.
     fn error_message(&self, error: OperationError) -> String {
         let message = store_error(error);
-        let (name, operands) = match self {
-            KeyCommand::Update { function, .. } => (function.name(), function.operands()),
-            KeyCommand::Reduce { fold, .. } => (fold.name(), fold.operands()),
-            KeyCommand::Filter { predicate, .. } => (predicate.name(), predicate.operands()),
+        let (name, operands, element) = match self {
+            KeyCommand::Update { function, element, .. } => (function.name(), function.operands(), *element),
+            KeyCommand::Reduce { fold, element, .. } => (fold.name(), fold.operands(), *element),
+            KeyCommand::Filter { predicate, element, .. } => (predicate.name(), predicate.operands(), *element),
             KeyCommand::String(command) => return command.error_message(error),
             KeyCommand::Call(call) => {
                 return call.hint(error).map_or_else(|| message.clone(), |hint| format!("{message}: {hint}"));
             }
             _ => return message,
         };
-        if error == OperationError::OperandLength { format!("{message}: {name} takes {operands}") } else { message }
+        match error {
+            OperationError::OperandLength => format!("{message}: {name} takes {operands}"),
+            OperationError::ElementWidth => format!("{message}: {}", width_hint(&number_of(element))),
+            _ => message,
+        }
     }
 
     /// Returns true if the command has one reply for all its operations.

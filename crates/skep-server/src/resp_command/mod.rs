@@ -68,7 +68,7 @@ mod vector_command;
 mod work;
 
 pub(crate) use acl_command::{list_denied_operation, note_administration, note_denied, note_refused_login};
-pub(crate) use acl_file::read as read_users;
+pub(crate) use acl_file::{read as read_users, read_again as read_users_again};
 pub(crate) use bound::{Bound, KeySums};
 pub(crate) use context::{Context, Outcome};
 pub(crate) use error_messages::{NOT_IN_TRANSACTION, store_error, wire_error};

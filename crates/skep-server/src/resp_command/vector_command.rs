@@ -55,8 +55,13 @@ pub(super) fn update(
         return Ok(KeyCommand::Call(call_command::update(handle, arguments, operands)?));
     }
     at_least(arguments, 5, "skep.update")?;
-    let function =
-        named(arguments, 2, "function", UpdateFunction::from_name, &UpdateFunction::ALL.map(UpdateFunction::name))?;
+    let function = named(
+        arguments,
+        2,
+        "function",
+        UpdateFunction::from_name,
+        &UpdateFunction::ALL.map(UpdateFunction::short_name),
+    )?;
     let element = element(arguments, 3)?;
     let mut end = arguments.count();
     let return_old = !arguments.is(end - 1, "NORETURN");
@@ -106,7 +111,7 @@ pub(super) fn filter(
         return Ok(KeyCommand::Call(call_command::filter(handle, arguments, operands)?));
     }
     at_least(arguments, 4, "skep.filter")?;
-    let predicate = named(arguments, 2, "predicate", Predicate::from_name, &Predicate::ALL.map(Predicate::name))?;
+    let predicate = named(arguments, 2, "predicate", Predicate::from_name, &Predicate::ALL.map(Predicate::short_name))?;
     let element = element(arguments, 3)?;
     let operand = operands.plan(element, 4..arguments.count(), "");
     Ok(KeyCommand::Filter { predicate, element, operand })

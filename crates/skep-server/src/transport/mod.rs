@@ -117,7 +117,7 @@ impl Transport {
     }
 
     /// Returns why its session of TLS was refused, if it was.
-    pub(crate) fn tls_failure(&self) -> Option<rustls::Error> {
+    pub(crate) fn tls_failure(&self) -> Option<String> {
         if let Transport::Tls(tls) = self { tls.failure() } else { None }
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct Tls {
     /// The socket may have more bytes. It has none after a read that it did not fill, until the next event.
     may_have_bytes: Cell<bool>,
     /// Why the session was refused.
-    failure: RefCell<Option<Error>>,
+    failure: RefCell<Option<String>>,
     /// The client has ended the session.
     is_ended: Cell<bool>,
     /// The time at which this side began to wait for the bytes that are left to leave.
@@ -114,7 +114,7 @@ impl Tls {
     }
 
     /// Returns why the session was refused, if it was.
-    pub(super) fn failure(&self) -> Option<Error> {
+    pub(super) fn failure(&self) -> Option<String> {
         self.failure.borrow().clone()
     }
 
@@ -235,10 +235,8 @@ impl Tls {
     /// Tells the client why the session ends, and returns the error that ends it.
     fn refuse(&self, session: &mut ServerConnection, error: Error) -> io::Error {
         // The socket has taken nothing or little so far: it has room for this, or the client has closed it.
-        let is_plain = matches!(error, Error::InvalidMessage(_))
-            && session.protocol_version().is_none()
-            && !self.plain_reply.is_empty();
-        let _ = if is_plain {
+        let is_plain = matches!(error, Error::InvalidMessage(_)) && session.protocol_version().is_none();
+        let _ = if is_plain && !self.plain_reply.is_empty() {
             // Instead of the packet that says the same to a client of TLS.
             session.write_tls(&mut io::sink()).and_then(|_| self.tcp.write(self.plain_reply)).map(drop)
         } else {
@@ -246,7 +244,8 @@ impl Tls {
         };
         // A close with bytes that were not read would destroy the reply.
         let _ = self.tcp.read(&mut [0; TLS_BUFFER_SIZE]);
-        self.failure.replace(Some(error.clone()));
+        let failure = if is_plain { "the client did not speak TLS".to_owned() } else { error.to_string() };
+        self.failure.replace(Some(failure));
         io::Error::new(ErrorKind::InvalidData, error)
     }
 
@@ -275,6 +274,7 @@ mod tests {
     use std::time::Duration;
 
     use rustls::crypto::ring::default_provider;
+    use rustls::pki_types::CertificateDer;
     use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
     use super::Tls;
@@ -282,8 +282,8 @@ mod tests {
     use crate::limits::{TLS_OVERHEAD_WORK, TLS_READ_WORK_MAX};
     use crate::transport::tcp::Tcp;
 
-    /// Connects a client and the server's end, and finishes the handshake.
-    fn connect() -> (ClientConnection, TcpStream, Tls) {
+    /// Connects a socket and the server's end. Returns the certificate of the server too.
+    fn sockets() -> (TcpStream, Tls, CertificateDer<'static>) {
         let rcgen::CertifiedKey { cert, signing_key } =
             rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let directory = tempfile::tempdir().unwrap();
@@ -291,17 +291,23 @@ mod tests {
         fs::write(&certificate, cert.pem()).unwrap();
         fs::write(&key, signing_key.serialize_pem()).unwrap();
         let certificates = Certificates::read(&TlsSettings { certificate, key, client_ca: None }).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        accepted.set_nonblocking(true).unwrap();
+        let tls = Tls::new(Tcp::new(accepted), &certificates, b"").unwrap();
+        (socket, tls, cert.der().clone())
+    }
+
+    /// Connects a client and the server's end, and finishes the handshake.
+    fn connect() -> (ClientConnection, TcpStream, Tls) {
+        let (mut socket, tls, certificate) = sockets();
         let mut roots = RootCertStore::empty();
-        roots.add(cert.der().clone()).unwrap();
+        roots.add(certificate).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()));
         let config = config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
         let mut client =
             ClientConnection::new(Arc::new(config.with_no_client_auth()), "localhost".try_into().unwrap()).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (accepted, _) = listener.accept().unwrap();
-        accepted.set_nonblocking(true).unwrap();
-        let tls = Tls::new(Tcp::new(accepted), &certificates, b"").unwrap();
         let shaking = thread::spawn(move || {
             client.complete_io(&mut socket).unwrap();
             (client, socket)
@@ -312,6 +318,17 @@ mod tests {
         }
         let (client, socket) = shaking.join().unwrap();
         (client, socket, tls)
+    }
+
+    #[test]
+    fn a_client_that_does_not_speak_tls_is_named() {
+        let (mut socket, tls, _) = sockets();
+        assert_eq!(tls.failure(), None);
+        socket.write_all(b"GET greeting\r\n").unwrap();
+        while tls.shake_hands().is_ok() {
+            tls.take_work();
+        }
+        assert_eq!(tls.failure().as_deref(), Some("the client did not speak TLS"));
     }
 
     /// A read that does not fill its buffer has taken all that has arrived, also behind bytes that an earlier one left.

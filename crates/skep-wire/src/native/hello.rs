@@ -71,7 +71,11 @@ pub enum Refusal {
     #[error("the password is wrong, or there is no such user")]
     PasswordWrong = 2,
     /// The server has no password, so it serves only clients of its own machine.
-    #[error("it has no password, so it serves only clients on its own machine")]
+    #[error(
+        "it has no password, so it serves only clients on its own machine (protected mode): give it a password \
+         (--requirepass-file), users (--acl-file) or certificates of clients (--tls-client-ca), or allow every client \
+         everything (--protected-mode no)"
+    )]
     Protected = 3,
     /// The server has as many connections as it may have.
     #[error("it takes no more connections (--max-clients); close others, or try again later")]

@@ -12,6 +12,7 @@ use hdrhistogram::Histogram;
 use skep::{Operation, Page, PutCondition, Reply, Request, WireError};
 
 use super::inserts::Inserts;
+use super::interrupt;
 use super::modify::widest_element;
 use super::target::Target;
 use super::workload::{Draw, Keys, Values, append_key, operation};
@@ -122,7 +123,7 @@ impl Findings {
 }
 
 /// Puts all records of the range. Calls `loaded` after every batch with the number of its records. An error comes with
-/// the range of records that may have been put.
+/// the range of records that may have been put. A signal is an error.
 pub(crate) fn load(
     target: &mut Target,
     plan: &Plan,
@@ -133,6 +134,9 @@ pub(crate) fn load(
     let mut keys = Vec::new();
     let mut first = records.start;
     while first < records.end {
+        if interrupt::is_set() {
+            return Err(("interrupted".to_owned(), records.start..first));
+        }
         let batch = first..records.end.min(first + plan.batch as u64);
         keys.clear();
         let mut positions = Vec::with_capacity(plan.batch);
@@ -226,7 +230,7 @@ fn retry_busy(target: &mut Target, requests: &[Request<'_>]) -> Result<u64, Stri
     }
 }
 
-/// Sends the drawn operations until the limit, and begins again with the first one after the last.
+/// Sends the drawn operations until the limit or a signal, and begins again with the first one after the last.
 pub(crate) fn drive(
     target: &mut Target,
     plan: &Plan,
@@ -244,6 +248,7 @@ pub(crate) fn drive(
     let begun = Instant::now();
     loop {
         let count = match limit {
+            _ if interrupt::is_set() => 0,
             Limit::Operations(operations) => {
                 usize::try_from(operations - sent_count).unwrap_or(usize::MAX).min(plan.batch)
             }

@@ -8,17 +8,19 @@
 //! server. With `--rate` a client sends a batch when it is due. This measures latencies at any rate, also above the
 //! server's limit.
 //!
-//! At its end a run deletes the keys that it has put into a server, even if it fails. Runs with the same seed have the
-//! same keys, so a run also deletes the keys that a killed run has left.
+//! At its end a run deletes the keys that it has put into a server, also if it fails or a signal ends it (see
+//! [`interrupt`]). Runs with the same seed have the same keys, so a run also deletes the keys that a killed run has left.
 
 mod drive;
 mod engine;
 mod inserts;
+mod interrupt;
 mod modify;
 mod offer;
 mod report;
 mod saturation;
 mod server_delays;
+mod settings;
 mod target;
 pub(crate) mod transport;
 mod vectors;
@@ -31,11 +33,11 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use skep::limits::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
-use skep::{Page, StoreSettings};
+use skep::StoreSettings;
 
 use crate::cli::Space;
 use crate::failure::Failure;
+use crate::output_file::OutputFile;
 use crate::password::Login;
 use crate::size::MemorySize;
 use crate::tls::LoginSource;
@@ -45,11 +47,11 @@ use offer::{OfferFlags, Offerer};
 use report::{Report, microseconds_at};
 use saturation::{Saturation, Search};
 use server_delays::{ServerDelays, Snapshot};
+use settings::{check_transport, counted, plan};
 use skep_measure::distribution::{Distribution, Generator};
-use skep_measure::mix::Mix;
 use skep_measure::{Progress, machine};
-use target::{BATCH_BYTES_MAX, Target, not_opened};
-use workload::{Keys, RECORD_BITS, Workload, draw};
+use target::{Target, not_opened};
+use workload::{RECORD_BITS, Workload, draw};
 
 /// Measures a server or the store.
 #[derive(clap::Args, Debug)]
@@ -121,8 +123,8 @@ pub(crate) struct Arguments {
 const AFTER_HELP: &str = "The keys begin with `bench:`, with `b:` if --key-size is below 14, and are bare numbers if it \
                           is below 8. In the workloads d, e and cloud every client inserts its own records; they are \
                           then the latest ones. A scan begins at a loaded record, or with latest also at an inserted one. \
-                          At its end a run deletes its keys from the server, even if it fails. Ctrl-C leaves them in the \
-                          server until the next run with the same settings.";
+                          At its end a run deletes its keys from the server, also if it fails or Ctrl-C ends it. A \
+                          second Ctrl-C leaves them in the server until the next run with the same settings.";
 
 /// A part of the measurement that runs alone.
 #[derive(clap::Subcommand, Debug)]
@@ -147,11 +149,6 @@ enum Part {
     Vectors(vectors::Arguments),
 }
 
-/// Default share of reads in cloud storage, in per cent.
-const CLOUD_READS_IN_100: u32 = 80;
-/// Size of the smallest keys of inserted records: there are 2⁴⁰ of them.
-const INSERTED_KEY_SIZE_MIN: usize = 8;
-
 /// About how many records are loaded or deleted in a second. Progress says how many they are on this machine.
 const TRANSFERS_PER_S: f64 = 1e6;
 
@@ -173,11 +170,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (space, plan) = plan(arguments)?;
     let shares = shares(arguments.records, client_count as u64);
     let login = arguments.source.login(&arguments.addr)?;
-    let offers = arguments.offer.rate.is_some() || arguments.offer.saturate;
-    if offers && ["shm:", "udp:", "rdma:"].iter().any(|prefix| login.address.starts_with(prefix)) {
-        let refusal = "--rate and --saturate need a native address of TCP or TLS: write --addr HOST:PORT";
-        return Err(Failure::Usage(refusal.to_owned()));
-    }
+    check_transport(arguments, &login)?;
+    let svg = arguments.offer.svg.as_deref().map(OutputFile::open).transpose()?;
+    interrupt::watch(match arguments.embedded {
+        true => "the run ends",
+        false => "the run deletes its keys; a second signal ends it at once, and leaves them in the server",
+    });
     let mut targets = targets(arguments, &login, plan.space, client_count)?;
     let mut inserts: Vec<Inserts> = (0..client_count as u64)
         .zip(&shares)
@@ -202,7 +200,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .collect();
     if let Some((error, _)) = loading.into_iter().find_map(Result::err) {
         let left = clean_up(arguments, &login, plan, &mut targets, &loaded, &inserts).err().unwrap_or_default();
-        return Err(Failure::Runtime(format!("loading {} records: {error}{left}", arguments.records)));
+        let failed = || Failure::Runtime(format!("loading {} records: {error}{left}", arguments.records));
+        return Err(interrupt::failure(&left).unwrap_or_else(failed));
     }
 
     progress.begin("measuring", measured_seconds);
@@ -218,23 +217,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let measured =
         measured.map_err(|error| Failure::Runtime(error + cleaned_up.as_ref().err().map_or("", String::as_str)))?;
     let left = cleaned_up.err().unwrap_or_default();
-    let first_error = print(arguments, space, &plan, client_count, measured)?;
+    let first_error = print(arguments, space, &plan, client_count, measured, svg)?;
+    if let Some(interrupted) = interrupt::failure(&left) {
+        return Err(interrupted);
+    }
     match first_error {
         None if left.is_empty() => Ok(()),
         None => Err(Failure::Runtime(format!("the figures are valid{left}"))),
-        Some((errors, error)) => Err(Failure::Runtime(format!("{errors} errors, the first: {error}{left}"))),
+        Some((errors, error)) => {
+            Err(Failure::Runtime(format!("{}, the first: {error}{left}", counted(errors, "error"))))
+        }
     }
 }
 
-/// Prints the figures. Returns the number of errors and the first one, if there are any.
+/// Prints the figures; none if a signal came before the first operation. Returns the number of errors and the first one, if
+/// there are any.
 fn print(
     arguments: &Arguments,
     space: Space,
     plan: &Plan,
     clients: usize,
     measured: Measured,
+    svg: Option<OutputFile>,
 ) -> Result<Option<(u64, String)>, Failure> {
     match measured {
+        Measured::Run(findings, ..) if interrupt::is_set() && findings.operations == 0 => Ok(None),
         Measured::Run(findings, seconds, server) => {
             let report = report(arguments, space, plan, clients, &findings, seconds, server);
             let text = if arguments.json { report.json() } else { report.table() };
@@ -242,7 +249,7 @@ fn print(
             Ok(findings.first_error.map(|error| (findings.errors, error)))
         }
         Measured::Saturation(saturation) => {
-            saturation.print(arguments.json, arguments.offer.svg.as_deref())?;
+            saturation.print(arguments.json, svg)?;
             Ok(None)
         }
     }
@@ -388,78 +395,6 @@ fn clean_up(
 fn distribution(arguments: &Arguments) -> Distribution {
     let latest = arguments.workload == Workload::D;
     arguments.distribution.unwrap_or(if latest { Distribution::Latest } else { Distribution::Zipf })
-}
-
-/// Checks the arguments that clap cannot check. Returns the space and the plan of its clients.
-fn plan(arguments: &Arguments) -> Result<(Space, Plan), Failure> {
-    let in_range = |name: &str, value: usize, min: usize, max: usize| {
-        if (min..=max).contains(&value) {
-            Ok(())
-        } else {
-            Err(Failure::Usage(format!("invalid value '{value}' for '--{name}': write {min} to {max}")))
-        }
-    };
-    in_range("key-size", arguments.key_size, 1, KEY_SIZE_MAX)?;
-    in_range("value-size", arguments.value_size, 0, VALUE_SIZE_MAX)?;
-    in_range("batch", arguments.batch, 1, (BATCH_BYTES_MAX / arguments.value_size.max(1)).min(1 << 20))?;
-    let keys = Keys::new(arguments.key_size, arguments.seed);
-    if arguments.records > keys.record_count_max() {
-        return Err(Failure::Usage(format!(
-            "{} records cannot have different keys of {} bytes: write a larger --key-size or fewer --records",
-            arguments.records, arguments.key_size
-        )));
-    }
-    if arguments.embedded && arguments.records < u64::from(arguments.clients.unwrap_or(1)) {
-        return Err(Failure::Usage("every embedded client needs a record: write more --records".to_owned()));
-    }
-    if arguments.reads.is_some() && arguments.workload != Workload::Cloud {
-        return Err(Failure::Usage(
-            "--reads is for --workload cloud: the other workloads have fixed shares".to_owned(),
-        ));
-    }
-    let mix = arguments.workload.mix(arguments.reads.unwrap_or(CLOUD_READS_IN_100));
-    if mix.inserts() && arguments.key_size < INSERTED_KEY_SIZE_MIN {
-        return Err(Failure::Usage(format!(
-            "keys of {} bytes may run out when records are inserted: write --key-size {INSERTED_KEY_SIZE_MIN} or more",
-            arguments.key_size
-        )));
-    }
-    let space = space(arguments, mix)?;
-    let plan = Plan {
-        space: space.number(),
-        mix,
-        prefers_latest: distribution(arguments) == Distribution::Latest,
-        keys,
-        value_size: arguments.value_size,
-        batch: arguments.batch,
-    };
-    Ok((space, plan))
-}
-
-/// Returns the space that is measured. Scans need the ordered space, and one reply must hold all pairs of a scan.
-/// Embedded stores are hash stores with memory for the loaded records only.
-fn space(arguments: &Arguments, mix: Mix) -> Result<Space, Failure> {
-    let pairs_max = mix.read.pair_counts().map(|(_, most)| most as usize);
-    let default = if pairs_max.is_some() { Space::Ordered } else { Space::Hash };
-    let space = arguments.space.unwrap_or(default);
-    let refusal = match pairs_max {
-        Some(_) if space != Space::Ordered => {
-            "only the ordered space has an order of keys to scan: write --space ordered, or leave it out".to_owned()
-        }
-        _ if space == Space::Cache => {
-            "--space cache: a cache may forget the loaded records: choose hash or ordered".to_owned()
-        }
-        _ if arguments.embedded && (space != Space::Hash || mix.inserts()) => {
-            "embedded stores are hash stores with memory for the loaded records only: measure a server, or the ordered store with `skep \
-             bench engine --engine ordered`"
-                .to_owned()
-        }
-        Some(most) if !Page::holds(most, arguments.key_size, arguments.value_size) => {
-            format!("a reply does not hold {most} pairs of this size: choose a smaller --key-size or --value-size")
-        }
-        _ => return Ok(space),
-    };
-    Err(Failure::Usage(refusal))
 }
 
 /// Divides the records as evenly as possible.

@@ -32,6 +32,7 @@ use crate::password::Login;
 
 use super::drive::{Findings, Limit, Plan};
 use super::inserts::Inserts;
+use super::interrupt;
 use super::workload::{Draw, Values, append_key, operation};
 
 /// A batch is encoded only if at most this many bytes wait for the socket.
@@ -83,8 +84,8 @@ impl Offerer {
         Ok(Offerer { connections: streams.into_iter().map(connection).collect() })
     }
 
-    /// Sends `rate` operations per second until the limit, then waits for the outstanding replies. After the last draw
-    /// it begins again with the first one. Each connection inserts its own records.
+    /// Sends `rate` operations per second until the limit or a signal, then waits for the outstanding replies. After the last
+    /// draw it begins again with the first one. Each connection inserts its own records.
     pub(crate) fn offer(
         &mut self,
         plan: &Plan,
@@ -108,12 +109,17 @@ impl Offerer {
         let mut next_draw = 0;
         // Index of the next batch of each connection.
         let mut next: Vec<u64> = (0..connection_count).collect();
-        let mut unsent = batch_count;
+        let (mut unsent, mut due_count) = (batch_count, None);
         let begun = Instant::now();
         let mut last_change = begun;
         loop {
             let now = Instant::now();
-            let is_over = unsent == 0 || matches!(limit, Limit::Time(time) if now - begun >= time);
+            if interrupt::is_set() {
+                // The batches that are due later are not missing.
+                due_count.get_or_insert_with(|| schedule.due_count(now - begun).min(batch_count));
+            }
+            let is_over =
+                due_count.is_some() || unsent == 0 || matches!(limit, Limit::Time(time) if now - begun >= time);
             let mut moved = false;
             for ((connection, next), inserts) in self.connections.iter_mut().zip(&mut next).zip(&mut *inserts) {
                 let due = begun + schedule.due(*next);
@@ -138,7 +144,8 @@ impl Offerer {
             }
             let is_idle = self.connections.iter().all(|connection| connection.in_flight.is_empty());
             if is_idle && is_over {
-                findings.unsent = unsent * plan.batch as u64;
+                let due_count = due_count.unwrap_or(batch_count);
+                findings.unsent = due_count.saturating_sub(batch_count - unsent) * plan.batch as u64;
                 return findings;
             }
             if !is_idle && now - last_change > PATIENCE {

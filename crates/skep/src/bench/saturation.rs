@@ -13,9 +13,7 @@
 //!    refused, or the 99th percentile is above `--latency-max`.
 //! 3. The search halves the distance between the greatest rate that was sustained and the least that was not, a few times.
 
-use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -26,10 +24,12 @@ use skep_nic::paper::Axis;
 
 use super::drive::{Findings, Limit, Plan};
 use super::inserts::Inserts;
+use super::interrupt;
 use super::offer::Offerer;
 use super::report::{grouped, microseconds_at};
 use super::workload::Draw;
-use crate::failure::{Failure, reason};
+use crate::failure::Failure;
+use crate::output_file::OutputFile;
 use crate::password::Login;
 use crate::plot::{Picture, Series, SeriesPoint};
 
@@ -75,6 +75,9 @@ pub(super) struct Saturation {
     machine: String,
     #[serde(skip)]
     steps: Vec<Step>,
+    /// False if a signal has ended the search. Then it has only steps.
+    #[serde(skip)]
+    is_complete: bool,
 }
 
 /// What each rate is measured with.
@@ -90,7 +93,7 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Searches the saturation. `closed_loop` is the rate of clients that wait for replies.
+    /// Searches the saturation, until a signal. `closed_loop` is the rate of clients that wait for replies.
     pub(super) fn run(mut self, closed_loop: f64, workload: String) -> Result<Saturation, String> {
         let growing = (1..=GROWTH_STEPS_MAX as i32).map(|step| GROWTH.powi(step));
         let rates = SHARES.into_iter().chain([1.0]).chain(growing).map(|share| (share * closed_loop).max(1.0));
@@ -98,7 +101,7 @@ impl Search<'_> {
         // The greatest rate that was sustained, and the least that was not.
         let (mut low, mut high) = (0.0, None);
         for rate in rates {
-            let step = self.measure(rate)?;
+            let Some(step) = self.measure(rate)? else { break };
             let sustained = step.sustained;
             steps.push(step);
             if !sustained {
@@ -110,7 +113,7 @@ impl Search<'_> {
         if let Some(mut high) = high {
             for _ in 0..HALVINGS {
                 let rate = f64::midpoint(low, high);
-                let step = self.measure(rate)?;
+                let Some(step) = self.measure(rate)? else { break };
                 if step.sustained {
                     low = rate;
                 } else {
@@ -130,18 +133,21 @@ impl Search<'_> {
             connections: self.connections,
             machine: machine(),
             steps,
+            is_complete: !interrupt::is_set(),
         })
     }
 
-    /// Offers a rate for a while, on connections of its own: so no reply to an earlier rate is left.
-    fn measure(&mut self, rate: f64) -> Result<Step, String> {
+    /// Offers a rate for a while, on connections of its own: so no reply to an earlier rate is left. Returns nothing if a
+    /// signal has ended it.
+    fn measure(&mut self, rate: f64) -> Result<Option<Step>, String> {
         let mut offerer = Offerer::connect(self.login, self.connections)?;
         let begun = Instant::now();
         let limit = Limit::Time(self.seconds);
         let findings = offerer.offer(self.plan, self.draws, self.inserts, rate, limit, self.seed);
         match &findings.first_error {
+            _ if interrupt::is_set() => Ok(None),
             Some(error) => Err(format!("at {} operations/s: {error}", grouped(rate))),
-            None => Ok(Step::of(rate, &findings, begun.elapsed(), self.latency_max)),
+            None => Ok(Some(Step::of(rate, &findings, begun.elapsed(), self.latency_max))),
         }
     }
 }
@@ -165,21 +171,26 @@ impl Step {
 }
 
 impl Saturation {
-    /// Prints the result, as a table or as lines of JSON, and writes the plot.
-    pub(super) fn print(&self, is_json: bool, svg: Option<&Path>) -> Result<(), Failure> {
+    /// Prints the result, as a table or as lines of JSON, and writes the plot. Without a result, prints the steps.
+    pub(super) fn print(&self, is_json: bool, svg: Option<OutputFile>) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
+        if !self.is_complete && self.steps.is_empty() {
+            return Ok(());
+        }
         if is_json {
             for step in &self.steps {
                 writeln!(out, "{}", serde_json::to_string(step).expect("its numbers are JSON"))?;
             }
-            writeln!(out, "{}", serde_json::to_string(self).expect("its numbers and texts are JSON"))?;
+            if self.is_complete {
+                writeln!(out, "{}", serde_json::to_string(self).expect("its numbers and texts are JSON"))?;
+            }
         } else {
             writeln!(out, "{}", self.table())?;
         }
-        let Some(path) = svg else { return Ok(()) };
-        let picture = self.svg().map_err(Failure::Runtime)?;
-        fs::write(path, picture)
-            .map_err(|error| Failure::Runtime(format!("cannot write {}: {}", path.display(), reason(&error))))
+        match svg {
+            Some(file) if self.is_complete => file.write(&self.svg().map_err(Failure::Runtime)?),
+            _ => Ok(()),
+        }
     }
 
     fn table(&self) -> String {
@@ -198,6 +209,9 @@ impl Saturation {
         }
         for column in table.column_iter_mut() {
             column.set_cell_alignment(CellAlignment::Right);
+        }
+        if !self.is_complete {
+            return format!("{table}\nThe search was interrupted.");
         }
         let hint = match self.saturation > 0.0 {
             true => "",
@@ -284,7 +298,7 @@ mod tests {
     #[test]
     fn the_table_and_the_plot_have_each_rate() {
         let steps = vec![step(1e5, 50.0, true), step(2e5, 80.0, true), step(3e5, 9000.0, false)];
-        let saturation = Saturation {
+        let mut saturation = Saturation {
             saturation: 2e5,
             closed_loop: 2.5e5,
             latency_max_us: 1000.0,
@@ -294,6 +308,7 @@ mod tests {
             connections: 4,
             machine: "machine".to_owned(),
             steps,
+            is_complete: true,
         };
         let table = saturation.table();
         for part in ["Saturation: 200 000 operations/s", "300 000", "9000.0", "no", "reach 250 000"] {
@@ -303,5 +318,8 @@ mod tests {
         // A disc for each point, and for each series in the legend.
         assert_eq!(svg.matches("<circle").count(), 3 * 3 + 3, "{svg}");
         assert!(svg.contains("p99.9") && svg.contains("latency, µs"), "{svg}");
+        saturation.is_complete = false;
+        let table = saturation.table();
+        assert!(table.contains("300 000") && table.contains("interrupted") && !table.contains("Saturation"), "{table}");
     }
 }

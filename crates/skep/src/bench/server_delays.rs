@@ -15,6 +15,8 @@ use crate::failure::reason;
 
 /// Timeout for the server.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What to do if it is not the server.
+const ADVICE: &str = "write the address of its RESP port, that of `skep serve --resp`, or leave --resp out";
 /// Time between two snapshots. If both are equal, the server is at rest.
 const REST: Duration = Duration::from_millis(50);
 /// The most snapshots of a server that is not at rest.
@@ -68,8 +70,8 @@ impl Snapshot {
 
     fn at(address: &str, password: Option<&Password>) -> Result<Snapshot, String> {
         let text = ask(address, password)
-            .map_err(|error| format!("no RESP server replies at {address}: {}", reason(&error)))?;
-        Snapshot::parse(&text).ok_or_else(|| format!("the server at {address} does not report its delays"))
+            .map_err(|error| format!("no RESP server replies at {address}: {}: {ADVICE}", reason(&error)))?;
+        Snapshot::parse(&text).ok_or_else(|| format!("the server at {address} is not a Skep server: {ADVICE}"))
     }
 
     fn parse(text: &str) -> Option<Snapshot> {

@@ -12,6 +12,8 @@
 
 use std::fmt::Write;
 
+use crate::failure::is_shown;
+
 /// Returns the bytes as text.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
@@ -33,14 +35,6 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
 
 fn push_bytes(text: &mut String, bytes: &[u8]) {
     bytes.iter().for_each(|byte| write!(text, "\\x{byte:02x}").expect("a String takes every text"));
-}
-
-/// Returns true if a terminal shows the character, and shows the characters around it in their order.
-pub(super) fn is_shown(character: char) -> bool {
-    let is_hidden = matches!(character,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
-    !character.is_control() && !is_hidden
 }
 
 #[cfg(test)]

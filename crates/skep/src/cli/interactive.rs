@@ -7,16 +7,19 @@
 //! ```
 //!
 //! - On a terminal a line can be edited, Tab completes it, and what it still lacks is shown in grey. The lines of earlier runs
-//!   are kept in `$XDG_STATE_HOME/skep/history`, or below `~/.local/state`.
+//!   are kept in `$XDG_STATE_HOME/skep/history`, or below `~/.local/state`. A line with bytes that are not UTF-8 is dropped.
 //! - From a pipe each line is a command, and each value is printed as one line. A command that fails does not stop the
 //!   others; the exit code is 1 if one has failed, or if an `exists` has printed no.
-//! - Empty lines, and lines that begin with `#`, are skipped.
+//! - Empty lines, and lines that begin with `#`, are skipped. `-` is not standard input, as it has the commands: it is refused
+//!   as a value, and is that text in quotes.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches};
 use rustyline::error::ReadlineError;
@@ -28,11 +31,17 @@ use skep_wire::resp::split_words;
 use super::line_help::LineHelp;
 use super::words::Words;
 use super::{Form, Prepared, Source, Space, connect, json};
-use crate::failure::{Failure, one_line};
+use crate::failure::{Failure, one_line, printable};
 use crate::password::Login;
 
 /// Lines that the history keeps.
 const HISTORY_MAX: usize = 1000;
+
+/// Says why a line was not read.
+const NOT_UTF8: &str = "the line is not UTF-8, and was not sent: write such bytes as \\xNN in double quotes";
+
+/// The time in which the rest of a line arrives that was pasted.
+const PASTE_TIME: Duration = Duration::from_millis(50);
 
 /// Says why a line has no words.
 const QUOTES: &str = "quotes are not closed, or something follows one: write \\\" for a quote in a word";
@@ -102,7 +111,7 @@ impl Session<'_> {
                     if self.is_json {
                         json::report(failure, Some(index + 1));
                     } else if let Some(message) = failure.message() {
-                        writeln!(io::stderr(), "skep: line {}: {message}", index + 1)?;
+                        writeln!(io::stderr(), "skep: line {}: {}", index + 1, printable(message))?;
                     }
                 }
             }
@@ -125,6 +134,11 @@ impl Session<'_> {
                 Ok(lines) => lines,
                 Err(ReadlineError::Interrupted) => continue,
                 Err(ReadlineError::Eof) => return Ok(()),
+                Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                    drop_input();
+                    writeln!(io::stderr(), "{NOT_UTF8}")?;
+                    continue;
+                }
                 Err(error) => return Err(failed(error)),
             };
             // A history that cannot be written is not worth an error.
@@ -137,7 +151,7 @@ impl Session<'_> {
                     Err(Failure::ReaderGone) => return Err(Failure::ReaderGone),
                     Err(failure) => {
                         if let Some(message) = failure.message() {
-                            writeln!(io::stderr(), "{message}")?;
+                            writeln!(io::stderr(), "{}", printable(message))?;
                         }
                     }
                 }
@@ -155,13 +169,16 @@ impl Session<'_> {
         if line.trim_ascii_start().starts_with(b"#") {
             return Ok(Next::Line);
         }
-        let mut ranges = Vec::new();
+        let (typed, mut ranges) = (line.clone(), Vec::new());
         split_words(&mut line, &mut ranges).map_err(|_| Failure::Usage(QUOTES.to_owned()))?;
         if ranges.is_empty() {
             return Ok(Next::Line);
         }
         // As in Redis, a command may be in capitals.
         line[ranges[0].range()].make_ascii_lowercase();
+        // The range of a word in quotes begins with the quote.
+        let dash = ranges.iter().rev().map(|word| word.range()).find(|range| line[range.clone()] == *b"-");
+        let source = Source::Line { is_dash_quoted: dash.is_some_and(|range| typed[range.start] != b'-') };
         let words = ranges.iter().map(|word| OsString::from_vec(line[word.range()].to_vec()));
         let line = table().try_get_matches_from(words).and_then(|matches| Line::from_arg_matches(&matches));
         let line = match line {
@@ -170,19 +187,19 @@ impl Session<'_> {
                 help.print()?;
                 return Ok(Next::Line);
             }
-            Err(error) => return Err(Failure::Usage(one_line(&error, "help"))),
+            Err(error) => return Err(Failure::Usage(one_line(error, "help"))),
         };
         match line.command {
             LineCommand::Exit => return Ok(Next::Exit),
             LineCommand::Space { space } => self.space = space,
-            LineCommand::Words(words) => self.send(words, line.space, form)?,
+            LineCommand::Words(words) => self.send(words, source, line.space, form)?,
         }
         Ok(Next::Line)
     }
 
     /// Sends a command. Connects again if the last one has lost the connection.
-    fn send(&mut self, words: Words, space: Option<Space>, form: Form) -> Result<(), Failure> {
-        let prepared = Prepared::new(words, Source::Line)?;
+    fn send(&mut self, words: Words, source: Source, space: Option<Space>, form: Form) -> Result<(), Failure> {
+        let prepared = Prepared::new(words, source)?;
         let mut client = match self.client.take() {
             Some(client) => client,
             None => connect(self.login).map_err(Failure::Runtime)?,
@@ -196,6 +213,13 @@ impl Session<'_> {
             }
         }
     }
+}
+
+/// Drops what was typed or pasted and is not read yet: the rest of a line must not become a command.
+fn drop_input() {
+    thread::sleep(PASTE_TIME);
+    // If it stays, it is read as the next line.
+    _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
 }
 
 /// Returns the table of the commands. Their examples are those of lines.

@@ -21,7 +21,7 @@ use skep::{
     Responses, WireError,
 };
 
-use crate::failure::{Failure, reason};
+use crate::failure::{Failure, quoted, reason};
 use crate::password::Login;
 use crate::tls::LoginSource;
 pub(crate) use escape::escape;
@@ -32,6 +32,8 @@ use words::Words;
 
 /// Default address of `skep serve`.
 pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7379";
+/// Most bytes of the name of a host, in the domain name system.
+const HOST_SIZE_MAX: usize = 255;
 
 /// Sends one command. Without one, reads commands: from a terminal, with history and completion, or line by line from a pipe.
 #[derive(clap::Args, Debug)]
@@ -96,8 +98,8 @@ fn send(arguments: Arguments) -> Result<(), Failure> {
 enum Source {
     /// The command line of this program: standard input may have a value.
     CommandLine,
-    /// A line of standard input.
-    Line,
+    /// A line of standard input. If its last word `-` is in quotes, it is that text.
+    Line { is_dash_quoted: bool },
 }
 
 /// How a value is printed.
@@ -161,8 +163,13 @@ fn execute(command: &Command, client: &mut Client, space: Space, form: Form) -> 
             Err(Failure::Runtime(format!("key {} exists: without --if-absent it is replaced", command.shown_key())))
         }
         Ok(Reply::Failed(error)) => {
-            let hint = if error == OperationError::NotAnInteger { binary_hint(client, command) } else { None };
-            let failed = command.failed(error) + &hint.unwrap_or_default();
+            let failed = match error {
+                OperationError::NotAnInteger => {
+                    command.failed(error) + &binary_hint(client, command).unwrap_or_default()
+                }
+                OperationError::ElementWidth => wrong_width(client, command).unwrap_or_else(|| command.failed(error)),
+                _ => command.failed(error),
+            };
             Err(Failure::Runtime(format!("key {}: {failed}", command.shown_key())))
         }
         Ok(Reply::Deferred) => Err(Failure::Runtime("the server deferred the only request: try again".to_owned())),
@@ -199,6 +206,12 @@ fn binary_hint(client: &mut Client, command: &Command) -> Option<String> {
     Some(format!(": it holds {size} bytes that are not decimal text: `update` and `get-vector` work on binary numbers"))
 }
 
+/// Explains why the value of a key is not a vector of the elements of a command. Returns nothing if it is one by now.
+fn wrong_width(client: &mut Client, command: &Command) -> Option<String> {
+    let value = client.get(command.key()).ok()??;
+    request::wrong_width(command.element()?, &value)
+}
+
 /// Reports a missing key. For `exists` that is not an error: the exit code says it.
 fn not_found(command: &Command, space: Space, form: Form) -> Result<(), Failure> {
     if matches!(command, Command::Exists { .. }) {
@@ -228,7 +241,7 @@ pub(crate) fn connect(login: &Login) -> Result<Client, String> {
 
 /// Explains why no connection was made, by the transport of the address.
 fn not_connected(address: &str, source: &io::Error) -> String {
-    let cause = reason(source);
+    let (cause, address) = (reason(source), &*quoted(address));
     match address.split_once(':') {
         Some(("shm", path)) => match source.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => format!(
@@ -265,7 +278,9 @@ fn not_connected(address: &str, source: &io::Error) -> String {
 /// Checks the form of a native address: that of a server's port, perhaps after `tcp:`, `tls:`, `udp:` or `rdma:`, or `shm:` and a path.
 pub(crate) fn native_address(text: &str) -> Result<String, String> {
     match text.split_once(':') {
-        Some(("shm", "")) => Err(format!("`{text}` names no socket: write shm:PATH, such as shm:/run/skep.sock")),
+        Some(("shm", "")) => {
+            Err(format!("`{}` names no socket: write shm:PATH, such as shm:/run/skep.sock", quoted(text)))
+        }
         Some(("shm", _)) => Ok(text.to_owned()),
         Some(("tcp", rest)) => address(rest),
         Some(("tls" | "udp" | "rdma", rest)) => address(rest).map(|_| text.to_owned()),
@@ -275,10 +290,10 @@ pub(crate) fn native_address(text: &str) -> Result<String, String> {
 
 /// Checks the form of a server's address: a name or an IP address, and a port.
 pub(crate) fn address(text: &str) -> Result<String, String> {
-    let refusal = || format!("`{text}` is not an address: write HOST:PORT, such as {DEFAULT_ADDRESS}");
+    let refusal = || format!("`{}` is not an address: write HOST:PORT, such as {DEFAULT_ADDRESS}", quoted(text));
     let (host, port) = text.rsplit_once(':').ok_or_else(refusal)?;
     let is_ipv6 = host.starts_with('[') && host.ends_with(']');
-    if host.is_empty() || (host.contains(':') && !is_ipv6) || port.parse::<u16>().is_err() {
+    if !(1..=HOST_SIZE_MAX).contains(&host.len()) || (host.contains(':') && !is_ipv6) || port.parse::<u16>().is_err() {
         return Err(refusal());
     }
     Ok(text.to_owned())
@@ -302,7 +317,8 @@ fn ping(client: &mut Client, form: Form) -> Result<(), Failure> {
 /// Reads a time, such as that after which a key expires: at least a millisecond, the unit of the server's clock.
 pub(crate) fn life(text: &str) -> Result<Duration, String> {
     let life = humantime::parse_duration(text).ok().filter(|life| *life >= Duration::from_millis(1));
-    life.ok_or_else(|| format!("`{text}` is not a time: write a number and a unit, such as 500ms, 10s or 1h30m"))
+    let example = "write a number and a unit, such as 500ms, 10s or 1h30m";
+    life.ok_or_else(|| format!("`{}` is not a time: {example}", quoted(text)))
 }
 
 #[cfg(test)]

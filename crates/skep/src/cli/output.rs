@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skep::Element;
 
-use super::escape::{escape, is_shown};
+use super::escape::escape;
 use super::request::{Command, check_width};
 use super::{Form, json};
-use crate::failure::Failure;
+use crate::failure::{Failure, is_shown};
 
 /// Prints the result of a command that succeeded. `value` is the value that it returned.
 pub(super) fn print(command: &Command, value: Option<&[u8]>, form: Form) -> Result<(), Failure> {

@@ -133,9 +133,24 @@ impl Command {
         }
     }
 
-    /// Formats the key for a message.
+    /// Returns the type of the elements, if the store reads the value as a vector.
+    pub(super) fn element(&self) -> Option<Element> {
+        match self {
+            Command::Update { element, .. } | Command::Reduce { element, .. } | Command::Filter { element, .. } => {
+                Some(*element)
+            }
+            _ => None,
+        }
+    }
+
+    /// Formats the key for a message: only its beginning if it is long.
     pub(super) fn shown_key(&self) -> String {
-        format!("`{}`", self.key().escape_ascii())
+        const SHOWN_MAX: usize = 100;
+        let (key, rest) = match self.key().split_at_checked(SHOWN_MAX) {
+            Some((first, [_, ..])) => (first, "…"),
+            _ => (self.key(), ""),
+        };
+        format!("`{}{rest}`", key.escape_ascii())
     }
 
     /// Returns true if an update has no operands. The store would accept that as one operand for each of zero elements.
@@ -180,14 +195,19 @@ fn shape(function: UpdateFunction, element: Element, operand: &[u8]) -> Shape {
 
 /// Fails if a value is not a vector of these elements.
 pub(super) fn check_width(element: Element, value: &[u8]) -> Result<(), Failure> {
-    if value.len().is_multiple_of(element.width()) {
-        return Ok(());
-    }
-    Err(Failure::Runtime(format!(
-        "the value has {} bytes, which is not a multiple of the size of {}: choose another element type, or get",
-        value.len(),
-        element.name()
-    )))
+    wrong_width(element, value).map_or(Ok(()), |message| Err(Failure::Runtime(message)))
+}
+
+/// Says what is wrong with a value that is not a vector of these elements.
+pub(super) fn wrong_width(element: Element, value: &[u8]) -> Option<String> {
+    let (length, width) = (value.len(), element.width());
+    (!length.is_multiple_of(width)).then(|| {
+        let name = element.name();
+        format!(
+            "the value has {length} bytes, which is not a multiple of {width}, the size of {name}: choose another \
+             element type, or get"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -211,5 +231,7 @@ mod tests {
     fn keys_in_messages_can_be_read() {
         let command = Command::Get { key: b"a\xff".to_vec() };
         assert_eq!(command.not_found(Space::Hash), "key `a\\xff` not found in the hash space");
+        let shown = |length| Command::Get { key: vec![b'k'; length] }.shown_key();
+        assert_eq!((shown(100), shown(101)), (format!("`{}`", "k".repeat(100)), format!("`{}…`", "k".repeat(100))));
     }
 }

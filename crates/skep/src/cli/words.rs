@@ -10,7 +10,7 @@ use skep::{Element, Expiry, ExpiryChange, Fold, Predicate, PutCondition, UpdateF
 use super::request::{self, Command};
 use super::scan::ScanWords;
 use super::{Source, life};
-use crate::failure::Failure;
+use crate::failure::{Failure, quoted};
 
 /// The commands and their arguments.
 #[derive(clap::Subcommand, Debug)]
@@ -32,7 +32,8 @@ pub(super) enum Words {
     Put {
         /// The key.
         key: OsString,
-        /// The value, or `-` for standard input. For a command that is read from standard input, `-` is an ordinary value.
+        /// The value, or `-` for standard input. Where standard input has the commands, `-` is refused, and "-" in quotes is
+        /// that text.
         #[arg(allow_hyphen_values = true)]
         value: OsString,
         /// Only if the key does not exist.
@@ -172,7 +173,7 @@ pub(super) fn command(words: Words, source: Source) -> Result<Command, Failure> 
         Words::Get { key } => Command::Get { key: bytes(key) },
         Words::Put { key, value, if_absent, if_present, expires_in } => Command::Put {
             key: bytes(key),
-            value: if source == Source::CommandLine { value_or_input(value)? } else { bytes(value) },
+            value: value_or_input(value, source)?,
             condition: request::condition(if_absent, if_present),
             expiry: expires_in.map_or(ExpiryChange::CLEAR, expires_in_from_now),
         },
@@ -224,9 +225,14 @@ fn expires_in_from_now(life: Duration) -> ExpiryChange {
 }
 
 /// Returns the word itself, or the standard input if it is `-`.
-fn value_or_input(word: OsString) -> Result<Vec<u8>, Failure> {
-    if word != "-" {
+fn value_or_input(word: OsString, source: Source) -> Result<Vec<u8>, Failure> {
+    if word != "-" || source == (Source::Line { is_dash_quoted: true }) {
         return Ok(bytes(word));
+    }
+    if source != Source::CommandLine {
+        let refusal = "`-` is standard input, which has the commands here: write \"-\", in quotes, to put that text, or \
+                       run `skep cli put KEY -` to put the standard input of that program";
+        return Err(Failure::Usage(refusal.to_owned()));
     }
     let mut value = Vec::new();
     // Reads one byte more than allowed, so that a value which is too long is refused and not truncated.
@@ -237,9 +243,9 @@ fn value_or_input(word: OsString) -> Result<Vec<u8>, Failure> {
 fn parse(element: Element, words: &[String]) -> Result<Vec<u8>, Failure> {
     let mut elements = Vec::with_capacity(words.len() * element.width());
     for word in words {
-        element
-            .parse(word, &mut elements)
-            .map_err(|error| Failure::Usage(format!("`{word}` is not of type {}: {error}", element.name())))?;
+        element.parse(word, &mut elements).map_err(|error| {
+            Failure::Usage(format!("`{}` is not of type {}: {error}", quoted(word), element.name()))
+        })?;
     }
     Ok(elements)
 }
@@ -252,7 +258,7 @@ fn element(name: &str) -> Result<Element, String> {
 
 fn function(name: &str) -> Result<UpdateFunction, String> {
     UpdateFunction::from_name(name)
-        .ok_or_else(|| not_built_in(name, "function", &UpdateFunction::ALL.map(UpdateFunction::name), "UPDATE"))
+        .ok_or_else(|| not_built_in(name, "function", &UpdateFunction::ALL.map(UpdateFunction::short_name), "UPDATE"))
 }
 
 fn fold(name: &str) -> Result<Fold, String> {
@@ -261,7 +267,7 @@ fn fold(name: &str) -> Result<Fold, String> {
 
 fn predicate(name: &str) -> Result<Predicate, String> {
     Predicate::from_name(name)
-        .ok_or_else(|| not_built_in(name, "predicate", &Predicate::ALL.map(Predicate::name), "FILTER"))
+        .ok_or_else(|| not_built_in(name, "predicate", &Predicate::ALL.map(Predicate::short_name), "FILTER"))
 }
 
 /// Says what to write instead of a name that is not built in. Names of user functions have a dot.

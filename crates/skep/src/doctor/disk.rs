@@ -40,13 +40,14 @@ pub(super) fn examine(root: &Path, directory: &Path) -> Result<Vec<Finding>, Fai
     };
     let absolute = std::path::absolute(directory).map_err(|error| failed(&error))?;
     let existing = absolute.ancestors().find(|folder| folder.exists()).unwrap_or(&absolute);
+    let place = data_directory(&absolute, existing);
     let absolute = fs::canonicalize(existing).map_err(|error| failed(&error))?;
     let device = fs::metadata(&absolute).map_err(|error| failed(&error))?.dev();
     let free = statvfs(&absolute).map_err(|error| failed(&error.into()))?;
     let mounts = read(root, "proc/self/mountinfo").unwrap_or_default();
     let measured = Measured::new(&absolute).map_err(|error| failed(&error))?;
-    let mut findings: Vec<Finding> =
-        mount_of(&mounts, &absolute).map(|mount| file_system(&mount)).into_iter().collect();
+    let mut findings = vec![place];
+    findings.extend(mount_of(&mounts, &absolute).map(|mount| file_system(&mount)));
     findings.push(space(free.f_bavail * free.f_frsize));
     findings.push(flushes(&measured.flushes, write_cache(root, device).as_deref()));
     findings.push(Finding::good(
@@ -54,6 +55,22 @@ pub(super) fn examine(root: &Path, directory: &Path) -> Result<Vec<Finding>, Fai
         format!("{} in a second, one after another", MemorySize(measured.written_in_second >> 20 << 20)),
     ));
     Ok(findings)
+}
+
+/// Names the folder that is measured: `existing`, the data directory or the nearest folder above it. A start makes the
+/// data directory, but not the folders above it.
+fn data_directory(directory: &Path, existing: &Path) -> Finding {
+    let (shown, measured) = (directory.display(), existing.display());
+    match directory.parent() {
+        _ if directory == existing => Finding::good("directory", format!("{shown}, measured here")),
+        Some(parent) if parent != existing => Finding::danger(
+            "directory",
+            format!("{} does not exist; measured in {measured}", parent.display()),
+            format!("`skep serve --data-dir {shown}` does not start, and the disk may be another one later"),
+            format!("mkdir -p {}", parent.display()),
+        ),
+        _ => Finding::good("directory", format!("{shown} does not exist yet; measured in {measured}")),
+    }
 }
 
 /// Where a directory is mounted.
@@ -201,7 +218,7 @@ mod tests {
 
     use super::super::State::{Advice, Danger, Good};
     use super::super::tests::write;
-    use super::{Mount, examine, file_system, flushes, mount_of, space, write_cache};
+    use super::{Mount, data_directory, examine, file_system, flushes, mount_of, space, write_cache};
 
     const MOUNTS: &str = "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
         23 22 0:22 / /data rw - tmpfs tmpfs rw,size=1g\n\
@@ -249,12 +266,29 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_whose_parent_is_missing_is_a_danger() {
+        for (directory, existing, state, text) in [
+            ("/data/skep", "/data/skep", Good, "/data/skep, measured here"),
+            ("/data/skep", "/data", Good, "/data/skep does not exist yet; measured in /data"),
+            ("/data/skep", "/", Danger, "/data does not exist; measured in /"),
+        ] {
+            let finding = data_directory(Path::new(directory), Path::new(existing));
+            assert_eq!((finding.state, finding.is.as_str()), (state, text), "{directory}");
+            assert_eq!(finding.change.as_str(), if state == Danger { "mkdir -p /data" } else { "" });
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let states =
+            ["", "a", "a/b", "a/b/c"].map(|path| examine(Path::new("/"), &folder.path().join(path)).unwrap()[0].state);
+        assert_eq!(states, [Good, Good, Danger, Danger]);
+    }
+
+    #[test]
     fn a_directory_is_examined_and_left_as_it_was() {
         let directory = tempfile::tempdir().unwrap();
         let findings = examine(Path::new("/"), directory.path()).unwrap();
         assert!(findings.iter().any(|finding| finding.what == "flushes"), "{findings:?}");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-        let later = examine(Path::new("/"), &directory.path().join("none/yet")).unwrap();
+        let later = examine(Path::new("/"), &directory.path().join("none")).unwrap();
         assert_eq!(later.len(), findings.len(), "the folder that will hold it");
     }
 }

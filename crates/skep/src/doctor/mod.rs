@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Examines the machine. The exit code is 1 if something may lose data.
+/// Examines the machine. The exit code is 1 if something may lose data or keeps the server from starting.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
     /// Examine the disk of this data directory too; it may be one of a server that runs, or one that does not exist yet. A
@@ -40,7 +40,7 @@ enum State {
     Good,
     /// It would be faster, or take more, otherwise.
     Advice,
-    /// It may lose data.
+    /// It may lose data, or keeps the server from starting.
     Danger,
 }
 
@@ -82,7 +82,7 @@ impl Finding {
     }
 }
 
-/// Examines the machine, and prints what was found. Fails if something may lose data.
+/// Examines the machine, and prints what was found. Fails if there is a danger.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let root = Path::new("/");
     let mut findings = kernel::examine(root);
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     verdict(&findings)
 }
 
-/// Fails if something may lose data.
+/// Fails if something may lose data, or keeps the server from starting.
 fn verdict(findings: &[Finding]) -> Result<(), Failure> {
     match findings.iter().any(|finding| finding.state == State::Danger) {
         true => Err(Failure::No),
@@ -124,7 +124,7 @@ fn text(findings: &[Finding]) -> String {
     match (count(State::Advice), count(State::Danger)) {
         (0, 0) => text + "Nothing to change.\n",
         (advice, 0) => text + &format!("{advice} to improve.\n"),
-        (advice, danger) => text + &format!("{advice} to improve, {danger} may lose data.\n"),
+        (advice, danger) => text + &format!("{advice} to improve, {danger} must be changed.\n"),
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
         );
         let [good, advice, danger] = ["good", "advice", "danger"].map(|state| format!("\"state\": \"{state}\""));
         let lost = Finding::danger("disk", "none", "all", "buy one");
-        assert!(text(std::slice::from_ref(&lost)).ends_with("0 to improve, 1 may lose data.\n"));
+        assert!(text(std::slice::from_ref(&lost)).ends_with("0 to improve, 1 must be changed.\n"));
         assert!(text(&findings[..1]).ends_with("Nothing to change.\n"));
         assert!(verdict(&findings).is_ok() && verdict(std::slice::from_ref(&lost)).is_err());
         let json = json(&[&findings[..], &[lost]].concat());

@@ -21,7 +21,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use skep_measure::Figure;
 use skep_nic::paper::{Claim, Findings, ITEMS, Item, Judgement, Kind, Point, Sentence, Tolerance, merged, source};
 
-use crate::failure::{Failure, reason};
+use crate::failure::{self, Failure};
+use crate::output_file::{OutputFile, cannot_write};
 use crate::plot::{Picture, Series, SeriesPoint};
 
 /// Reproduces figures and tables of KV-Direct, Honeycomb and HERD.
@@ -59,6 +60,10 @@ enum Command {
     /// Show the life of one operation on the model: its events with their times.
     Trace(trace::Arguments),
 }
+
+/// The names of the pages with all items, and with those of HERD.
+const PAGE: &str = "index.html";
+const HERD_PAGE: &str = "herd.md";
 
 /// An item and its findings.
 struct Measured {
@@ -210,7 +215,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let items = chosen(&arguments.items)?;
     if let Some(directory) = &arguments.out {
-        fs::create_dir_all(directory).map_err(|error| cannot_write(directory, &error))?;
+        check_output(directory, &items)?;
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.map_or(cores, usize::from);
@@ -222,9 +227,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let text = if arguments.json { json(&measured, &herd) } else { tables(&measured, &herd) };
     writeln!(io::stdout(), "{text}")?;
     if let (Some(directory), false) = (&arguments.out, arguments.json) {
-        writeln!(io::stdout(), "written to {}", directory.join("index.html").display())?;
+        writeln!(io::stdout(), "written to {}", directory.join(PAGE).display())?;
     }
     Ok(())
+}
+
+/// Creates the directory, and fails if a file of these items cannot be written into it.
+fn check_output(directory: &Path, items: &Chosen) -> Result<(), Failure> {
+    fs::create_dir_all(directory).map_err(|error| cannot_write(directory, &error))?;
+    let check = |name: &str| OutputFile::open(&directory.join(name)).map(drop);
+    let (modelled, herd) = (items.modelled.iter().map(|item| item.name), items.herd.iter().map(|item| item.name));
+    modelled.chain(herd).try_for_each(|name| {
+        check(&format!("{name}.csv"))?;
+        check(&format!("{name}.svg"))
+    })?;
+    if !items.herd.is_empty() {
+        check(HERD_PAGE)?;
+    }
+    check(PAGE)
 }
 
 fn list() -> Result<(), Failure> {
@@ -246,7 +266,7 @@ fn chosen(names: &[String]) -> Result<Chosen, Failure> {
     let is_known = |name: &String| name == "all" || known().any(|(known, _)| known == name);
     if let Some(name) = names.iter().find(|name| !is_known(name)) {
         let known: Vec<_> = known().map(|(name, _)| name).collect();
-        return Err(Failure::Usage(format!("no item `{name}`: write all, {}", known.join(", "))));
+        return Err(Failure::Usage(format!("no item `{}`: write all, {}", failure::quoted(name), known.join(", "))));
     }
     let is_wanted = |item: &str| names.iter().any(|name| name == "all" || name == item);
     Ok(Chosen {
@@ -415,9 +435,9 @@ fn write_all(directory: &Path, measured: &[Measured], herd: &[HerdMeasured], eff
         let written =
             herd.iter().map(|(item, found)| write_item(item.name, herd::csv(item, found), &picture(item, found)));
         parts.push(herd::html(herd, &written.collect::<Result<Vec<_>, _>>()?));
-        write("herd.md", &herd::markdown(herd))?;
+        write(HERD_PAGE, &herd::markdown(herd))?;
     }
-    write("index.html", &page::html(&parts))
+    write(PAGE, &page::html(&parts))
 }
 
 /// Returns the plot of an item of HERD. Withheld figures are left out.
@@ -427,10 +447,6 @@ fn picture<'a>(item: &'a herd::Item, found: &'a herd::Found) -> Picture<'a> {
         |curve: &'a herd::Curve| Series { name: &curve.name, points: curve.points.iter().filter_map(point).collect() };
     let series = found.curves.iter().map(series).collect();
     Picture { name: item.name, title: item.title, x: item.x, y: item.y, series, curves: &[] }
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::Runtime(format!("cannot write {}: {}", path.display(), reason(error)))
 }
 
 /// The columns of a point in tables, after its name.

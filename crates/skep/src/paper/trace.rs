@@ -3,7 +3,6 @@
 //! The file has the Trace Event Format of Chrome (`chrome://tracing`) and Perfetto. It contains complete events
 //! (`"ph":"X"`) with start and duration in µs. Events of one lane are nested.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -12,8 +11,8 @@ use skep_nic::hardware::Hardware;
 use skep_nic::paper::{LIFE_KV_BYTES, Life, LifeSettings};
 use skep_nic::trace::{Track, lanes};
 
-use super::cannot_write;
 use crate::failure::Failure;
+use crate::output_file::OutputFile;
 
 /// Shows the life of one operation on an idle NIC, event by event.
 #[derive(clap::Args, Debug)]
@@ -46,9 +45,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("--kv-size {kv_size} is not possible: write {least} to {most}")));
     }
     let settings = LifeSettings { puts: *operation == Kind::Put, kv_bytes: *kv_size, seed: *seed };
+    let file = out.as_deref().map(OutputFile::open).transpose()?;
     let life = Life::of(&Hardware::kv_direct(), &settings);
-    if let Some(path) = out {
-        fs::write(path, chrome(&life)).map_err(|error| cannot_write(path, &error))?;
+    if let Some(file) = file {
+        file.write(&chrome(&life))?;
     }
     write!(io::stdout(), "{}", text(&life))?;
     if let Some(path) = out {

@@ -4,6 +4,7 @@
 //! configuration file too, `default.toml`. It is compiled in, and `--print-config` prints it. Every error in a file is
 //! reported with the file name, the line and the field.
 
+mod conflicts;
 mod defaults;
 mod service_file;
 mod values;
@@ -15,13 +16,13 @@ use std::path::{Path, PathBuf};
 use skep::Password;
 use skep_server::{Durability, ModuleSource, ServerSettings, TlsSettings};
 
-use crate::failure::{Failure, reason};
+use crate::failure::{Failure, quoted, reason, requote};
 use crate::size::MemorySize;
 pub(crate) use service_file::service_configuration;
 pub(crate) use values::LogFormat;
 use values::{
     ClientCount, DelayMax, DurabilityLevel, InlineThreshold, KvSize, LeaseTime, ListenAddress, MemoryOrOff,
-    PortAddress, Ratio, RequiredPassword, SHARD_COUNT_MAX, ShardCount, ValueSize, YesOrNo, switch,
+    PortAddress, Ratio, RequiredPassword, SHARD_COUNT_MAX, ShardCount, ValueSize, YesOrNo, port, seconds, switch,
 };
 
 /// The defaults, in the format of a user's file.
@@ -43,6 +44,7 @@ pub(crate) struct Configuration {
     pub(crate) shared_memory: Option<PathBuf>,
     /// Port for Redis clients instead of the one in --resp, as redis-server names it; 0 means off.
     #[arg(long, value_name = "PORT")]
+    #[serde(default, deserialize_with = "port")]
     pub(crate) port: Option<u16>,
     /// Address for clients of memcached, or off; needs --cache-memory [default: off].
     #[arg(long, value_name = "HOST:PORT|off")]
@@ -62,7 +64,7 @@ pub(crate) struct Configuration {
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) rdma: Option<PortAddress>,
     /// Address for Prometheus, supervisors and browsers, over HTTP: /metrics, /healthz, /readyz and a page at /; or off. It
-    /// needs no password, and shows figures and no values; hot keys only at an address of this machine [default: off].
+    /// needs no password, and shows metrics and no values; hot keys only at an address of this machine [default: off].
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) metrics: Option<PortAddress>,
     /// File whose first line is the password that clients must send [default: no password].
@@ -130,10 +132,12 @@ pub(crate) struct Configuration {
     pub(crate) delay_max: Option<DelayMax>,
     /// Close connections that send nothing for this number of seconds; 0 means never [default: 0].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
+    #[serde(default, deserialize_with = "seconds")]
     pub(crate) timeout: Option<u32>,
     /// Let the kernel check, after this number of seconds without bytes, that the client still exists; 0 means never
     /// [default: 300].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
+    #[serde(default, deserialize_with = "seconds")]
     pub(crate) tcp_keepalive: Option<u32>,
     /// Directory of the data of spaces 0 and 1 on disk; its parent must exist [default: nothing survives a restart].
     #[arg(long, value_name = "DIR")]
@@ -190,9 +194,10 @@ impl Configuration {
             let start = text.floor_char_boundary(span.start.min(text.len()));
             let line_number = text[..start].matches('\n').count() + 1;
             let line = text.lines().nth(line_number - 1).unwrap_or_default();
-            match line.split_once('=').map(|(field, _)| field.trim()) {
-                Some(field) if !field.is_empty() && !field.starts_with('#') => {
-                    format!("line {line_number}, field `{field}`: {reason}")
+            match line.split_once('=').map(|(field, value)| (field.trim(), value.trim())) {
+                Some((field, value)) if !field.is_empty() && !field.starts_with('#') => {
+                    let reason = requote(&requote(&reason, value.trim_matches('"')), field);
+                    format!("line {line_number}, field `{}`: {reason}", quoted(field))
                 }
                 _ => format!("line {line_number}: {reason}"),
             }
@@ -259,7 +264,7 @@ impl Configuration {
                 Err(Failure::Usage("requirepass-file and requirepass are both set: leave one of them out".to_owned()))
             }
             (Some(path), None) => crate::password::read(path).map(Some),
-            (None, Some(RequiredPassword(password))) => Ok(password.clone()),
+            (None, Some(RequiredPassword(password))) => Ok(Some(password.clone())),
             (None, None) => Ok(None),
         }
     }
@@ -303,8 +308,8 @@ impl Configuration {
         ServerSettings {
             native: complete.listen.expect(given).0,
             resp: match (complete.resp.expect(given), complete.port) {
-                (_, Some(0)) | (PortAddress::Off, None) => None,
-                (PortAddress::Off, Some(port)) => Some(SocketAddr::from(([127, 0, 0, 1], port))),
+                // With another port than 0, that is refused: see `check`.
+                (_, Some(0)) | (PortAddress::Off, _) => None,
                 (PortAddress::At(address), None) => Some(address),
                 (PortAddress::At(address), Some(port)) => Some(SocketAddr::new(address.ip(), port)),
             },

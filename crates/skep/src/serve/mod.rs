@@ -72,6 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let tls = configuration.tls()?;
     let metrics = configuration.metrics();
     let mut settings = ServerSettings { password, functions, tls, ..configuration.clone().into_settings(core_count) };
+    configuration.check(&settings)?;
 
     log_to_standard_error(configuration.log_format.unwrap_or_default());
     fit_defaults(&configuration, &mut settings);

@@ -85,9 +85,14 @@ fn demand(load: &LoadArguments) -> Result<OrderedDemand, Failure> {
     Ok(OrderedDemand { sizes, items: load.scan.unwrap_or(1), writes: put + load.insert, pairs: load.pairs })
 }
 
-fn sized(name: &str, card: &HoneycombCard, arguments: &Arguments) -> Result<(OrderedDemand, OrderedSizing), Failure> {
+fn sized(
+    name: &str,
+    card: &HoneycombCard,
+    arguments: &Arguments,
+    tree: &mut LastTree,
+) -> Result<(OrderedDemand, OrderedSizing), Failure> {
     let demand = demand(&arguments.load)?;
-    let sizing = with_progress(name, |progress| size_ordered(card, &demand, &arguments.all_seeds(), progress))?;
+    let sizing = with_progress(name, |progress| size_ordered(card, &demand, &arguments.all_seeds(), tree, progress))?;
     Ok((demand, sizing))
 }
 

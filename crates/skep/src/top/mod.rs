@@ -1,4 +1,4 @@
-//! `skep top`: the figures of a running server in a terminal, each second.
+//! `skep top`: the metrics of a running server in a terminal, each second.
 //!
 //! ```text
 //! server, --metrics ADDRESS ─▶ /state ─▶ fetch.rs ─▶ rates.rs: what a second has brought ─▶ view.rs
@@ -8,6 +8,7 @@
 
 mod fetch;
 mod rates;
+mod screen;
 mod view;
 
 use std::io::{self, IsTerminal, Write};
@@ -27,13 +28,13 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Columns and lines of what `--once` prints.
 const PAGE: (u16, u16) = (100, 30);
 
-/// Shows the figures of a server.
+/// Shows the metrics of a server.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Address of the server's figures: that of `skep serve --metrics ADDRESS`, or its URL.
+    /// Address of the server's metrics: that of `skep serve --metrics ADDRESS`, or its URL.
     #[arg(value_name = "ADDRESS", value_parser = address_of_page, default_value = "127.0.0.1:9121")]
     metrics: String,
-    /// Print the figures of one second as text, and end.
+    /// Print the metrics of one second as text, and end.
     #[arg(long)]
     once: bool,
     /// Print them as a JSON object on a line instead: rates of a second, delays in seconds, sizes in bytes.
@@ -46,7 +47,7 @@ fn address_of_page(text: &str) -> Result<String, String> {
     address(text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/'))
 }
 
-/// Shows the figures until a key ends it.
+/// Shows the metrics until a key ends it.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let source = Source::new(&arguments.metrics)?;
     let mut history = History::default();
@@ -63,13 +64,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !io::stdout().is_terminal() {
         return Err(Failure::Usage("standard output is no terminal: add --once for one page of text".to_owned()));
     }
-    let mut terminal = ratatui::try_init()?;
+    let mut terminal = screen::open()?;
     let outcome = show(&mut terminal, &source, &mut history, &arguments.metrics);
     ratatui::restore();
     outcome
 }
 
-/// Draws the figures each second, and at each change of the terminal's size.
+/// Draws the metrics each second, and at each change of the terminal's size.
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
     source: &Source,
@@ -78,7 +79,7 @@ fn show(
 ) -> Result<(), Failure> {
     let mut next = Instant::now() + PERIOD;
     loop {
-        terminal.draw(|frame| view::draw(frame, history, address))?;
+        screen::draw(terminal, history, address)?;
         while event::poll(next.saturating_duration_since(Instant::now()))? {
             match event::read()? {
                 Event::Key(key) => match key.code {
@@ -86,7 +87,7 @@ fn show(
                     KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(()),
                     _ => {}
                 },
-                Event::Resize(..) => _ = terminal.draw(|frame| view::draw(frame, history, address))?,
+                Event::Resize(..) => screen::draw(terminal, history, address)?,
                 _ => {}
             }
         }

@@ -88,9 +88,9 @@ impl History {
     }
 }
 
-/// The figures of `--once --json`.
+/// The metrics of `--once --json`.
 #[derive(Debug, Serialize)]
-struct Figures<'a> {
+struct Metrics<'a> {
     version: &'a str,
     uptime_seconds: f64,
     operations_per_second: f64,
@@ -112,10 +112,10 @@ struct Figures<'a> {
 }
 
 impl History {
-    /// Returns the figures of the last second as JSON.
+    /// Returns the metrics of the last second as JSON.
     pub(super) fn json(&self) -> String {
         let state = &self.last;
-        let figures = Figures {
+        let metrics = Metrics {
             version: &state.version,
             uptime_seconds: state.uptime,
             operations_per_second: self.rate(|state| state.operations),
@@ -134,7 +134,7 @@ impl History {
             hot_keys: state.hot_keys.as_deref(),
             slow: &state.slow,
         };
-        serde_json::to_string(&figures).expect("its names and numbers are JSON")
+        serde_json::to_string(&metrics).expect("its names and numbers are JSON")
     }
 }
 

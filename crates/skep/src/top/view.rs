@@ -1,4 +1,4 @@
-//! Draws the figures of a server.
+//! Draws the metrics of a server.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -16,8 +16,8 @@ use crate::live::{HotKey, Slow};
 /// Lines of the charts, and of the table of the spaces besides one for each.
 const CHART_HEIGHT: u16 = 7;
 const TABLE_EDGES: u16 = 3;
-/// Lines of the traffic with a shard; those that are left are for hot keys and slow commands, up to ten of them.
-const TRAFFIC_HEIGHT: u16 = 7;
+/// Lines of the log; those that are left are for hot keys and slow commands, up to ten of them.
+const TRAFFIC_HEIGHT: u16 = 8;
 const KEYS_HEIGHT_MAX: u16 = 12;
 
 /// Draws all of it.
@@ -143,7 +143,8 @@ fn draw_log(frame: &mut Frame<'_>, area: Rect, history: &History) {
         Line::from(format!("waiting    {}", BinaryBytes(log.unflushed))),
         Line::from(format!("written    {}/s", BinaryBytes(durable as u64))),
         Line::from(format!("snapshots  {}", log.snapshots)),
-        Line::from(format!("disk       {}, {} free", BinaryBytes(log.disk_used), BinaryBytes(log.disk_free))),
+        Line::from(format!("disk       {}", BinaryBytes(log.disk_used))),
+        Line::from(format!("disk free  {}", BinaryBytes(log.disk_free))),
     ];
     lines.extend(log.trouble.iter().map(|trouble| Line::from(trouble.clone()).fg(Color::Red)));
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" log ")), area);
@@ -223,7 +224,7 @@ mod tests {
             connections: 12,
             spaces: vec![space],
             evictions: Some(0),
-            log: Some(Log { durability: "everysec".to_owned(), ..Log::default() }),
+            log: Some(Log { durability: "everysec".to_owned(), disk_free: 75 << 30, ..Log::default() }),
             commands: vec![("get".to_owned(), operations)],
             shards: vec![operations],
             hot_keys: Some(vec![HotKey {
@@ -252,7 +253,17 @@ mod tests {
             {
                 assert!(!is_large || page.contains(part), "{part} is not on the page of {width} × {height}:\n{page}");
             }
-            for part in ["90.0 %", "50 %", "everysec", "get", "shard 0", "42 %", "hash page:1", "250.0 ms  mget a,"] {
+            for part in [
+                "90.0 %",
+                "50 %",
+                "everysec",
+                "disk free  75.00 GiB",
+                "get",
+                "shard 0",
+                "42 %",
+                "hash page:1",
+                "250.0 ms  mget a,",
+            ] {
                 assert!(!is_large || page.contains(part), "{part} is not on the page of {width} × {height}:\n{page}");
             }
         }

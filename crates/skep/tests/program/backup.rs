@@ -339,11 +339,14 @@ fn a_group_that_a_crash_has_torn_is_no_damage() {
     let report = printed(&["log", "check", &data]);
     let log = fs::read_dir(&data).unwrap().map(|file| file.unwrap().path());
     let log = log.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("log-")).min().unwrap();
-    // The first byte of a group after the last one.
+    // The begin of a group after the last one: four letters, and at 16 the number that the header of the file has at 24.
     let end = report.split_once("offset ").expect("it says where the log ends").1;
     let end: u64 = end.split_once(' ').expect("an offset").0.parse().expect("a number");
     use std::os::unix::fs::FileExt;
-    fs::OpenOptions::new().write(true).open(log).unwrap().write_all_at(b"SKgr", end).unwrap();
+    let file = fs::OpenOptions::new().read(true).write(true).open(log).unwrap();
+    let mut begin = *b"SKgr....................";
+    file.read_exact_at(&mut begin[16..], 24).unwrap();
+    file.write_all_at(&begin, end).unwrap();
     let report = printed(&["log", "check", &data]);
     assert!(report.contains(&format!("offset {end} of log-")), "{report}");
     assert!(

@@ -1,8 +1,12 @@
 //! Runs `skep bench` with few operations: checks its JSON, its table, and that it reports errors.
 
-use std::process::Stdio;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::process::{Server, assert_refusal, output, skep, text};
+use crate::process::{Server, WATCHDOG, assert_refusal, output, signal, skep, text, wait};
 
 const FEW: [&str; 4] = ["--records", "2000", "--operations", "5000"];
 
@@ -116,6 +120,8 @@ fn workloads_that_a_store_cannot_execute_are_refused() {
     ] {
         assert_refusal(&output(&[&["bench", "--records", "10"], arguments].concat()), 2, &words);
     }
+    let equal = output(&["bench", "--key-size", "1", "--records", "300"]);
+    assert_refusal(&equal, 2, &["300 records", "different keys of 1 byte: ", "--key-size"]);
     let server = Server::start(&["--ordered-memory", "off"]);
     let none = output(&["bench", "--addr", &server.native, "--workload", "e", "--records", "10"]);
     assert_refusal(&none, 1, &["does not have this space", "needs --ordered-memory"]);
@@ -123,6 +129,24 @@ fn workloads_that_a_store_cannot_execute_are_refused() {
     let full =
         output(&["bench", "--addr", &small.native, "--workload", "cloud", "--reads", "0", "--operations", "1000000"]);
     assert_refusal(&full, 1, &["OUT_OF_MEMORY", "--ordered-memory"]);
+}
+
+/// A server that speaks RESP and is not Skep.
+struct NotSkep(String);
+
+impl NotSkep {
+    fn start() -> NotSkep {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                // The client may have gone.
+                _ = stream.read(&mut [0; 64]);
+                _ = stream.write_all(b"$10\r\n# Server\r\n\r\n");
+            }
+        });
+        NotSkep(address)
+    }
 }
 
 /// Checks that each operation is executed or refused, however slow the machine is.
@@ -147,7 +171,10 @@ fn a_rate_is_kept() {
         output(&["bench", "--addr", &server.native, "--rate", "100000", "--records", "10", "--operations", "100"]);
     assert!(text(&table.stdout).contains("The rate was 100 000 operations/s."), "{}", text(&table.stdout));
     let silent = output(&["bench", "--addr", &server.native, "--resp", "127.0.0.1:1", "--records", "10"]);
-    assert_refusal(&silent, 1, &["no RESP server", "127.0.0.1:1"]);
+    assert_refusal(&silent, 1, &["no RESP server", "127.0.0.1:1", "RESP port", "--resp"]);
+    let fake = NotSkep::start();
+    let other = output(&["bench", "--addr", &server.native, "--resp", &fake.0, "--records", "10"]);
+    assert_refusal(&other, 1, &[&fake.0, "is not a Skep server", "`skep serve --resp`", "leave --resp out"]);
     assert_eq!(server.key_counts(), [0, 0]);
 }
 
@@ -170,6 +197,13 @@ fn the_saturation_is_searched_and_plotted() {
     let picture = std::fs::read_to_string(svg).expect("the plot was written");
     assert_eq!(picture.matches("<circle").count(), 3 * steps.len() + 3);
     assert_eq!(server.key_counts(), [0, 0]);
+    // A plot that cannot be written is refused before the server is asked.
+    let nowhere = ["bench", "--saturate", "--addr", "127.0.0.1:1", "--svg", "/nope/x.svg"];
+    assert_refusal(&output(&nowhere), 1, &["cannot write /nope/x.svg"]);
+    let unused = folder.path().join("unused.svg");
+    let flags = ["--addr", "127.0.0.1:1", "--svg", unused.to_str().expect("UTF-8")];
+    assert_refusal(&output(&[&["bench", "--saturate"], &flags[..]].concat()), 1, &["no server"]);
+    assert!(!unused.exists());
     let refused = output(&["bench", "--saturate", "--rate", "5"]);
     assert!(refused.status.code() == Some(2) && text(&refused.stderr).contains("--rate"), "{}", text(&refused.stderr));
 }
@@ -186,6 +220,63 @@ fn a_server_is_left_as_it_was() {
     let full = output(&["bench", "--addr", &server.native, "--records", "200000", "--value-size", "1000"]);
     assert_refusal(&full, 1, &["200000 records", "OUT_OF_MEMORY"]);
     assert_eq!(server.key_counts(), [1, 0], "after a load that failed");
+}
+
+/// Runs a benchmark of two clients that ends only by a signal.
+fn endless(server: &Server, more: &[&str]) -> Child {
+    let flags = ["bench", "--addr", &server.native, "--seconds", "3600", "--clients", "2", "--value-size", "20"];
+    skep(&[&flags, more].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
+}
+
+/// Waits until the server has as many keys.
+fn wait_for_keys(server: &Server, count: u64) {
+    let begun = Instant::now();
+    while server.key_counts().iter().sum::<u64>() < count {
+        assert!(begun.elapsed() < WATCHDOG, "{:?}", server.key_counts());
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_signal_ends_a_run_and_its_keys_are_deleted() {
+    let server = Server::start(&[]);
+    assert_eq!(server.cli(&["put", "mine", "1"]).status.code(), Some(0));
+    for (name, code, more, keys, is_measured) in [
+        ("INT", 130, &["--workload", "d", "--records", "2000"][..], 4000, true),
+        ("TERM", 143, &["--workload", "cloud", "--records", "2000", "--json"], 4000, true),
+        ("TERM", 143, &["--workload", "d", "--rate", "20000", "--records", "2000"], 2500, true),
+        // No rate is measured before the clients have shown what the server can do.
+        ("INT", 130, &["--saturate", "--records", "2000"], 2000, false),
+        // During the load, unless that is too fast for the test.
+        ("TERM", 143, &["--records", "400000", "--batch", "1"], 1000, false),
+    ] {
+        let mut run = endless(&server, more);
+        wait_for_keys(&server, keys);
+        thread::sleep(Duration::from_millis(100));
+        signal(&run, name);
+        assert_eq!(wait(&mut run).code(), Some(code), "{more:?}");
+        let ended = run.wait_with_output().expect("it has ended");
+        let (printed, told) = (text(&ended.stdout), text(&ended.stderr));
+        assert!(told.contains("interrupted: the run deletes its keys") && told.ends_with("interrupted\n"), "{told}");
+        assert_eq!(printed.contains("operations"), is_measured, "{more:?}: {printed}");
+        assert_eq!(server.key_counts(), [1, 0], "{more:?}");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_a_run_at_once() {
+    let server = Server::start(&[]);
+    let mut run = endless(&server, &["--records", "2000"]);
+    wait_for_keys(&server, 2000);
+    server.signal("STOP");
+    signal(&run, "TERM");
+    thread::sleep(Duration::from_millis(600));
+    assert!(run.try_wait().expect("a child can be waited for").is_none(), "the server does not reply");
+    signal(&run, "TERM");
+    let begun = Instant::now();
+    assert_eq!(wait(&mut run).code(), Some(143));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    server.signal("CONT");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::process::Stdio;
 
 use crate::process::{Server, assert_refusal, output, text};
+use crate::terminal::Terminal;
 
 /// Runs a command that must succeed and print this text.
 #[track_caller]
@@ -99,7 +100,11 @@ fn numbers_are_updated_next_to_the_data() {
     assert_refusal(&long, 1, &["`long`", "out of range"]);
     assert!(!text(&long.stderr).contains("not decimal text"));
     expect(&server, &["put", "f", "abc"], "OK\n");
-    fail(&server, &["update", "f", "add", "f64", "1"], &["element width"]);
+    for words in
+        [&["update", "f", "add", "f64", "1"][..], &["reduce", "f", "sum", "f64", "0"], &["get-vector", "f", "f64"]]
+    {
+        fail(&server, words, &["3 bytes", "a multiple of 8, the size of f64", "choose another element type"]);
+    }
     fail(&server, &["get-vector", "f", "i16"], &["3 bytes"]);
 }
 
@@ -341,7 +346,7 @@ fn json_has_an_object_for_each_result() {
 fn lines_of_a_pipe_are_commands() {
     let server = Server::start(&["--ordered-memory", "64MiB"]);
     let lines =
-        b"# don't read this\n\nput greeting \"good \\\"morning\\\"\\n\\xff\"\nget greeting\nput k -\nget k\nincr n\n\
+        b"# don't read this\n\nput greeting \"good \\\"morning\\\"\\n\\xff\"\nget greeting\nput k \"-\"\nget k\nincr n\n\
         space ordered\nput a 1\nput b 2 --space hash\nprefix \"\"\nspace\nexists b\nquit\nput k after\n";
     let output = server.cli_with_input(&[], lines);
     assert_eq!(text(&output.stderr), "");
@@ -356,6 +361,81 @@ fn lines_of_a_pipe_are_commands() {
     for (line, part) in [("line 1", "not found"), ("line 2", "quotes"), ("line 3", "fly"), ("line 4", "whole number")] {
         assert!(errors.contains(&format!("skep: {line}: ")) && errors.contains(part), "{line}: {errors}");
     }
+}
+
+#[test]
+fn a_dash_in_a_line_is_refused_unless_it_is_in_quotes() {
+    let server = Server::start(&[]);
+    let output =
+        server.cli_with_input(&[], b"put a -\nput - -\nput b '-'\nput - \"-\" --if-absent\nput -\nget b\nget -\n");
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("OK\nOK\n-\n-\n", Some(1)));
+    let errors = text(&output.stderr);
+    let lines: Vec<&str> = errors.lines().collect();
+    assert_eq!(lines.len(), 3, "{errors}");
+    for (line, number) in lines.iter().zip([1, 2]) {
+        assert!(line.starts_with(&format!("skep: line {number}: ")) && line.contains("write \"-\""), "{line}");
+    }
+    fail(&server, &["get", "a"], &["not found"]);
+    let help = text(&server.cli(&["put", "--help"]).stdout);
+    assert!(help.contains("\"-\" in quotes"), "{help}");
+}
+
+/// A word that was typed must not reach the terminal as it is, nor fill it.
+#[test]
+fn messages_quote_typed_words_in_part() {
+    let server = Server::start(&[]);
+    // All lines together fit into a pipe.
+    let long = "x".repeat(4000);
+    let wild = format!("\u{1b}]0;title\u{7}{long}");
+    let lines = [
+        wild.clone(),
+        format!("get k --{wild}"),
+        format!("get k {wild}"),
+        format!("incr n {wild}"),
+        format!("incr n {}", "9".repeat(4000)),
+        format!("put k v --expires-in {wild}"),
+        format!("update k {wild} i64 1"),
+        format!("update k add {wild} 1"),
+        format!("update k add i64 {wild}"),
+        format!("get-vector k i64 --space {wild}"),
+        format!("space {wild}"),
+        format!("help {wild}"),
+        format!("get {}", "k".repeat(400)),
+    ];
+    let output = server.cli_with_input(&[], lines.join("\n").as_bytes());
+    let errors = text(&output.stderr);
+    assert_eq!(errors.lines().count(), lines.len(), "{errors}");
+    for line in errors.lines() {
+        assert!(line.len() < 1000 && !line.contains(char::is_control), "{} bytes: {line:?}", line.len());
+    }
+    // The same on the command line.
+    for words in
+        [&[&wild[..]][..], &["incr", "n", &wild], &["get", "k", "--timeout", &wild], &["--addr", &wild, "ping"]]
+    {
+        let line = text(&server.cli(words).stderr);
+        assert!(line.len() < 1000 && !line.trim_end().contains(char::is_control), "{} bytes: {line:?}", line.len());
+    }
+}
+
+#[test]
+fn a_line_that_is_not_utf8_does_not_end_the_session() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut terminal = Terminal::start(&format!("$SKEP cli --addr {}", server.native), folder.path());
+    terminal.wait_for("Ctrl-D ends");
+    terminal.type_in(b"put a \xff\xfe\r");
+    terminal.wait_for("the line is not UTF-8");
+    terminal.type_in(b"get a\r");
+    terminal.wait_for("not found");
+    terminal.type_in(b"put a \"\\xff\"\r");
+    terminal.wait_for("OK");
+    terminal.type_in(b"put b -\r");
+    terminal.wait_for("write \"-\"");
+    terminal.type_in("\u{9b}fly\r".as_bytes());
+    terminal.wait_for("there is no command");
+    terminal.type_in(b"\x04");
+    assert!(terminal.wait().success(), "{}", terminal.printed());
+    expect(&server, &["--json", "get", "a"], "{\"key\":\"a\",\"value_base64\":\"/w==\"}\n");
 }
 
 /// The help of each command has an example. All of them work, in one run.

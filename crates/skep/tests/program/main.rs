@@ -18,7 +18,9 @@ mod serve;
 mod sizing;
 mod start;
 mod stop;
+mod terminal;
 mod tls;
+mod top;
 mod transfer;
 mod transfer_faults;
 #[path = "../redis/wire.rs"]

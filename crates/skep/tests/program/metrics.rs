@@ -45,9 +45,16 @@ fn get(address: &str, path: &str) -> (u16, String) {
 
 /// The same for a client that calls the server by a name.
 fn get_as(host: &str, address: &str, path: &str) -> (u16, String) {
-    let reply = exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+    let (_, status, body) = get_with(&format!("Host: {host}\r\n"), address, path);
+    (status, body)
+}
+
+/// Returns the head of the reply to a request with these headers, its status and its body.
+fn get_with(headers: &str, address: &str, path: &str) -> (String, u16, String) {
+    let reply = exchange(address, &format!("GET {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n"));
     let (head, body) = reply.split_once("\r\n\r\n").expect("a head");
-    (head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status"), body.to_owned())
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (head.to_owned(), status, body.to_owned())
 }
 
 /// Checks that the text has the form of OpenMetrics, and returns its samples by name and labels.
@@ -71,9 +78,33 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 }
 
 fn metrics(address: &str) -> BTreeMap<String, f64> {
-    let (status, text) = get(address, "/metrics");
+    let headers = "Host: localhost\r\nAccept: application/openmetrics-text\r\n";
+    let (head, status, text) = get_with(headers, address, "/metrics");
     assert_eq!(status, 200);
+    assert!(head.to_lowercase().contains("\r\ncontent-type: application/openmetrics-text; version=1.0.0;"), "{head}");
     samples(&text)
+}
+
+#[test]
+fn clients_that_do_not_name_open_metrics_get_the_older_format() {
+    let (_server, address) = start(&["--cache-memory", "8MiB"]);
+    let names: BTreeSet<String> = metrics(&address).into_keys().collect();
+    for accept in ["", "Accept: */*\r\n", "Accept: text/plain;version=0.0.4\r\n"] {
+        let (head, status, text) = get_with(&format!("Host: localhost\r\n{accept}"), &address, "/metrics");
+        let content_type = "\r\ncontent-type: text/plain; version=0.0.4;";
+        assert!(status == 200 && head.to_lowercase().contains(content_type), "{accept:?}: {head}");
+        // Each name of a counter is that of its samples.
+        let mut types = BTreeMap::new();
+        for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+            let (name, kind) = line.split_once(' ').expect("a name and a kind");
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
+            assert!(text.contains(&format!("# HELP {name} ")), "{line}");
+            types.insert(name, kind);
+        }
+        assert!(types.len() > 30 && !text.contains("# EOF"), "{text}");
+        // Its samples are those of OpenMetrics.
+        assert_eq!(names, samples(&format!("{text}# EOF\n")).into_keys().collect(), "{accept:?}");
+    }
 }
 
 /// Sends lines over RESP, and waits for as many replies of one line.

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Stdio;
 
-use crate::process::{assert_refusal, output, text};
+use crate::process::{assert_refusal, output, skep, text, wait};
 
 /// A directory for one test; dropping it deletes the directory.
 struct Directory(PathBuf);
@@ -76,6 +77,22 @@ fn items_are_listed_and_unknown_ones_are_refused_with_the_list() {
     assert_refusal(&output(&["paper"]), 2, &["ITEM"]);
     assert_refusal(&output(&["paper", "fig03a", "--seeds", "0"]), 2, &["--seeds", "1..=1000"]);
     assert_refusal(&output(&["paper", "fig03a", "--out", "/proc/none"]), 1, &["/proc/none"]);
+}
+
+/// All items with a thousand seeds take far longer than the test may.
+#[test]
+fn files_that_cannot_be_written_are_refused_before_the_measurement() {
+    let directory = Directory::new("refused");
+    fs::create_dir_all(directory.0.join("index.html")).expect("it can be made");
+    let path = directory.0.to_str().expect("the path is UTF-8");
+    let mut child = skep(&["paper", "all", "--seeds", "1000", "--out", path])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    wait(&mut child);
+    assert_refusal(&child.wait_with_output().expect("it has ended"), 1, &["cannot write", "index.html"]);
+    assert_eq!(fs::read_dir(&directory.0).expect("it exists").count(), 1, "files are left");
 }
 
 #[test]

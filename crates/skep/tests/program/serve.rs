@@ -57,6 +57,59 @@ fn the_log_may_be_json() {
     assert_eq!(lines.iter().filter(warns).count(), 1, "{lines:?}");
 }
 
+/// Bytes of clients make no line of their own, and command no terminal.
+#[test]
+fn the_log_escapes_bytes_of_clients() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let file = fs::File::create(&log).expect("it can be written");
+    let mut command = skep(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--resp",
+        "127.0.0.1:0",
+        "--memory",
+        "64MiB",
+        "--requirepass",
+        "ham",
+    ]);
+    let mut server = Server::start_command(command.stderr(file));
+    let mut client = TcpStream::connect(server.resp.as_ref().expect("the RESP port is on")).expect("it listens");
+    let long = "y".repeat(100_000);
+    for words in [
+        vec!["AUTH", "a\nFAKE 0", "x"],
+        vec!["AUTH", "ham"],
+        vec!["CLIENT", "KILL", "b\nFAKE 1"],
+        vec!["CONFIG", "SET", "c\x1b[2J\r\nFAKE 2\0", "x"],
+        vec!["ACL", "SETUSER", "d\u{9b}2J\u{202e}\nFAKE 3 done=true", "on"],
+        vec!["ACL", "DELUSER", "\x1b[31m"],
+        vec!["SKEP.FUNCTION", "DELETE", "e\nFAKE 4"],
+        vec!["CONFIG", "SET", &long, "x"],
+        vec!["QUIT"],
+    ] {
+        let mut request = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| request += &format!("${}\r\n{word}\r\n", word.len()));
+        client.write_all(request.as_bytes()).expect("it reads");
+    }
+    client.read_to_end(&mut Vec::new()).expect("it replies");
+    server.signal("TERM");
+    assert!(server.wait().success());
+    let log = fs::read_to_string(&log).expect("it is text");
+    assert!(log.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'), "{log}");
+    assert!(log.lines().all(|line| line.contains(" INFO ") || line.contains(" WARN ")), "{log}");
+    assert!(log.lines().all(|line| line.len() < 400), "{log}");
+    for part in [
+        r#"user="a\nFAKE 0""#,
+        r#"target="b\nFAKE 1""#,
+        r#"target="c\u{1b}[2J\r\nFAKE 2\0""#,
+        r#"done=true" done=false"#,
+    ] {
+        assert!(log.contains(part), "{part} is not in {log}");
+    }
+    assert_eq!(log.lines().filter(|line| line.contains("administrative command")).count(), 6, "{log}");
+}
+
 #[test]
 fn the_screen_shows_addresses_and_commands() {
     let server = Server::start(&[]);

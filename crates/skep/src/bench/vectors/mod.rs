@@ -18,6 +18,7 @@ use skep_measure::{Effort, Figure, Progress, Rounds, Row, SPREAD_MAX, VectorSpee
 use self::corpus::{Corpus, Order};
 use self::redis_way::{Redis, RedisWay};
 use self::way::{ELEMENT_SIZE, Vectors, WAYS, Way};
+use super::interrupt;
 use crate::failure::Failure;
 use crate::local_server::Cores;
 use crate::size::MemorySize;
@@ -120,6 +121,9 @@ struct Sized {
 
 /// Measures and prints.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.redis.is_some() {
+        interrupt::watch("the run deletes its keys; a second signal ends it at once, and leaves them in the server");
+    }
     let progress = Progress::shown();
     let report = measure(arguments, &progress)?;
     drop(progress);
@@ -158,6 +162,10 @@ fn measure(arguments: &Arguments, progress: &Progress) -> Result<VectorsReport, 
     for size in &arguments.sizes {
         progress.begin(format!("loading vectors of {}", size_text(*size as u64)), load_seconds);
         let mut sized = Sized::new(arguments, &cores, *size)?;
+        // Before the first keys of this size.
+        if let Some(interrupted) = interrupt::failure("") {
+            return Err(interrupted);
+        }
         let outcome = sized.measure(arguments, redis.as_mut(), progress, &mut report);
         let unloaded = redis.as_mut().map_or(Ok(()), |redis| redis.unload(sized.count()));
         outcome.and(unloaded)?;
@@ -212,6 +220,9 @@ impl Sized {
             redis.load(self.size, self.count())?;
         }
         let samples = rounds(arguments, self.size).run(progress, |turn| {
+            if let Some(interrupted) = interrupt::failure("") {
+                return Err(interrupted);
+            }
             let vectors = &mut self.vectors[turn.row];
             turn.rate(|at_least| match (self.sides[turn.side], &mut redis) {
                 (Side::Skep { over, way }, _) => way.run(vectors, over, at_least),

@@ -5,7 +5,9 @@ use std::time::Duration;
 use skep::Password;
 use skep_server::ServerSettings;
 
-use super::{Configuration, DelayMax, LeaseTime, ListenAddress, MemoryOrOff, PortAddress, ShardCount};
+use super::{
+    Configuration, DelayMax, LeaseTime, ListenAddress, MemoryOrOff, PortAddress, RequiredPassword, ShardCount,
+};
 use crate::size::MemorySize;
 
 #[test]
@@ -125,7 +127,10 @@ fn errors_name_the_line_and_the_field() {
         ("kv-size = 1", ["line 1", "`kv-size`", "bytes"]),
         ("prefault = false\nlisten = \"7379\"", ["line 2", "`listen`", "127.0.0.1:7379"]),
         ("protected-mode = \"on\"", ["line 1", "`protected-mode`", "yes or no"]),
-        ("port = 70000", ["line 1", "`port`", "u16"]),
+        ("port = 70000", ["line 1", "`port`", "a number from 1 to 65535"]),
+        ("port = \"x\"", ["`port`", "`\"x\"` is not a port", "a number from 1 to 65535, or 0 for none"]),
+        ("timeout = \"x\"", ["line 1", "`timeout`", "`\"x\"` is not a number of seconds"]),
+        ("tcp-keepalive = -1", ["line 1", "`tcp-keepalive`", "`-1` is not a number of seconds"]),
         ("resp = \"on\"", ["line 1", "`resp`", "or off"]),
         ("hash-index-ratio = 1.0", ["line 1", "`hash-index-ratio`", "below 1"]),
         ("hash-index-ratio = nan", ["line 1", "`hash-index-ratio`", "below 1"]),
@@ -154,6 +159,16 @@ fn errors_name_the_line_and_the_field() {
 }
 
 #[test]
+fn errors_quote_long_values_in_part() {
+    let long = "x".repeat(5000);
+    for text in [format!("memory = \"{long}\""), format!("port = \"{long}\""), format!("{long} = 1")] {
+        let problem = Configuration::parse(&text).unwrap_err();
+        let (quoted, cut) = ("x".repeat(100) + "…", "x".repeat(101));
+        assert!(problem.contains(&quoted) && !problem.contains(&cut), "{problem}");
+    }
+}
+
+#[test]
 fn the_ordered_space_has_a_size_or_is_off() {
     for (text, size) in [("off", 0), ("0", 0), ("0B", 0), ("1GiB", 1 << 30)] {
         assert_eq!(text.parse(), Ok(MemoryOrOff(size)), "{text}");
@@ -170,11 +185,13 @@ fn a_password_is_set_once_and_not_repeated() {
     let flags = Configuration { requirepass: Some("ham".parse().unwrap()), ..Configuration::default() };
     assert_eq!(password(flags.clone(), "requirepass-file = \"/nowhere\"").unwrap(), Password::new(b"ham"));
     assert_eq!(password(Configuration::default(), "requirepass = \"egg\"").unwrap(), Password::new(b"egg"));
-    assert_eq!(password(Configuration::default(), "requirepass = \"\"").unwrap(), None);
     assert_eq!(password(Configuration::default(), "").unwrap(), None);
     let both = "requirepass = \"egg\"\nrequirepass-file = \"/nowhere\"";
     assert!(password(Configuration::default(), both).is_err());
     assert!(password(Configuration::default(), "requirepass-file = \"/nowhere\"").is_err());
+    // An empty one is no password: a variable may not have been set.
+    assert_eq!("".parse::<RequiredPassword>(), Err("a password has 1 to 512 bytes".to_owned()));
+    assert!(Configuration::parse("requirepass = \"\"").unwrap_err().contains("1 to 512 bytes"));
     assert!(!format!("{flags:?}").contains("ham"));
     assert!(!Configuration::parse("requirepass = 4711").unwrap_err().contains("4711"));
     assert!(!Configuration::parse(&format!("requirepass = \"{}\"", "x".repeat(513))).unwrap_err().contains("xx"));
@@ -185,11 +202,43 @@ fn a_port_is_that_of_the_resp_address() {
     for (text, expected) in [
         ("port = 7", Some("127.0.0.1:7")),
         ("port = 0", None),
-        ("port = 7\nresp = \"off\"", Some("127.0.0.1:7")),
+        ("port = 0\nresp = \"off\"", None),
         ("port = 7\nresp = \"192.0.2.1:6379\"", Some("192.0.2.1:7")),
     ] {
         let settings = Configuration::parse(text).unwrap().into_settings(1);
         assert_eq!(settings.resp, expected.map(|address| address.parse().unwrap()), "{text}");
+    }
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    let check = |text: &str| {
+        let configuration = Configuration::parse(text).unwrap();
+        configuration.check(&configuration.clone().into_settings(1)).map_err(|failure| format!("{failure:?}"))
+    };
+    for (text, expected) in [
+        ("port = 7\nresp = \"off\"", "--port 7 and --resp off contradict each other"),
+        ("listen = \"127.0.0.1:7\"\nport = 7", "--listen 127.0.0.1:7 and --port 127.0.0.1:7 have the same port"),
+        ("metrics = \"127.0.0.1:6379\"", "--resp 127.0.0.1:6379 and --metrics 127.0.0.1:6379 have"),
+        ("resp = \"0.0.0.0:7379\"", "--listen 127.0.0.1:7379 and --resp 0.0.0.0:7379 have"),
+        ("memcached = \"[::1]:7\"\nmetrics = \"[::]:7\"", "--memcached [::1]:7 and --metrics [::]:7 have"),
+        (
+            "shards = 3\nudp = \"127.0.0.1:7\"\nmemcached-udp = \"127.0.0.1:9\"",
+            "--udp 127.0.0.1:7 (a port for each of 3 shards) and --memcached-udp 127.0.0.1:9 have",
+        ),
+    ] {
+        let refusal = check(text).unwrap_err();
+        assert!(refusal.contains(expected), "{text}: {refusal}");
+    }
+    for text in [
+        "",
+        "port = 0\nresp = \"off\"",
+        "listen = \"127.0.0.1:0\"\nresp = \"127.0.0.1:0\"",
+        "listen = \"127.0.0.1:7\"\nresp = \"127.0.0.2:7\"",
+        "listen = \"127.0.0.1:7\"\nresp = \"[::1]:7\"",
+        "shards = 2\nudp = \"127.0.0.1:7\"\nmemcached-udp = \"127.0.0.1:9\"\nmemcached = \"127.0.0.1:9\"",
+    ] {
+        assert_eq!(check(text), Ok(()), "{text}");
     }
 }
 

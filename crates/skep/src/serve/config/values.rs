@@ -26,10 +26,10 @@ pub(crate) enum PortAddress {
     At(SocketAddr),
 }
 
-/// A password, or none.
+/// A password.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[serde(try_from = "toml::Value")]
-pub(crate) struct RequiredPassword(pub(super) Option<Password>);
+pub(crate) struct RequiredPassword(pub(super) Password);
 
 /// A setting of Redis that is yes or no.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
@@ -392,6 +392,26 @@ fn kind_of(value: &toml::Value) -> Kind {
         toml::Value::Integer(_) | toml::Value::Float(_) => Kind::Number,
         _ => Kind::Other,
     }
+}
+
+/// Parses a port.
+pub(super) fn port<'a, D: serde::Deserializer<'a>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    let hint = "is not a port: write a number from 1 to 65535, or 0 for none, without quotes";
+    number(deserializer, u16::MAX.into(), hint).map(|port| u16::try_from(port).ok())
+}
+
+/// Parses a number of seconds.
+pub(super) fn seconds<'a, D: serde::Deserializer<'a>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let hint = "is not a number of seconds: write a whole number from 0 to 2147483647, without quotes";
+    number(deserializer, i32::MAX as u32, hint).map(Some)
+}
+
+/// Parses a whole number from 0 to the greatest. The hint says what to write.
+fn number<'a, D: serde::Deserializer<'a>>(deserializer: D, greatest: u32, hint: &str) -> Result<u32, D::Error> {
+    let value = <toml::Value as serde::Deserialize>::deserialize(deserializer)?;
+    let number = value.as_integer().and_then(|number| u32::try_from(number).ok());
+    let refusal = || serde::de::Error::custom(format!("`{value}` {hint}"));
+    number.filter(|number| *number <= greatest).ok_or_else(refusal)
 }
 
 /// Parses `true` or `false`.

@@ -1,9 +1,9 @@
-//! `--metrics`: the server's figures over HTTP, for Prometheus, for supervisors and for people.
+//! `--metrics`: the server's metrics over HTTP, for Prometheus, for supervisors and for people.
 //!
 //! | path | reply |
 //! |---|---|
-//! | `/` | a page that shows the figures and asks for them each second |
-//! | `/metrics` | all figures, in OpenMetrics's text format |
+//! | `/` | a page that shows the metrics and asks for them each second |
+//! | `/metrics` | all metrics, in OpenMetrics's text format, or in that of Prometheus (`format.rs`) |
 //! | `/state` | those of the page, as JSON |
 //! | `/healthz` | 200 during the start, and while each shard makes turns, else 503 |
 //! | `/readyz` | 200 while clients are served and writes are taken, else 503 and the reason |
@@ -12,6 +12,7 @@
 //! contains a value. Only `/state` contains keys, the hot ones and those of slow commands, and only at an address of the
 //! machine itself, for a request that names it so: the port asks for no password.
 
+mod format;
 mod state;
 mod text;
 
@@ -25,13 +26,15 @@ use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use skep_server::{Observer, Pulse, Server};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+
+use format::Format;
 
 /// Most connections at once. One more ends the oldest: so slow clients keep no place from others.
 const CONNECTIONS_MAX: usize = 64;
@@ -48,7 +51,7 @@ const PULSE_TIME_MIN: Duration = Duration::from_secs(1);
 const PAGE: &str = include_str!("page.html");
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Serves the figures until it is dropped.
+/// Serves the metrics until it is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
     watched: Arc<OnceLock<Watched>>,
@@ -84,7 +87,7 @@ impl Watch {
         self.address
     }
 
-    /// Begins to reply with the figures of a server.
+    /// Begins to reply with the metrics of a server.
     pub(super) fn observe(&self, server: &Server) {
         let pulse = LastPulse { pulse: server.pulse(), at: Instant::now(), is_there: true };
         // There is one server.
@@ -196,7 +199,11 @@ fn reply_to(request: &Request<Incoming>, watched: Option<&Watched>) -> Response<
         return respond(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "the server starts\n".to_owned());
     };
     match path {
-        "/metrics" => respond(StatusCode::OK, text::CONTENT_TYPE, text::encode(observer)),
+        "/metrics" => {
+            let accepted = request.headers().get_all(ACCEPT).iter();
+            let format = Format::accepted(accepted.filter_map(|value| value.to_str().ok()));
+            respond(StatusCode::OK, format.content_type(), format.convert(text::encode(observer)))
+        }
         "/state" => {
             let shows_keys = *shows_keys && names_this_machine(request);
             respond(StatusCode::OK, "application/json", state::encode(observer, shows_keys))

@@ -10,9 +10,6 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use skep_server::{CommandFigures, DelayFigures, HashFigures, LogFigures, Observation, Observer, SpaceFigures};
 
-/// The type of the format.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// Returns all figures of this moment.
 pub(super) fn encode(observer: &Observer) -> String {
     let mut registry = Registry::default();
