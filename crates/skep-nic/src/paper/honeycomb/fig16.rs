@@ -225,8 +225,8 @@ fn points(runs: &Runs, size: f64, units: &Accelerator) -> Vec<Point> {
     stated("page table and metadata: share of NIC DRAM's bytes", size, 0.2, bytes, Tolerance::StatedAtMost);
     stated("page table and metadata: share of its accesses", size, 0.3, accesses, Tolerance::StatedAtLeast);
     let (smallest, outcome) = &small[0];
-    let reads = outcome.counts.metadata.accesses as f64 / outcome.operations as f64;
-    stated("metadata reads of an operation", *smallest, 0.0, reads, Tolerance::StatedAtMost);
+    let accesses = outcome.counts.metadata.accesses as f64 / outcome.operations as f64;
+    stated("metadata accesses of an operation", *smallest, 0.0, accesses, Tolerance::StatedAtMost);
     points
 }
 
@@ -287,7 +287,7 @@ fn sentences(runs: &Runs) -> Vec<Sentence> {
             )
             .with("PCIe GB/s", balanced.gb_per_s(balanced.counts.pcie.bytes))
             .with("mean µs of an operation", balanced.latency_us)
-            .with("metadata reads of an operation", each(balanced, balanced.counts.metadata.accesses))
+            .with("metadata accesses of an operation", each(balanced, balanced.counts.metadata.accesses))
             .sentence(),
         lines
             .iter()
