@@ -205,7 +205,7 @@ mod tests {
             users.iter().take(1).chain(users.iter().skip(2)).map(|(name, user)| (name.clone(), user.clone()));
         assert!(read_again(&path, &only_default.collect()).unwrap().is_empty(), "there is nothing to delete");
         assert!(read(&path).unwrap().is_empty(), "a start");
-        std::fs::write(&path, "# nobody\n").unwrap();
+        std::fs::write(&path, "# no users\n").unwrap();
         assert!(read_again(&path, &users).unwrap().is_empty(), "this one is meant");
     }
 

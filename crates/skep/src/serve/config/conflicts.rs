@@ -18,38 +18,44 @@ impl Configuration {
             return Err(Failure::Usage(reason));
         }
         let resp = if self.port.is_some() { "--port" } else { "--resp" };
+        let ports = |flag, address, count| Ports { flag, address, count };
         let tcp = [
-            ("--listen", Some(settings.native)),
-            (resp, settings.resp),
-            ("--memcached", settings.memcached),
-            ("--metrics", self.metrics()),
+            ports("--listen", Some(settings.native), 1),
+            ports(resp, settings.resp, 1),
+            ports("--memcached", settings.memcached, 1),
+            ports("--metrics", self.metrics(), 1),
         ];
-        for (index, &(flag, address)) in tcp.iter().enumerate() {
-            for &(other_flag, other) in &tcp[..index] {
-                refuse_one_port((other_flag, other), 1, (flag, address))?;
+        for (index, other) in tcp.iter().enumerate() {
+            for first in &tcp[..index] {
+                refuse_one_port(first, other)?;
             }
         }
-        let first = ("--udp", settings.udp);
-        refuse_one_port(first, settings.shards, ("--memcached-udp", settings.memcached_udp))
+        let udp = ports("--udp", settings.udp, settings.shards);
+        refuse_one_port(&udp, &ports("--memcached-udp", settings.memcached_udp, 1))
     }
 }
 
-/// Refuses two settings that have the same port. The first one has `count` ports.
-fn refuse_one_port(
-    (flag, address): (&str, Option<SocketAddr>),
+/// The ports of a setting: `count` from that of the address on, if it has an address.
+struct Ports<'a> {
+    flag: &'a str,
+    address: Option<SocketAddr>,
     count: u16,
-    (other_flag, other): (&str, Option<SocketAddr>),
-) -> Result<(), Failure> {
-    let (Some(address), Some(other)) = (address, other) else { return Ok(()) };
+}
+
+/// Refuses two settings if the port of the second one is among those of the first.
+fn refuse_one_port(first: &Ports<'_>, second: &Ports<'_>) -> Result<(), Failure> {
+    let (Some(address), Some(other)) = (first.address, second.address) else { return Ok(()) };
     let [ip, other_ip] = [address.ip(), other.ip()];
     let is_wildcard = ip.is_ipv4() == other_ip.is_ipv4() && (ip.is_unspecified() || other_ip.is_unspecified());
-    let ports = u32::from(address.port())..u32::from(address.port()) + u32::from(count);
+    let ports = u32::from(address.port())..u32::from(address.port()) + u32::from(first.count);
     // The system chooses another port for each 0.
     let is_chosen = address.port() > 0 && other.port() > 0;
     if is_chosen && (ip == other_ip || is_wildcard) && ports.contains(&u32::from(other.port())) {
+        let count = first.count;
         let ports = if count > 1 { format!(" (a port for each of {count} shards)") } else { String::new() };
         return Err(Failure::Usage(format!(
-            "{flag} {address}{ports} and {other_flag} {other} have the same port: choose another port for one of them"
+            "{} {address}{ports} and {} {other} have the same port: choose another port for one of them",
+            first.flag, second.flag
         )));
     }
     Ok(())
