@@ -118,11 +118,7 @@ fn every_wrong_argument_has_the_error_of_redis() {
         ("timeout x", "timeout", "argument couldn't be parsed into an integer"),
         ("timeout -1", "timeout", "argument must be between 0 and 2147483647 inclusive"),
         ("timeout 1 timeout 2", "timeout", "duplicate parameter"),
-        (
-            "timeout 1 databases 3",
-            "databases",
-            "can't set immutable config: restart the server with --ordered-memory SIZE or --cache-memory SIZE",
-        ),
+        ("timeout 1 databases 3", "databases", "can't set immutable config"),
         ("maxmemory 1gb", "maxmemory", "can't set immutable config: restart the server with --memory SIZE"),
         ("maxclients 9", "maxclients", "can't set immutable config: restart the server with --max-clients N"),
         ("tcp-backlog 9", "tcp-backlog", "can't set immutable config"),

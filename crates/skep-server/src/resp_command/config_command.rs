@@ -139,7 +139,6 @@ enum Checked {
 fn flag_of(name: &str) -> Option<&'static str> {
     Some(match name {
         "bind" | "port" => "--resp HOST:PORT",
-        "databases" => "--ordered-memory SIZE or --cache-memory SIZE",
         "dir" => "--data-dir DIR",
         "io-threads" => "--shards N",
         "maxclients" => "--max-clients N",
