@@ -48,7 +48,7 @@ pub enum TlsError {
     /// A certificate of an old version, which clients do not accept.
     #[error(
         "{}: the certificate is of version {version}, and TLS needs version 3: sign it with extensions, such as its names, by \
-         `openssl x509 -req -extfile FILE` or `openssl req -x509`",
+         `openssl x509 -req -extfile FILE`",
         path.display()
     )]
     Version {

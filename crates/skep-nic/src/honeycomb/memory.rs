@@ -46,6 +46,13 @@ pub struct Options {
     pub opening_ns: f64,
 }
 
+impl Options {
+    /// Returns the options of the paper's card with a cache of this size.
+    pub const fn of_the_paper(cache_mib: f64) -> Self {
+        Options { root_on_chip: true, cache_mib, balances: true, opening_ns: 0.0 }
+    }
+}
+
 /// Accesses and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {

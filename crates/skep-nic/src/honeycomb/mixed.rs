@@ -223,7 +223,7 @@ mod tests {
     use super::super::tree::Reading;
     use super::*;
 
-    const OPTIONS: Options = Options { root_on_chip: true, cache_mib: 1024.0, balances: true, opening_ns: 0.0 };
+    const OPTIONS: Options = Options::of_the_paper(1024.0);
 
     fn outcome(card: &HoneycombCard, tree: &Tree, reads: f64, has_versions: bool) -> MixedOutcome {
         let recording = tree.record(Reading::Scan(3), 6000, 4);

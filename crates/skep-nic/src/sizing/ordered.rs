@@ -292,7 +292,7 @@ impl Bench<'_> {
 }
 
 fn options(card: &HoneycombCard) -> Options {
-    Options { root_on_chip: true, cache_mib: card.cache.size_mib, balances: true, opening_ns: 0.0 }
+    Options::of_the_paper(card.cache.size_mib)
 }
 
 /// Returns the resource whose doubling gains most, or that there is none.

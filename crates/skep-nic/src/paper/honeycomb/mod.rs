@@ -87,7 +87,7 @@ impl Load {
 
 /// Returns the options of the paper's card, with a cache of this size for 128 million pairs.
 fn with_cache(cache_mib: f64) -> Options {
-    Options { root_on_chip: true, cache_mib, balances: true, opening_ns: 0.0 }
+    Options::of_the_paper(cache_mib)
 }
 
 /// Returns a sentence about the tree and the load of a run.
