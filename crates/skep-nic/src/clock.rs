@@ -1,12 +1,13 @@
 //! The discrete-event engine: a clock that jumps from event to event.
 //!
 //! ```text
-//! now ──▶ (at, sequence, waker) ──▶ (at, sequence, waker) ──▶ …        a heap; the sequence decides between equals
+//! now ──▶ (at, sequence, task) ──▶ (at, sequence, task) ──▶ …        a heap; the sequence decides between equals
 //! ```
 //!
 //! An operation is a future. An action that takes time registers an event and waits for it. [`run`] polls the futures
 //! that an event has woken. When all of them wait, it advances the clock to the next event. Operations occupy a ring.
-//! Each entry is refilled when its operation ends, because in hardware completions arrive in any order.
+//! Each entry is refilled when its operation ends, because in hardware completions arrive in any order. An event names
+//! the entry that it wakes, the *task*. Resources wake each other's waiters with wakers.
 //!
 //! A run depends only on its inputs, not on addresses, threads or real time. Every future of the model checks its
 //! condition whenever it is polled. So another driver works as well: it may ignore wakers and poll all futures after
@@ -18,7 +19,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::time::Time;
@@ -30,6 +31,8 @@ pub struct Clock {
     now: Cell<Time>,
     sequence: Cell<u64>,
     events: RefCell<BinaryHeap<Reverse<Event>>>,
+    /// The task that [`run`] polls.
+    task: Cell<usize>,
     recorder: Recorder,
 }
 
@@ -53,7 +56,7 @@ impl Drop for OpenEvent<'_> {
 struct Event {
     at: Time,
     sequence: u64,
-    waker: Waker,
+    task: usize,
 }
 
 impl Ord for Event {
@@ -95,13 +98,13 @@ impl Clock {
     /// Waits until a time. Returns at once if it has passed.
     pub async fn until(&self, at: Time) {
         let mut registered = false;
-        poll_fn(|context| {
+        poll_fn(|_| {
             if self.now() >= at {
                 return Poll::Ready(());
             }
             if !std::mem::replace(&mut registered, true) {
                 let sequence = self.sequence.replace(self.sequence.get() + 1);
-                self.events.borrow_mut().push(Reverse(Event { at, sequence, waker: context.waker().clone() }));
+                self.events.borrow_mut().push(Reverse(Event { at, sequence, task: self.task.get() }));
             }
             Poll::Pending
         })
@@ -113,33 +116,72 @@ impl Clock {
         self.until(self.now() + span).await;
     }
 
-    /// Advances to the next event and wakes its future. Returns true if there was an event.
+    /// Advances to the next event. Returns true if there was an event.
     pub fn advance(&self) -> bool {
-        let Some(Reverse(event)) = self.events.borrow_mut().pop() else {
-            return false;
-        };
+        self.next_task().is_some()
+    }
+
+    /// Advances to the next event. Returns the task that it wakes.
+    fn next_task(&self) -> Option<usize> {
+        let Reverse(event) = self.events.borrow_mut().pop()?;
         self.now.set(event.at);
-        event.waker.wake();
-        true
+        Some(event.task)
     }
 }
 
-/// The indexes of the woken futures, in the order in which they were woken.
-type Woken = Arc<Mutex<VecDeque<usize>>>;
+/// The tasks that are due to be polled, in the order in which they were woken. None is there twice: otherwise the next
+/// future of an entry would be polled before futures that began earlier in other entries.
+#[derive(Default)]
+struct Due {
+    tasks: VecDeque<usize>,
+    is_due: Vec<bool>,
+}
+
+impl Due {
+    fn wake(&mut self, task: usize) {
+        // An event of an earlier run may name an entry that this ring does not have.
+        if self.is_due.get(task) == Some(&false) {
+            self.is_due[task] = true;
+            self.tasks.push_back(task);
+        }
+    }
+
+    fn next(&mut self) -> Option<usize> {
+        let task = self.tasks.pop_front()?;
+        self.is_due[task] = false;
+        Some(task)
+    }
+}
+
+/// The tasks that wakers have woken since the last poll.
+#[derive(Default)]
+struct Woken {
+    any: AtomicBool,
+    tasks: Mutex<Vec<usize>>,
+}
+
+impl Woken {
+    fn drain_to(&self, due: &mut Due) {
+        if self.any.swap(false, Ordering::Relaxed) {
+            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            tasks.drain(..).for_each(|task| due.wake(task));
+        }
+    }
+}
 
 struct RingEntry {
-    index: usize,
-    woken: Woken,
-    /// True if the index is in `woken`. It must not be there twice: otherwise the next future of this entry would be
-    /// polled before futures that began earlier in other entries.
-    is_woken: AtomicBool,
+    task: usize,
+    woken: Arc<Woken>,
 }
 
 impl Wake for RingEntry {
     fn wake(self: Arc<Self>) {
-        if !self.is_woken.swap(true, Ordering::Relaxed) {
-            self.woken.lock().expect("no thread panics with the lock").push_back(self.index);
-        }
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(self.task);
+        self.woken.any.store(true, Ordering::Relaxed);
     }
 }
 
@@ -149,37 +191,33 @@ impl Wake for RingEntry {
 /// If all futures in flight wait and no event is due: they wait for each other.
 pub fn run<F: Future<Output = ()>>(clock: &Clock, width: usize, work: impl IntoIterator<Item = F>) {
     let mut work = work.into_iter();
-    let woken = Woken::default();
-    let mut ring: Vec<Option<Pin<Box<F>>>> = Vec::new();
-    let mut wakers: Vec<(Arc<RingEntry>, Waker)> = Vec::new();
-    for (index, future) in work.by_ref().take(width).enumerate() {
-        let entry = Arc::new(RingEntry { index, woken: Arc::clone(&woken), is_woken: AtomicBool::default() });
-        let waker = Waker::from(Arc::clone(&entry));
-        waker.wake_by_ref();
-        ring.push(Some(Box::pin(future)));
-        wakers.push((entry, waker));
-    }
+    let woken = Arc::<Woken>::default();
+    let mut due = Due::default();
+    let mut ring: Vec<Option<Pin<Box<F>>>> = work.by_ref().take(width).map(|future| Some(Box::pin(future))).collect();
+    let waker = |task: usize| Waker::from(Arc::new(RingEntry { task, woken: Arc::clone(&woken) }));
+    let wakers: Vec<Waker> = (0..ring.len()).map(waker).collect();
+    due.is_due.resize(ring.len(), false);
+    (0..ring.len()).for_each(|task| due.wake(task));
     let mut in_flight = ring.len();
     while in_flight > 0 {
-        let next = woken.lock().expect("no thread panics with the lock").pop_front();
-        let Some(index) = next else {
-            assert!(clock.advance(), "{in_flight} operations wait, and no event is due");
+        let Some(task) = due.next() else {
+            let next = clock.next_task();
+            due.wake(next.unwrap_or_else(|| panic!("{in_flight} operations wait, and no event is due")));
             continue;
         };
-        let (entry, waker) = &wakers[index];
-        entry.is_woken.store(false, Ordering::Relaxed);
-        let Some(future) = &mut ring[index] else {
-            continue;
-        };
-        if future.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
+        let Some(future) = &mut ring[task] else { continue };
+        clock.task.set(task);
+        let polled = future.as_mut().poll(&mut Context::from_waker(&wakers[task]));
+        woken.drain_to(&mut due);
+        if polled.is_ready() {
             // The box is reused, so that a long run does not allocate for each operation.
             match work.next() {
                 Some(next) => {
                     future.set(next);
-                    waker.wake_by_ref();
+                    due.wake(task);
                 }
                 None => {
-                    ring[index] = None;
+                    ring[task] = None;
                     in_flight -= 1;
                 }
             }

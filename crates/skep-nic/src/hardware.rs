@@ -62,6 +62,11 @@ pub struct Processor {
     /// Time from the arrival of a packet until its operations enter the reservation station. Operations at this stage
     /// are not among those in flight.
     pub latency_ns: f64,
+    /// Time from the arrival of a read until the request of the next one of the same operation: of the next bucket of a
+    /// chain, or of a slab.
+    pub next_read_ns: f64,
+    /// True if an operation that is not a read writes back its home bucket although its key is in the next one.
+    pub writes_read_buckets: bool,
     /// Largest number of operations in flight.
     pub operations_in_flight: u32,
     /// Mean delay of operations above which the congestion window shrinks. It includes the wires but not the network's
@@ -99,8 +104,7 @@ pub struct Pcie {
     pub read_cached_ns: f64,
     /// The same from memory, as points of the distribution: percentile and latency, from 0 to 100 %.
     pub read_uncached_ns: Vec<(f64, f64)>,
-    /// Time after the last TLP of a write has left until the DMA engine reports the write. A write to the NIC's DRAM is
-    /// reported as late.
+    /// Time after the last TLP of a write has left until the DMA engine reports the write.
     pub write_confirmed_ns: f64,
     /// The DMA engine between the pipeline and the link.
     pub dma_engine: DmaEngine,
@@ -315,6 +319,7 @@ impl Hardware {
             ("network.delay_us", network.delay_us),
         ])?;
         bounds::times_or_zero(&[
+            ("processor.next_read_ns", processor.next_read_ns),
             ("nic_dram.access_ns", nic_dram.access_ns),
             ("host_dram.access_ns", host_dram.access_ns),
         ])

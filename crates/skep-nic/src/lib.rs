@@ -1,4 +1,5 @@
-//! The programmable NICs of KV-Direct and Honeycomb as discrete-event models, and the papers' evaluations on them.
+//! The programmable NICs of KV-Direct and Honeycomb and the RDMA NIC of HERD as discrete-event models, and the papers'
+//! evaluations on them.
 //!
 //! The boards cannot be rented. The model shows why they reached their throughput, and the throughput of a
 //! card with other PCIe, DRAM or network. Time is virtual and randomness has a seed, so the same run gives the same
@@ -24,6 +25,7 @@
 //! | [`load`] | pairs and operations of clients, runs of one or several NICs | section 5 |
 //! | [`baseline`] | the hash tables that Figure 11 compares with | section 5.1.1 |
 //! | [`honeycomb`] | Honeycomb's card: scans and GETs of the ordered store | Honeycomb, sections 4, 5 |
+//! | [`rdma`] | an RDMA NIC: PIO, its engine, contexts of queue pairs | HERD, section 3.3 |
 //! | [`paper`] | the figures and tables, measured | sections 5, 6 |
 
 pub mod balance;
@@ -41,6 +43,7 @@ pub mod paper;
 pub mod pcie;
 pub mod pipeline;
 pub mod popularity;
+pub mod rdma;
 pub mod resource;
 pub mod scatter_gather;
 pub mod server;

@@ -4,7 +4,7 @@
 //! write changes them, at the end of the access. So operations have the same effects as on local memory, only at other
 //! times.
 //!
-//! A corpus is loaded and the cache warmed in no time, see [`Pace`]. After that, accesses take time.
+//! A corpus is loaded in no time, see [`Pace`]. After that, accesses take time.
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -13,8 +13,9 @@ use std::task::{Context, Poll, Waker};
 
 use skep_store::memory::{Effect, Line, LocalLines, LocalMemory, Memory, Pointer, Span};
 
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::dispatcher::{Dispatcher, LINE_BYTES};
+use crate::hardware::Hardware;
 use crate::time::Time;
 
 /// Memory accessed through a dispatcher.
@@ -25,12 +26,44 @@ pub struct NicMemory {
     dispatcher: RefCell<Rc<Dispatcher>>,
     /// The time of [`Memory::pause`]: a cycle of the pipeline.
     cycle: Time,
+    /// The time from a read to the request of the next one of the same operation.
+    next_read: Time,
     pace: Cell<Pace>,
-    writes_unchanged: Cell<bool>,
+    /// The lines of accesses in the pace [`Pace::Noted`].
+    noted: RefCell<Vec<Noted>>,
     /// False if a write ends as soon as it has left.
     waits_for_confirmation: Cell<bool>,
+    accesses: Rc<Cell<QueueAccesses>>,
+}
+
+/// The accesses of one queue of operations. A caller that polls several queues sets it before it polls one of them, and
+/// gets it after that.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueAccesses {
     /// Writes that have begun and not ended.
-    writes_in_flight: Rc<Cell<u32>>,
+    pub writes_in_flight: u32,
+    /// True if the next write also writes back the home bucket, if the search has passed it.
+    writes_passed_bucket: bool,
+    /// The home bucket that the search has read.
+    home: Option<Span>,
+    /// The home bucket, when the search has passed it.
+    passed: Option<Span>,
+}
+
+/// A line that an operation accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noted {
+    /// Its number.
+    pub line: u32,
+    /// True if it was written.
+    pub changes: bool,
+}
+
+impl QueueAccesses {
+    /// Returns those of a queue that begins.
+    pub fn new(writes_passed_bucket: bool) -> Self {
+        QueueAccesses { writes_passed_bucket, ..QueueAccesses::default() }
+    }
 }
 
 /// The effects of an access besides moving its bytes.
@@ -38,24 +71,25 @@ pub struct NicMemory {
 pub enum Pace {
     /// None, to load a corpus.
     AtOnce,
-    /// It changes the metadata of the NIC's DRAM, to begin with a warm cache.
-    Warming,
+    /// Its lines are noted, to warm caches with them.
+    Noted,
     /// It uses the hardware and takes time.
     Timed,
 }
 
 impl NicMemory {
     /// Returns a memory with these bytes. The dispatcher's extent should be that of the bytes.
-    pub fn new(bytes: LocalMemory, clock: Rc<Clock>, dispatcher: Rc<Dispatcher>, cycle: Time) -> Self {
+    pub fn new(bytes: LocalMemory, clock: Rc<Clock>, dispatcher: Rc<Dispatcher>, hardware: &Hardware) -> Self {
         NicMemory {
             bytes,
             clock,
             dispatcher: RefCell::new(dispatcher),
-            cycle,
+            cycle: Time::cycle(hardware.card.clock_mhz),
+            next_read: Time::from_ns(hardware.processor.next_read_ns),
             pace: Cell::new(Pace::Timed),
-            writes_unchanged: Cell::default(),
+            noted: RefCell::default(),
             waits_for_confirmation: Cell::new(true),
-            writes_in_flight: Rc::default(),
+            accesses: Rc::default(),
         }
     }
 
@@ -64,9 +98,9 @@ impl NicMemory {
         self.pace.set(pace);
     }
 
-    /// Sets if the first bucket of a search is written back although the operation leaves it unchanged.
-    pub fn set_writes_unchanged(&self, writes: bool) {
-        self.writes_unchanged.set(writes);
+    /// Returns the lines that were noted since the last call, in the order of the accesses.
+    pub fn take_noted(&self) -> Vec<Noted> {
+        self.noted.take()
     }
 
     /// Sets if a write ends when it is confirmed, as at the start, or already when it has left.
@@ -74,10 +108,9 @@ impl NicMemory {
         self.waits_for_confirmation.set(waits);
     }
 
-    /// Returns the number of writes that have begun and not ended. A caller that polls several accesses may set it for
-    /// each of them before it polls it, and read it after that.
-    pub fn writes_in_flight(&self) -> Rc<Cell<u32>> {
-        Rc::clone(&self.writes_in_flight)
+    /// Returns the accesses of the queue that is polled.
+    pub fn accesses(&self) -> Rc<Cell<QueueAccesses>> {
+        Rc::clone(&self.accesses)
     }
 
     /// Replaces the dispatcher by another one with the same clock. No operation may be in flight.
@@ -99,7 +132,7 @@ impl NicMemory {
         let offset = span.pointer().byte_offset() as u64;
         match self.pace.get() {
             Pace::AtOnce => {}
-            Pace::Warming => self.warm(span, false),
+            Pace::Noted => self.note(span, false),
             Pace::Timed => {
                 let bytes = size_of_span(span);
                 let _read = self.clock.span(|| format!("reads {bytes} B at {offset}"));
@@ -108,30 +141,56 @@ impl NicMemory {
         }
     }
 
+    /// Reads what a read of the same operation has found: the next bucket of a chain, or a slab.
+    async fn fetch_next(&self, span: Span) {
+        if self.pace.get() == Pace::Timed {
+            let _between = self.clock.span(|| "between two reads".to_owned());
+            self.clock.after(self.next_read).await;
+        }
+        self.fetch(span).await;
+    }
+
     async fn store(&self, span: Span) {
-        let offset = span.pointer().byte_offset() as u64;
         match self.pace.get() {
             Pace::AtOnce => {}
-            Pace::Warming => self.warm(span, true),
+            Pace::Noted => self.note(span, true),
             Pace::Timed => {
-                let bytes = size_of_span(span);
-                let _write = self.clock.span(|| format!("writes {bytes} B at {offset}"));
-                self.writes_in_flight.set(self.writes_in_flight.get() + 1);
-                let confirmed = self.dispatcher().write(offset, bytes).await;
-                if self.waits_for_confirmation.get() {
-                    let _waiting = self.clock.span(|| "waits until the write is confirmed".to_owned());
-                    self.clock.until(confirmed).await;
+                let mut passed = None;
+                self.change_accesses(|accesses| {
+                    accesses.writes_in_flight += 1;
+                    passed = accesses.passed.take();
+                });
+                match passed {
+                    // It is rare, and in a box it does not make every operation larger.
+                    Some(passed) => Box::pin(clock::both(self.write_back(passed), self.write_back(span))).await,
+                    None => self.write_back(span).await,
                 }
-                self.writes_in_flight.set(self.writes_in_flight.get() - 1);
+                self.change_accesses(|accesses| accesses.writes_in_flight -= 1);
             }
         }
     }
 
-    fn warm(&self, span: Span, changes: bool) {
-        let first = span.pointer().byte_offset() as u64 / u64::from(LINE_BYTES);
-        for line in first..first + span.line_count() as u64 {
-            self.dispatcher.borrow().warm(line, changes);
+    /// Writes bytes that are in the pipeline.
+    async fn write_back(&self, span: Span) {
+        let (offset, bytes) = (span.pointer().byte_offset() as u64, size_of_span(span));
+        let _write = self.clock.span(|| format!("writes {bytes} B at {offset}"));
+        let confirmed = self.dispatcher().write(offset, bytes).await;
+        if self.waits_for_confirmation.get() {
+            let _waiting = self.clock.span(|| "waits until the write is confirmed".to_owned());
+            self.clock.until(confirmed).await;
         }
+    }
+
+    fn change_accesses(&self, change: impl FnOnce(&mut QueueAccesses)) {
+        let mut accesses = self.accesses.get();
+        change(&mut accesses);
+        self.accesses.set(accesses);
+    }
+
+    fn note(&self, span: Span, changes: bool) {
+        let first = (span.pointer().byte_offset() / LINE_BYTES as usize) as u32;
+        let lines = first..first + span.line_count() as u32;
+        self.noted.borrow_mut().extend(lines.map(|line| Noted { line, changes }));
     }
 }
 
@@ -168,14 +227,20 @@ impl Memory for NicMemory {
         let span = pointer.span(LINE_BYTES as usize);
         self.fetch(span).await;
         let (effect, result) = self.bytes.with_line(pointer, f);
-        if effect == Effect::Changed || self.writes_unchanged.get() {
+        if effect == Effect::Changed {
             self.store(span).await;
+        } else {
+            self.change_accesses(|accesses| accesses.home = Some(span));
         }
         result
     }
 
+    /// Reads the next bucket of a chain.
     async fn read_line(&self, pointer: Pointer) -> Line {
-        self.fetch(pointer.span(LINE_BYTES as usize)).await;
+        self.change_accesses(|accesses| {
+            accesses.passed = accesses.home.take().filter(|_| accesses.writes_passed_bucket);
+        });
+        self.fetch_next(pointer.span(LINE_BYTES as usize)).await;
         self.bytes.with_line(pointer, |line| *line)
     }
 
@@ -185,12 +250,12 @@ impl Memory for NicMemory {
     }
 
     async fn read<R>(&self, span: Span, f: impl FnOnce(&[u8]) -> R) -> R {
-        self.fetch(span).await;
+        self.fetch_next(span).await;
         poll_to_end(self.bytes.read(span, f))
     }
 
     async fn update<R>(&self, span: Span, f: impl FnOnce(&mut [u8]) -> (Effect, R)) -> R {
-        self.fetch(span).await;
+        self.fetch_next(span).await;
         let mut effect = Effect::Unchanged;
         let result = poll_to_end(self.bytes.update(span, |bytes| {
             let (this, result) = f(bytes);
@@ -223,7 +288,6 @@ mod tests {
     use super::*;
     use crate::clock::run;
     use crate::dispatcher::{Extent, Policy};
-    use crate::hardware::Hardware;
 
     const LINES: u64 = 1 << 10;
 
@@ -233,8 +297,7 @@ mod tests {
         let extent = Extent::scaled(&hardware, LINES);
         let dispatcher = Rc::new(Dispatcher::new(&clock, &hardware, extent, Policy::Dispatch(ratio), seed));
         let bytes = LocalMemory::new(LINES * u64::from(LINE_BYTES)).unwrap();
-        let cycle = Time::cycle(hardware.card.clock_mhz);
-        (NicMemory::new(bytes, Rc::clone(&clock), dispatcher, cycle), clock)
+        (NicMemory::new(bytes, Rc::clone(&clock), dispatcher, &hardware), clock)
     }
 
     /// Makes one access that is derived from a number, and returns the bytes that it read.

@@ -34,11 +34,11 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use skep_core::operation::Request;
-use skep_store::processor::{Admitted, Flow, Processor, Replies};
+use skep_store::processor::{Admitted, Begun, Flow, Processor, Replies};
 
 use crate::clock::{Clock, both, run};
 use crate::hardware::Hardware;
-use crate::memory::NicMemory;
+use crate::memory::{NicMemory, QueueAccesses};
 use crate::resource::{Order, Path, Slot, Slots};
 use crate::time::Time;
 use crate::trace::Track;
@@ -99,12 +99,10 @@ pub fn run_pipeline(
 ) -> Vec<Passage> {
     let clock = Rc::clone(processor.memory().clock());
     let feed = Feed::new(processor, hazard, requests, clients);
-    processor.flow(requests, replies, |flow| {
-        let pipeline = Pipeline::new(&clock, flow, hardware, feed);
-        let operation = async |index: usize| pipeline.operation(index).await;
-        run(&clock, ring_width(hardware), (0..requests.len()).map(operation));
-        pipeline.passages()
-    })
+    let plan = processor.plan(requests);
+    let pipeline = Pipeline::new(&clock, processor.flow(&plan, replies), hardware, feed);
+    run(&clock, ring_width(hardware), (0..requests.len()).map(|index| pipeline.operation(index)));
+    pipeline.end()
 }
 
 /// Returns the number of futures in flight for one pipeline. The window is larger than the number of operations in
@@ -115,9 +113,9 @@ pub(crate) fn ring_width(hardware: &Hardware) -> usize {
 }
 
 /// The pipeline of one NIC during a run.
-pub(crate) struct Pipeline<'a, 'f> {
+pub(crate) struct Pipeline<'a> {
     clock: &'a Clock,
-    flow: &'a Flow<'f, NicMemory>,
+    flow: Flow<'a, NicMemory>,
     requests: &'a [Request<'a>],
     hazard: Hazard,
     cycle: Time,
@@ -133,8 +131,9 @@ pub(crate) struct Pipeline<'a, 'f> {
     order: Order,
     /// The keys whose latest values the station holds, because their writes are in flight.
     held_keys: RefCell<HashSet<&'a [u8]>>,
-    /// The memory's count of writes in flight. It is that of a queue while the queue is polled.
-    writes_in_flight: Rc<Cell<u32>>,
+    /// The accesses of the queue that is polled.
+    accesses: Rc<Cell<QueueAccesses>>,
+    writes_read_buckets: bool,
     clients: Clients<'a>,
     start: Time,
     /// The congestion window. It and the wires of requests and replies are for closed clients.
@@ -261,7 +260,7 @@ pub(crate) struct Feed<'a> {
     clients: Clients<'a>,
     /// Home buckets of the requests, for a decoder that stalls.
     buckets: Vec<u32>,
-    writes_in_flight: Rc<Cell<u32>>,
+    accesses: Rc<Cell<QueueAccesses>>,
 }
 
 impl<'a> Feed<'a> {
@@ -277,13 +276,13 @@ impl<'a> Feed<'a> {
         };
         let memory = processor.memory();
         memory.set_waits_for_confirmation(hazard != Hazard::Stalls);
-        Feed { hazard, requests, clients, buckets, writes_in_flight: memory.writes_in_flight() }
+        Feed { hazard, requests, clients, buckets, accesses: memory.accesses() }
     }
 }
 
-impl<'a, 'f> Pipeline<'a, 'f> {
+impl<'a> Pipeline<'a> {
     /// Returns an empty pipeline that starts at the current time of the clock.
-    pub(crate) fn new(clock: &'a Clock, flow: &'a Flow<'f, NicMemory>, hardware: &Hardware, feed: Feed<'a>) -> Self {
+    pub(crate) fn new(clock: &'a Clock, flow: Flow<'a, NicMemory>, hardware: &Hardware, feed: Feed<'a>) -> Self {
         let spec = &hardware.processor;
         Pipeline {
             clock,
@@ -305,7 +304,8 @@ impl<'a, 'f> Pipeline<'a, 'f> {
             },
             order: Order::default(),
             held_keys: RefCell::default(),
-            writes_in_flight: feed.writes_in_flight,
+            accesses: feed.accesses,
+            writes_read_buckets: spec.writes_read_buckets,
             clients: feed.clients,
             start: clock.now(),
             window: Window::new(ring_width(hardware) as u32, Time::from_ns(spec.delay_target_us * 1e3)),
@@ -313,8 +313,9 @@ impl<'a, 'f> Pipeline<'a, 'f> {
         }
     }
 
-    /// Returns the times of each operation, since the start.
-    pub(crate) fn passages(&self) -> Vec<Passage> {
+    /// Ends the run. Returns the times of each operation, since the start.
+    pub(crate) fn end(self) -> Vec<Passage> {
+        self.flow.end();
         let since_start = |operation: &OperationState| {
             let mut passage = operation.passage.get();
             passage.sent = passage.sent.saturating_sub(self.start);
@@ -356,7 +357,10 @@ impl<'a, 'f> Pipeline<'a, 'f> {
             return self.operation_alone(index, permits).await;
         }
         match self.flow.admit(index) {
-            Admitted::Begins(queue) => both(self.run_queue(queue), self.finish(index, permits)).await,
+            Admitted::Begins(queue) => {
+                let (queue, finish) = (pin!(self.run_queue(index, queue)), pin!(self.finish(index, permits)));
+                both(queue, finish).await;
+            }
             Admitted::Waits => {
                 if self.held_keys.borrow().contains(self.requests[index].key) {
                     self.execute_in_engine(index);
@@ -383,7 +387,7 @@ impl<'a, 'f> Pipeline<'a, 'f> {
         let in_order = self.hazard == Hazard::InOrder;
         let number = in_order.then(|| self.order.join());
         match self.flow.admit_alone(index) {
-            Some(queue) => self.run_queue(queue).await,
+            Some(queue) => self.run_queue(index, queue).await,
             None => self.refuse(),
         }
         let reads = reads(&self.requests[index]);
@@ -395,19 +399,19 @@ impl<'a, 'f> Pipeline<'a, 'f> {
         self.stalls.end(index, reads);
     }
 
-    /// Runs a dependency queue. Answers and releases its operations.
-    async fn run_queue(&self, queue: impl Future<Output = ()>) {
-        let mut queue = pin!(queue);
-        let mut writes = 0;
+    /// Runs the dependency queue that an operation has begun. Answers and releases its operations.
+    async fn run_queue(&self, index: usize, queue: Begun) {
+        let mut queue = pin!(self.flow.run(queue));
+        let mut accesses = QueueAccesses::new(self.writes_read_buckets && !reads(&self.requests[index]));
         // The operation in the main pipeline, after it was executed and until its write is confirmed.
         let mut first = None;
         poll_fn(|context| {
-            self.writes_in_flight.set(writes);
+            self.accesses.set(accesses);
             let polled = queue.as_mut().poll(context);
-            writes = self.writes_in_flight.get();
+            accesses = self.accesses.get();
             first = self.take_executed().or(first);
             let Some(index) = first else { return polled };
-            if writes > 0 {
+            if accesses.writes_in_flight > 0 {
                 self.held_keys.borrow_mut().insert(self.requests[index].key);
                 return polled;
             }

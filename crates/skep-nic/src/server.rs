@@ -12,11 +12,7 @@
 //! draw keys without regard to their owners. So when one NIC is too slow, operations that wait for it fill the window,
 //! and limit the rate of all other NICs.
 
-use std::cell::RefCell;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
 use skep_core::operation::Request;
 use skep_store::processor::{Processor, Replies};
@@ -59,57 +55,20 @@ pub fn host_memories(hardware: &Hardware) -> Vec<Rc<Dram>> {
 /// # Panics
 /// If the order names a NIC more often than it has requests.
 pub fn run_server(clock: &Clock, hardware: &Hardware, nics: &mut [Nic<'_>], order: &[u32]) -> Vec<Vec<Passage>> {
-    let mut passages = Vec::new();
-    nest(clock, hardware, nics, &[], &mut passages, order);
-    passages
-}
-
-/// Polls the operation at an index of one NIC.
-type Poller<'a> = dyn Fn(usize, &mut Context<'_>) -> Poll<()> + 'a;
-
-/// Nests the pipelines. A store lends the state of its operations to a closure, so each pipeline runs inside the
-/// closure of the one before. The innermost closure runs all of them.
-fn nest(
-    clock: &Clock,
-    hardware: &Hardware,
-    nics: &mut [Nic<'_>],
-    before: &[&Poller<'_>],
-    passages: &mut Vec<Vec<Passage>>,
-    order: &[u32],
-) {
-    let Some((nic, others)) = nics.split_first_mut() else {
-        return run_in_order(clock, hardware, before, order);
-    };
-    let feed = Feed::new(nic.processor, Hazard::Waits, nic.requests, Clients::Open(nic.arrivals));
-    let found = nic.processor.flow(nic.requests, nic.replies, |flow| {
-        let pipeline = Pipeline::new(clock, flow, hardware, feed);
-        let operation = async |index: usize| pipeline.operation(index).await;
-        let operations: RefCell<Vec<Option<Pin<Box<_>>>>> = RefCell::new(nic.requests.iter().map(|_| None).collect());
-        let poller = |index: usize, context: &mut Context<'_>| {
-            let begun = operations.borrow_mut()[index].take();
-            let mut begun = begun.unwrap_or_else(|| Box::pin(operation(index)));
-            let polled = begun.as_mut().poll(context);
-            if polled.is_pending() {
-                operations.borrow_mut()[index] = Some(begun);
-            }
-            polled
-        };
-        let pollers: Vec<&Poller<'_>> = before.iter().copied().chain([&poller as &Poller<'_>]).collect();
-        nest(clock, hardware, others, &pollers, passages, order);
-        pipeline.passages()
-    });
-    passages.insert(0, found);
-}
-
-fn run_in_order(clock: &Clock, hardware: &Hardware, pollers: &[&Poller<'_>], order: &[u32]) {
-    let mut next = vec![0; pollers.len()];
+    let plans: Vec<_> = nics.iter().map(|nic| nic.processor.plan(nic.requests)).collect();
+    let mut pipelines = Vec::new();
+    for (nic, plan) in nics.iter_mut().zip(&plans) {
+        let feed = Feed::new(nic.processor, Hazard::Waits, nic.requests, Clients::Open(nic.arrivals));
+        pipelines.push(Pipeline::new(clock, nic.processor.flow(plan, nic.replies), hardware, feed));
+    }
+    let mut next = vec![0; pipelines.len()];
     let operations = order.iter().map(|nic| {
-        let nic = *nic as usize;
-        let index = next[nic];
-        next[nic] += 1;
-        poll_fn(move |context| pollers[nic](index, context))
+        let (pipeline, next) = (&pipelines[*nic as usize], &mut next[*nic as usize]);
+        *next += 1;
+        pipeline.operation(*next - 1)
     });
-    run(clock, pollers.len() * hardware.processor.operations_in_flight as usize, operations);
+    run(clock, pipelines.len() * hardware.processor.operations_in_flight as usize, operations);
+    pipelines.into_iter().map(Pipeline::end).collect()
 }
 
 #[cfg(test)]
@@ -136,7 +95,7 @@ mod tests {
                 let policy = Policy::Dispatch(0.0);
                 let dispatcher = Dispatcher::beside_others(&clock, &host, hardware, extent, policy, nic);
                 let bytes = LocalMemory::new(MEMORY).unwrap();
-                let memory = NicMemory::new(bytes, Rc::clone(&clock), Rc::new(dispatcher), Time::cycle(180.0));
+                let memory = NicMemory::new(bytes, Rc::clone(&clock), Rc::new(dispatcher), hardware);
                 Processor::with_memory(memory, &settings).unwrap()
             })
             .collect();

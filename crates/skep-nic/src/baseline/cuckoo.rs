@@ -9,8 +9,10 @@
 //! The other bucket of a key follows from its bucket and its tag, so a key is moved without hashing it. A put of a new
 //! key has three steps:
 //! 1. It uses a free slot of the first bucket, or else of the second bucket.
-//! 2. If both buckets are full, two walks search for a bucket with a free slot, one from each bucket. Each step chooses
-//!    a random slot and reads the other bucket of its key. Nothing moves in this step.
+//! 2. If both buckets are full, a walk from the second one searches for a bucket with a free slot. Each step chooses a
+//!    key of the bucket, if possible one that is in its first bucket, and reads its other bucket. Nothing moves in this
+//!    step. MemC3 walks from both buckets at a time, through random keys. The rule here is the one of several that gives
+//!    the share of keys in second buckets that Figure 11's GETs have, at one size of index for all utilizations.
 //! 3. The keys on the path are moved, beginning at its end. So every key can be found at any time.
 
 use rand::{RngExt, SeedableRng};
@@ -19,8 +21,8 @@ use skep_store::memory::{LINE_SIZE, Line, Memory, Pointer, RegionError};
 
 use super::{Presence, Put, SLOTS_PER_LINE, Slot, Values, below, decode, encode, hash};
 
-/// Steps after which a walk fails. If both walks fail, the table is full.
-const STEPS_MAX: usize = 250;
+/// Steps after which a walk fails. Then the table is full.
+const STEPS_MAX: usize = 500;
 
 /// A table of 8-byte keys and values of one size.
 #[derive(Debug)]
@@ -107,7 +109,7 @@ impl<M: Memory> Cuckoo<M> {
             if free.is_some() {
                 (home, bucket) = (second, other);
             } else {
-                let Some(mut walk) = self.walk([(first, bucket), (second, other)]).await else { return Put::Full };
+                let Some(mut walk) = self.walk((second, other)).await else { return Put::Full };
                 moves = walk.path.len() as u32 - 1;
                 (home, bucket, free) = self.make_room(&mut walk).await;
             }
@@ -118,28 +120,24 @@ impl<M: Memory> Cuckoo<M> {
         Put::Inserted { moves }
     }
 
-    /// Searches for a bucket with a free slot, in turns from the two full buckets. The path ends with the free slot.
-    async fn walk(&mut self, starts: [(u64, Bucket); 2]) -> Option<Walk> {
-        let mut walks = starts.map(|start| Some(Walk { buckets: vec![start], path: Vec::new() }));
+    /// Searches for a bucket with a free slot, from a full one. The path ends with the free slot.
+    async fn walk(&mut self, start: (u64, Bucket)) -> Option<Walk> {
+        let mut walk = Walk { buckets: vec![start], path: Vec::new() };
         for _ in 0..STEPS_MAX {
-            for walk in &mut walks {
-                let Some(active) = walk else { continue };
-                let (at, bucket) = active.buckets[active.buckets.len() - 1];
-                let chosen = self.random.random_range(0..SLOTS_PER_LINE);
-                // A slot on the path cannot move twice.
-                let mut slots = (0..SLOTS_PER_LINE).map(|turn| (chosen + turn) % SLOTS_PER_LINE);
-                let Some(slot) = slots.find(|slot| !active.path.contains(&(at, *slot))) else {
-                    *walk = None;
-                    continue;
-                };
-                active.path.push((at, slot));
-                let next = self.other(at, bucket[slot].link);
-                let next_bucket = self.read(next).await;
-                active.buckets.push((next, next_bucket));
-                if let Some(slot) = room(&next_bucket) {
-                    active.path.push((next, slot));
-                    return walk.take();
-                }
+            let (at, bucket) = walk.buckets[walk.buckets.len() - 1];
+            let turn = self.random.random_range(0..SLOTS_PER_LINE);
+            // A slot on the path cannot move twice.
+            let may_move = |slot: &usize| !walk.path.contains(&(at, *slot));
+            let slots = || (0..SLOTS_PER_LINE).map(|slot| (turn + slot) % SLOTS_PER_LINE).filter(may_move);
+            let in_first = |slot: &usize| self.home(bucket[*slot].key).0 == at;
+            let slot = slots().find(in_first).or_else(|| slots().next())?;
+            walk.path.push((at, slot));
+            let next = self.other(at, bucket[slot].link);
+            let next_bucket = self.read(next).await;
+            walk.buckets.push((next, next_bucket));
+            if let Some(slot) = room(&next_bucket) {
+                walk.path.push((next, slot));
+                return Some(walk);
             }
         }
         None

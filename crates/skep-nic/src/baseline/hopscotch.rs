@@ -1,8 +1,8 @@
-//! Chained associative hopscotch hashing as in FaRM (Dragojević and others, NSDI 2014, section 6.2). A key is within 8
+//! Chained associative hopscotch hashing as in FaRM (Dragojević and others, NSDI 2014, section 6.2). A key is within 6
 //! slots of its home bucket, or in the overflow chain of its home bucket.
 //!
 //! ```text
-//! home h   | h | h+1 | … | h+7 |            its neighbourhood, 128 adjacent bytes: one access
+//! home h   | h | h+1 | … | h+5 |            its neighbourhood, 96 adjacent bytes: one access
 //!            └ link ─▶ | key | link ─▶ | key | …      overflow slots, one to a unit
 //! ```
 //!
@@ -14,11 +14,11 @@ use skep_store::memory::{Memory, Pointer, RegionError, UNIT_SIZE};
 
 use super::{Presence, Put, SLOT_SIZE, SLOTS_PER_LINE, SLOTS_PER_UNIT, Slot, Values, below, decode, encode, hash};
 
-/// Slots of a neighbourhood, FaRM's H.
-pub const NEIGHBOURHOOD: usize = 8;
-/// Largest distance of a free slot from the home bucket, in slots. The papers do not state it. Of 16 and 64, this value
-/// was nearer to Figure 11's GETs at one size of index for all utilizations.
-pub const SEARCH_MAX: usize = 16;
+/// Slots of a neighbourhood, FaRM's H. FaRM has 8; KV-Direct's paper does not state it. Figure 11b's PUTs have 6.
+pub const NEIGHBOURHOOD: usize = 6;
+/// Largest distance of a free slot from the home bucket, in slots. The papers do not state it. It was fitted to Figure
+/// 11b's PUTs, together with the neighbourhood.
+pub const SEARCH_MAX: usize = 24;
 
 /// A table of 8-byte keys and values of one size.
 #[derive(Debug)]

@@ -145,7 +145,7 @@ impl Values {
 
 /// Returns a hash of a key, calculated by the finisher of SplitMix64 (Steele, Lea and Flood, 2014).
 fn hash(key: u64, seed: u64) -> u64 {
-    let mut mixed = key.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = (key ^ seed.wrapping_mul(0xd6e8_feb8_6659_fd93)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ mixed >> 31

@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_field_is_replaced_by_its_name() {
         let board = Hardware::kv_direct();
-        assert_eq!(board.fields().len(), 47);
+        assert_eq!(board.fields().len(), 48);
         let links = board.with("pcie.links", "3").unwrap().unwrap();
         assert_eq!((links.pcie.links, links.pcie.read_tags), (3, 64));
         let engine = board.with("pcie.dma_engine.clock_mhz", "500").unwrap().unwrap();

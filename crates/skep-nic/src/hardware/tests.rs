@@ -148,7 +148,7 @@ fn every_field_is_checked() {
     let board: toml::Table = KV_DIRECT.parse().unwrap();
     let mut all = Vec::new();
     leaves(&board, &mut Vec::new(), &mut all);
-    assert_eq!(all.len(), 49, "the test checks new values too");
+    assert_eq!(all.len(), 51, "the test checks new values too");
     for (path, value) in all {
         let (field, last) = (path.join("."), path.last().unwrap());
         let with = |value: Option<toml::Value>| {
@@ -165,6 +165,11 @@ fn every_field_is_checked() {
             assert!(with(None).is_ok());
         } else {
             refused(None);
+        }
+        if let Boolean(value) = value {
+            assert!(with(Some(Boolean(!value))).is_ok(), "{field}");
+            refused(Some(Integer(1)));
+            continue;
         }
         refused(Some(Boolean(true)));
         match value {
@@ -187,8 +192,8 @@ fn every_field_is_checked() {
                 refused(Some(Float(1.5)));
             }
             _ => {
-                // Only the time between two accesses may be 0.
-                let may_be_zero = last == "access_ns";
+                // Only the times between two accesses may be 0.
+                let may_be_zero = last == "access_ns" || last == "next_read_ns";
                 for value in [-1.0, -0.0, 0.0, 1e-300, 1e300, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
                     if may_be_zero && (0.0..1e-200).contains(&value) {
                         assert!(with(Some(Float(value))).is_ok(), "{field} = {value}");

@@ -22,20 +22,18 @@ use skep_store::processor::{Processor, Replies};
 use super::mix::{Draw, Kind, Mix, Popularity};
 use super::pairs::Pairs;
 use super::requests::{Contents, Drawn, Keys};
+use super::warming::Warming;
 use crate::clock::Clock;
 use crate::dispatcher::{Dispatcher, Extent, LINE_BYTES, Policy};
 use crate::hardware::Hardware;
 use crate::memory::{NicMemory, Pace};
 use crate::pipeline::Hazard;
 use crate::server::{host_memories, owner};
-use crate::time::Time;
 
 /// Skew of the long tail.
 pub(crate) const THETA: f64 = 0.99;
 /// Memory utilization at the start (section 5.2.1).
 pub(crate) const UTILIZATION: f64 = 0.5;
-/// Most accesses that warm the caches, for each line of the memory.
-const WARM_PER_LINE: f64 = 2.0;
 /// Reserved keys that a run has more than it is expected to delete or insert.
 const RESERVE_SLACK: f64 = 1.2;
 
@@ -43,7 +41,7 @@ const RESERVE_SLACK: f64 = 1.2;
 pub(crate) struct Corpus {
     pub(crate) hardware: Hardware,
     pub(super) clock: Rc<Clock>,
-    extent: Extent,
+    pub(super) extent: Extent,
     pub(super) processors: Vec<Processor<NicMemory>>,
     pub(super) replies: Vec<Replies>,
     pub(super) pairs: Pairs,
@@ -54,6 +52,8 @@ pub(crate) struct Corpus {
     /// Reserved keys that exist: from, to.
     reserved: [u32; 2],
     pub(super) contents: Contents,
+    /// The lines that warmed the caches for the last run.
+    pub(super) warming: Option<Warming>,
     salt: u64,
 }
 
@@ -80,8 +80,6 @@ pub(crate) struct Workload {
     pub(crate) hazard: Hazard,
     /// True if the request of a GET is as long as that of a PUT. Otherwise it contains only the key.
     pub(crate) whole_pairs: bool,
-    /// True if a PUT writes back the first bucket of its chain even if its key is in another bucket. GETs never do.
-    pub(crate) writes_unchanged: bool,
     /// Number of measured operations for each NIC.
     pub(crate) count: u32,
     pub(crate) seed: u64,
@@ -108,9 +106,16 @@ fn processor_on(
     let extent = Extent::scaled(hardware, settings.memory / u64::from(LINE_BYTES));
     let dispatcher = Rc::new(Dispatcher::new(clock, hardware, extent, policy, seed));
     let bytes = LocalMemory::new(settings.memory).expect("the host has memory for a scaled corpus");
-    let memory = NicMemory::new(bytes, Rc::clone(clock), dispatcher, Time::cycle(hardware.card.clock_mhz));
+    let memory = NicMemory::new(bytes, Rc::clone(clock), dispatcher, hardware);
     let processor = Processor::with_memory(memory, settings).expect("the settings fit the memory");
     (processor, extent)
+}
+
+impl Workload {
+    /// Draws the key of a GET, a PUT or an update.
+    pub(super) fn key(&self, draw: &Draw, random: &mut Xoshiro256PlusPlus) -> u32 {
+        if self.hot_share > 0.0 && random.random_bool(self.hot_share) { 0 } else { draw.draw(random) }
+    }
 }
 
 impl Corpus {
@@ -151,6 +156,7 @@ impl Corpus {
             reserved: [key_count, all],
             contents: Contents::of(&pairs),
             pairs,
+            warming: None,
             salt: store.seed,
         };
         let mut keys: Vec<u32> = (0..all).collect();
@@ -173,41 +179,8 @@ impl Corpus {
         for (processor, dispatcher) in self.processors.iter().zip(&dispatchers) {
             processor.memory().set_dispatcher(Rc::clone(dispatcher));
         }
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(workload.seed);
         let draw = Draw::new(workload.popularity, self.key_count, self.full_key_count);
-        let key = |random: &mut Xoshiro256PlusPlus| {
-            if workload.hot_share > 0.0 && random.random_bool(workload.hot_share) { 0 } else { draw.draw(random) }
-        };
-        if let Policy::Dispatch(ratio) = workload.policy
-            && ratio > 0.0
-        {
-            // Accesses twice as many cacheable lines as the caches have. A long tail needs more draws for its unpopular
-            // lines, but never more than two for each line of the memory. The share of changed lines is then dirty, and
-            // their write-backs are part of the run.
-            let rounds = if matches!(workload.popularity, Popularity::Uniform) { 2.0 } else { 6.0 };
-            let Extent { nic_lines, host_lines } = self.extent;
-            let wanted = (nic_lines as f64 * rounds / ratio).min(host_lines as f64 * WARM_PER_LINE);
-            let of_nic = wanted / (self.pairs.mean() / f64::from(LINE_BYTES)).max(1.0);
-            let chunks = (of_nic * self.processors.len() as f64) as u64 / (1 << 12) + 1;
-            self.set_pace(Pace::Warming);
-            let mut drawn = Vec::new();
-            for _ in 0..chunks {
-                drawn.clear();
-                for _ in 0..1 << 12 {
-                    let key = key(&mut random);
-                    match workload.mix.draw(&mut random) {
-                        Kind::Get => Drawn::append(&self.pairs, key, Kind::Get, &mut drawn),
-                        Kind::Put | Kind::Update => Drawn::append(&self.pairs, key, Kind::Put, &mut drawn),
-                        // The keys of the run exist later. Their lines are anywhere, as those of a random key.
-                        Kind::Insert | Kind::Delete => {
-                            let other = random.random_range(0..self.key_count);
-                            Drawn::append(&self.pairs, other, Kind::Put, &mut drawn);
-                        }
-                    }
-                }
-                self.execute(&drawn);
-            }
-        }
+        let mut random = self.warm(workload, &draw, &dispatchers);
         self.reserve_for(workload);
         let mut drawn = Vec::new();
         for _ in 0..workload.count as usize * self.processors.len() {
@@ -216,7 +189,7 @@ impl Corpus {
             let key = match kind {
                 Kind::Insert => std::mem::replace(to, *to + 1),
                 Kind::Delete if from < to => std::mem::replace(from, *from + 1),
-                _ => key(&mut random),
+                _ => workload.key(&draw, &mut random),
             };
             Drawn::append(&self.pairs, key, kind, &mut drawn);
         }
@@ -262,7 +235,7 @@ impl Corpus {
         self.processors.iter().for_each(|processor| processor.memory().set_pace(pace));
     }
 
-    fn execute(&mut self, drawn: &[Drawn]) {
+    pub(super) fn execute(&mut self, drawn: &[Drawn]) {
         let of_nics = self.divided(drawn);
         for ((processor, replies), of_nic) in self.processors.iter_mut().zip(&mut self.replies).zip(&of_nics) {
             let keys = Keys::of(&self.pairs, of_nic);

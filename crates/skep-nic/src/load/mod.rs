@@ -12,6 +12,7 @@
 //! | `mix` | shares of operations, and the popularity of keys |
 //! | `requests` | the requests of a run, as the store takes them |
 //! | `corpus` | the loaded stores of all NICs, and what a run begins with |
+//! | `warming` | the lines that warm the caches before a run |
 //! | `run` | a run, and its outcome |
 //! | `tuner` | the best load dispatch ratio |
 //!
@@ -24,3 +25,4 @@ pub mod pairs;
 pub(crate) mod requests;
 pub(crate) mod run;
 pub(crate) mod tuner;
+mod warming;

@@ -93,7 +93,7 @@ impl Corpus {
         for (nic, passages) in passages.iter().enumerate() {
             let reply = |index: usize| (passages[index].replied, of_nics[nic][index].reply_bytes(&self.pairs));
             let mut by_reply: Vec<usize> = (0..passages.len()).collect();
-            by_reply.sort_by_key(|index| reply(*index));
+            by_reply.sort_by_cached_key(|index| reply(*index));
             let back = carry(&spec, &by_reply.iter().map(|index| reply(*index)).collect::<Vec<_>>());
             ends.extend(by_reply.iter().zip(back).map(|(index, end)| {
                 let (sent, operation) = (sent[nic][*index].0, operations[nic][*index]);
@@ -220,10 +220,7 @@ impl Corpus {
         let keys = Keys::of(&self.pairs, drawn);
         let requests = self.contents.requests(&self.pairs, drawn, &keys);
         let (processor, replies) = (&mut self.processors[0], &mut self.replies[0]);
-        processor.memory().set_writes_unchanged(workload.writes_unchanged);
-        let passages = run_pipeline(processor, &self.hardware, workload.hazard, &requests, clients, replies);
-        processor.memory().set_writes_unchanged(false);
-        passages
+        run_pipeline(processor, &self.hardware, workload.hazard, &requests, clients, replies)
     }
 }
 

@@ -29,6 +29,9 @@ pub(super) struct Corpus {
 }
 
 impl Accesses {
+    /// No operation.
+    pub(super) const NONE: Accesses = Accesses { operations_by_count: Vec::new() };
+
     /// Counts an operation.
     pub(super) fn count(&mut self, accesses: u64) {
         let accesses = accesses as usize;

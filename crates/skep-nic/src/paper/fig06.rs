@@ -23,7 +23,7 @@ pub(super) const ITEM: Item = Item {
     run: measure,
 };
 
-const MEMORY: u64 = 16 << 20;
+const MEMORY: u64 = 8 << 20;
 const STEP: usize = 5;
 /// Pair sizes, with the number of pairs of each size among 1000: 48.7 % above 10 B, 23.6 % above 15 B, 11.3 % above 20
 /// B, 5.5 % above 25 B.

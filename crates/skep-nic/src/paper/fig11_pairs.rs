@@ -58,5 +58,5 @@ impl Pairs {
 
 /// One in this many pairs is read.
 pub(super) const STEP: usize = 3;
-/// Number of the last PUTs, whose accesses are counted.
-pub(super) const PUT_SAMPLE: u64 = 8192;
+/// Number of PUTs of new keys before a utilization, and after it, whose accesses are counted.
+pub(super) const PUTS_AROUND: u64 = 2048;

@@ -62,7 +62,6 @@ fn measure(context: &mut Context<'_>) -> Findings {
             hot_share: 0.0,
             hazard,
             whole_pairs: true,
-            writes_unchanged: false,
             count: if hazard == Hazard::Waits { 40_000 } else { 20_000 },
             seed,
         };

@@ -1,4 +1,5 @@
-//! The figures and tables of the evaluations of KV-Direct and Honeycomb, measured on the models.
+//! The figures and tables of the evaluations of KV-Direct and Honeycomb, and two figures of HERD's, measured on the
+//! models.
 //!
 //! An [`Item`] is a figure or a table, in a file that describes what runs. Its [`Findings`] are the paper's points with
 //! our measured values, and further curves. A curve is a closed form that a plot follows, or another run of the model.
@@ -36,6 +37,7 @@ mod fig16;
 mod fig17;
 mod fig18;
 mod fig20;
+mod herd;
 mod hit_rates;
 mod honeycomb;
 mod life;
@@ -56,7 +58,7 @@ pub use reference::{Reference, references, source};
 pub use seeds::merged;
 pub use sentence::{Compared, Effect, Figures, Sentence, Variant};
 
-/// All implemented items, in the order of their papers: KV-Direct, then Honeycomb.
+/// All implemented items, in the order of their papers: KV-Direct, Honeycomb, HERD.
 pub const ITEMS: &[Item] = &[
     fig03a::ITEM,
     fig03b::ITEM,
@@ -96,7 +98,22 @@ pub const ITEMS: &[Item] = &[
     honeycomb::FIG15,
     honeycomb::FIG16,
     honeycomb::FIG17,
+    herd::FIG04,
+    herd::FIG06,
 ];
+
+/// An item whose findings follow from those of another.
+#[derive(Clone, Copy, Debug)]
+pub struct Derived {
+    /// The item.
+    name: &'static str,
+    /// The item that is measured.
+    pub from: &'static Item,
+    /// Returns the findings of the item with a seed, from those of the measured one with this seed.
+    pub derive: fn(&Findings) -> Findings,
+}
+
+const DERIVED: &[Derived] = &[Derived { name: fig17::BATCHED.name, from: &fig17::NOT_BATCHED, derive: fig17::batched }];
 
 /// Published figures and tables that are not items, with the reasons.
 pub const NO_ITEMS: &[(&str, &str)] = &[
@@ -225,6 +242,11 @@ impl Item {
         (self.run)(&mut Context { seed, progress })
     }
 
+    /// Returns how the findings follow from those of another item, if they do.
+    pub fn derived(&self) -> Option<&'static Derived> {
+        DERIVED.iter().find(|derived| derived.name == self.name)
+    }
+
     /// Returns the worth of a point as evidence.
     pub fn kind(&self, point: &Point) -> Kind {
         let of_point = self.no_evidence.iter().find(|group| (group.includes)(&point.series, point.x));
@@ -296,7 +318,11 @@ mod tests {
         let mut unexplained = Vec::new();
         // Those of real time measure several cores. The tests in their files check the code whose time they measure.
         for item in ITEMS.iter().filter(|item| !item.is_real_time()) {
-            let paper = if item.name.starts_with("honeycomb-") { "Honeycomb" } else { "KV-Direct" };
+            let paper = match item.name.split_once('-') {
+                Some(("honeycomb", _)) => "Honeycomb",
+                Some(("herd", _)) => "HERD",
+                _ => "KV-Direct",
+            };
             assert!(source(item.paper).starts_with(paper), "{}", item.name);
             let mut heard = 0.0;
             let (findings, again) = std::thread::scope(|scope| {

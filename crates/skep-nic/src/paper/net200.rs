@@ -3,6 +3,7 @@
 //! Run: Figure 16b with one operation a packet, and a network of another speed. The bottleneck is found by
 //! doubling one part of the board after the other. It is the part whose doubling increases the rate most, if any does.
 
+use super::fig15::added_by_batching_us;
 use super::fig16::{LINE_BITS, workload};
 use super::fig17::latency;
 use super::{Axis, Context, Curve, Figures, Findings, Item, Point, Sentence, Tolerance};
@@ -89,9 +90,10 @@ fn measure(context: &mut Context<'_>) -> Findings {
             if (name, kv_bytes) == ("GET", SIZES[0]) {
                 ours = at_200;
                 corpus.hardware = board(200.0);
-                in_time[0] = latency(&mut corpus, &workload, false, kv_bytes).mean;
+                in_time[0] = latency(&mut corpus, &workload, kv_bytes).mean;
                 corpus.hardware = Hardware::kv_direct();
-                in_time[1] = latency(&mut corpus, &workload, true, kv_bytes).mean;
+                let batching = added_by_batching_us(&corpus.hardware, kv_bytes);
+                in_time[1] = latency(&mut corpus, &workload, kv_bytes).mean + batching;
             }
             curves.push(Curve::beside("GET", &format!("{name} of {kv_bytes} B, model"), points));
         }

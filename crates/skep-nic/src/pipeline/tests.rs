@@ -27,7 +27,7 @@ fn nic_on(hardware: &Hardware, settings: &Settings, policy: Policy, seed: u64) -
     let extent = Extent::scaled(hardware, MEMORY / 64);
     let dispatcher = Rc::new(Dispatcher::new(&clock, hardware, extent, policy, seed));
     let bytes = LocalMemory::new(MEMORY).unwrap();
-    let memory = NicMemory::new(bytes, clock, dispatcher, Time::cycle(hardware.card.clock_mhz));
+    let memory = NicMemory::new(bytes, clock, dispatcher, hardware);
     Processor::with_memory(memory, settings).unwrap()
 }
 

@@ -281,7 +281,6 @@ impl<'a> Bench<'a> {
             hot_share,
             hazard: Hazard::Waits,
             whole_pairs: false,
-            writes_unchanged: false,
             count: (f64::from(count) / self.demand.parts()).max(OPERATIONS_MIN) as u32,
             seed: self.seed,
         }

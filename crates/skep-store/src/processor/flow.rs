@@ -3,7 +3,7 @@
 //! ```text
 //!            slot   queue, extended while it is executed
 //! admit ───▶  17 ─▶ 4 ─▶ 9 ─▶ 12      blocked: the future that began with request 4 executes it
-//!       ───▶ 511 ─▶ 13                begins: the caller gets a future to poll
+//!       ───▶ 511 ─▶ 13                begins: the caller runs the queue
 //! ```
 //!
 //! [`Processor::execute`] admits a whole part and executes it in waves, which is best for a core. Here the caller has the
@@ -25,79 +25,88 @@ use skep_core::operation::{Reply, Request};
 /// Most requests in flight without the station.
 const ALONE_MAX: usize = 4 * IN_FLIGHT_MAX;
 
+/// Requests that will be admitted one by one, see [`Processor::plan`].
+pub struct Plan<'a> {
+    requests: &'a [Request<'a>],
+    homes: Vec<Home>,
+    station: FlowStation,
+    slot_of: fn(&Home) -> usize,
+}
+
 /// Requests of which some are in flight, see [`Processor::flow`].
 pub struct Flow<'a, M> {
     batch: Batch<'a, M, FlowStation>,
     slot_of: fn(&Home) -> usize,
+    /// The operations, hits and misses of the processor.
+    counts: [&'a mut u64; 3],
 }
 
 /// The state of a request after its admission.
-pub enum Admitted<F> {
-    /// It begins a queue. The future executes all requests that join it, and must be polled to its end.
-    Begins(F),
+pub enum Admitted {
+    /// It begins a queue, which the caller runs.
+    Begins(Begun),
     /// It is in a queue that is in flight, whose future will execute it.
     Waits,
     /// It is invalid on any value, and has its reply.
     Refused,
 }
 
+/// A queue that has begun.
+#[must_use = "the requests of a queue that is not run get no reply"]
+pub struct Begun(QueueIndex);
+
 impl<M: Memory> Processor<M> {
-    /// Lets `drive` admit these requests one by one. Overwrites `replies`, in the order of the requests. Those never admitted
+    /// Returns a plan to admit these requests one by one.
+    pub fn plan<'a>(&self, requests: &'a [Request<'a>]) -> Plan<'a> {
+        self.plan_by(requests, |home| home.bucket.0 as usize)
+    }
+
+    /// Returns such a plan. Requests with equal numbers depend on each other.
+    pub(super) fn plan_by<'a>(&self, requests: &'a [Request<'a>], slot_of: fn(&Home) -> usize) -> Plan<'a> {
+        let homes = requests.iter().map(|request| self.table.locate(request.key)).collect();
+        Plan { requests, homes, station: FlowStation::new(requests.len()), slot_of }
+    }
+
+    /// Begins to execute a plan of this processor. Overwrites `replies`, in the order of the requests. Those never admitted
     /// are [`Reply::Deferred`].
     ///
     /// Requests of one key take effect in the order of their admission. A request that has to read or write a value of more
     /// than one slab, which KV-Direct does not have, is deferred with all later requests of its queue.
-    ///
-    /// # Panics
-    /// If a future was not run to its end, after `drive`.
-    pub fn flow<R>(
-        &mut self,
-        requests: &[Request<'_>],
-        replies: &mut Replies,
-        drive: impl FnOnce(&Flow<'_, M>) -> R,
-    ) -> R {
-        self.flow_by(requests, replies, |home| home.bucket.0 as usize, drive)
-    }
-
-    /// Does the same. Requests with equal numbers depend on each other.
-    pub(super) fn flow_by<R>(
-        &mut self,
-        requests: &[Request<'_>],
-        replies: &mut Replies,
-        slot_of: fn(&Home) -> usize,
-        drive: impl FnOnce(&Flow<'_, M>) -> R,
-    ) -> R {
-        replies.reset(requests.len());
+    pub fn flow<'a>(&'a mut self, plan: &'a Plan<'a>, replies: &'a mut Replies) -> Flow<'a, M> {
+        replies.reset(plan.requests.len());
         self.arena.empty();
         while self.flush_step() {}
         // There are no batches, so a request cannot leave merging to a later one.
         self.table.begin_batch(usize::MAX);
-        let homes: Vec<Home> = requests.iter().map(|request| self.table.locate(request.key)).collect();
-        let station = FlowStation::new(requests.len());
+        let Plan { requests, homes, station, slot_of } = plan;
         let deferred_keys = &mut self.deferred_keys;
-        let batch = Batch::new(&self.table, &station, requests, &homes, replies, deferred_keys, &self.arena);
-        let flow = Flow { batch, slot_of };
-        let result = drive(&flow);
-        let batch = flow.batch;
-        let (hits, misses, deferred) = (batch.hits.get(), batch.misses.get(), batch.deferred.get());
-        assert!(station.slots.iter().all(|slot| !slot.busy.get()), "a queue was not polled to its end");
-        self.operations += station.admitted.get() - deferred;
-        self.hits += hits;
-        self.misses += misses;
-        result
+        let batch = Batch::new(&self.table, station, requests, homes, replies, deferred_keys, &self.arena);
+        Flow { batch, slot_of: *slot_of, counts: [&mut self.operations, &mut self.hits, &mut self.misses] }
     }
 }
 
 impl<M: Memory> Flow<'_, M> {
+    /// Ends the flow.
+    ///
+    /// # Panics
+    /// If a queue was not run to its end.
+    pub fn end(self) {
+        let Flow { batch, counts: [operations, hits, misses], .. } = self;
+        assert!(batch.station.slots.iter().all(|slot| !slot.busy.get()), "a queue was not polled to its end");
+        *operations += batch.station.admitted.get() - batch.deferred.get();
+        *hits += batch.hits.get();
+        *misses += batch.misses.get();
+    }
+
     /// Admits the request at this index. Each is admitted once.
     ///
     /// # Panics
     /// If there is no such request.
-    pub fn admit(&self, index: usize) -> Admitted<impl Future<Output = ()> + '_> {
+    pub fn admit(&self, index: usize) -> Admitted {
         let Some(request) = self.receive(index) else { return Admitted::Refused };
         let slot = (self.slot_of)(&self.batch.homes[index]) % SLOT_COUNT;
         let queue = QueueIndex::at(slot as u16);
-        if self.batch.station.join(queue, request) { Admitted::Begins(self.run_queue(queue)) } else { Admitted::Waits }
+        if self.batch.station.join(queue, request) { Admitted::Begins(Begun(queue)) } else { Admitted::Waits }
     }
 
     /// Admits the request at this index without the station, as [`Processor::execute_independent`] does. A pipeline without a
@@ -107,17 +116,26 @@ impl<M: Memory> Flow<'_, M> {
     /// read.
     ///
     /// # Panics
-    /// If there is no such request, or more than 1024 futures of this kind have not ended.
-    pub fn admit_alone(&self, index: usize) -> Option<impl Future<Output = ()> + '_> {
+    /// If there is no such request, or more than 1024 queues of this kind have not ended.
+    pub fn admit_alone(&self, index: usize) -> Option<Begun> {
         let station = self.batch.station;
         let request = self.receive(index)?;
         let slot = station.free.borrow_mut().pop().expect("few enough are in flight");
         let queue = QueueIndex::at(slot);
         station.join(queue, request);
-        Some(async move {
-            self.run_queue(queue).await;
-            station.free.borrow_mut().push(slot);
-        })
+        Some(Begun(queue))
+    }
+
+    /// Executes all requests of a queue, also those that join it meanwhile. The future must be polled to its end.
+    pub async fn run(&self, begun: Begun) {
+        let Begun(queue) = begun;
+        self.batch.run_queue(queue).await;
+        let station = self.batch.station;
+        self.batch.deferred.set(self.batch.deferred.get() + station.clear(queue));
+        station.slots[queue.index()].busy.set(false);
+        if queue.index() >= SLOT_COUNT {
+            station.free.borrow_mut().push(queue.index() as u16);
+        }
     }
 
     /// Calls `f` with the index of every request that got its reply since the last call, in the order of execution.
@@ -136,13 +154,6 @@ impl<M: Memory> Flow<'_, M> {
             return None;
         }
         Some(request)
-    }
-
-    async fn run_queue(&self, queue: QueueIndex) {
-        self.batch.run_queue(queue).await;
-        let station = self.batch.station;
-        self.batch.deferred.set(self.batch.deferred.get() + station.clear(queue));
-        station.slots[queue.index()].busy.set(false);
     }
 }
 

@@ -35,7 +35,7 @@ mod resident_large;
 mod same_key;
 mod station;
 
-pub use flow::{Admitted, Flow};
+pub use flow::{Admitted, Begun, Flow, Plan};
 pub use replies::Replies;
 pub use resident::StageCounts;
 

@@ -152,7 +152,9 @@ fn run_flow(seed: u64, slot_of: fn(&Home) -> usize) -> Result<(), String> {
     };
     let owned: Vec<OwnedRequest> = generator.by_ref().filter(fits).take(6000).collect();
     let requests: Vec<Request<'_>> = owned.iter().map(OwnedRequest::as_request).collect();
-    let replied = processor.flow_by(&requests, &mut replies, slot_of, |flow| {
+    let plan = processor.plan_by(&requests, slot_of);
+    let flow = processor.flow(&plan, &mut replies);
+    let replied = {
         let mut random = SplitMix64::new(seed);
         let mut context = Context::from_waker(Waker::noop());
         let (mut queues, mut begun, mut replied) = (Vec::new(), 0, vec![0; requests.len()]);
@@ -161,7 +163,7 @@ fn run_flow(seed: u64, slot_of: fn(&Home) -> usize) -> Result<(), String> {
             let room = (IN_FLIGHT_MAX + done - begun).min(requests.len() - begun);
             for _ in 0..random.below(room as u64 + 1) {
                 if let Admitted::Begins(queue) = flow.admit(begun) {
-                    queues.push(Box::pin(queue));
+                    queues.push(Box::pin(flow.run(queue)));
                 }
                 begun += 1;
             }
@@ -178,8 +180,10 @@ fn run_flow(seed: u64, slot_of: fn(&Home) -> usize) -> Result<(), String> {
             most_waited = most_waited.max(begun - done);
         }
         assert!(most_waited > IN_FLIGHT_MAX / 2, "{most_waited} in flight");
+        drop(queues);
+        flow.end();
         replied
-    });
+    };
     assert!(replied.iter().all(|times| *times == 1), "seed {seed}: each is replied once");
     assert_eq!(processor.statistics().operations, requests.len() as u64);
     for (request, reply) in requests.iter().zip(replies.iter()) {
@@ -204,14 +208,14 @@ fn a_flow_leaves_large_values_to_others() {
     let value = [7; 600];
     let operations = [put(&[1]), put(&value), Operation::Get, put(&[2])];
     let requests = operations.map(|operation| Request { key: b"key", operation });
-    let count = processor.flow(&requests, &mut replies, |flow| {
-        let Admitted::Begins(queue) = flow.admit(0) else { panic!("it is the first") };
-        assert!((1..4).all(|index| matches!(flow.admit(index), Admitted::Waits)));
-        drive(queue);
-        let mut count = 0;
-        flow.take_replied(|_| count += 1);
-        count
-    });
+    let plan = processor.plan(&requests);
+    let flow = processor.flow(&plan, &mut replies);
+    let Admitted::Begins(queue) = flow.admit(0) else { panic!("it is the first") };
+    assert!((1..4).all(|index| matches!(flow.admit(index), Admitted::Waits)));
+    drive(flow.run(queue));
+    let mut count = 0;
+    flow.take_replied(|_| count += 1);
+    flow.end();
     assert_eq!(count, 4);
     assert!(replies.iter().eq([Reply::Done, Reply::Deferred, Reply::Deferred, Reply::Deferred]));
     assert_eq!(processor.statistics().operations, 1);

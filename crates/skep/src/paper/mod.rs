@@ -1,8 +1,9 @@
-//! `skep paper`: figures and tables of the evaluations of KV-Direct and Honeycomb, measured on models of their NICs and
-//! compared with the papers. Items whose names begin with `herd-` are those of HERD, measured on this machine, see [`herd`].
+//! `skep paper`: figures and tables of the evaluations of KV-Direct, Honeycomb and HERD, compared with the papers.
+//! Those of KV-Direct and Honeycomb, and HERD's Figures 4 and 6, are measured on models of their NICs. HERD's other items
+//! are measured on this machine, see [`herd`].
 //!
 //! With `--out`, the command writes the points of each item as a CSV and an SVG, and one page for all items,
-//! `index.html`. HERD's items are also in `herd.md`. The same seed writes the same bytes, except for HERD's.
+//! `index.html`. The items of [`herd`] are also in `herd.md`. The same seed writes the same bytes, except for these.
 //! `skep paper trace` shows one operation instead, see [`trace`].
 
 mod herd;
@@ -31,8 +32,8 @@ use crate::plot::{Picture, Series, SeriesPoint};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Items to measure: KV-Direct's, such as fig03a, and Honeycomb's, such as honeycomb-fig16, run on models; HERD's, such
-    /// as herd-fig07, on this machine. `all` for all of them.
+    /// Items to measure: KV-Direct's, such as fig03a, Honeycomb's, such as honeycomb-fig16, and herd-fig04 and
+    /// herd-fig06 run on models; HERD's others, such as herd-fig07, on this machine. `all` for all of them.
     #[arg(value_name = "ITEM", required_unless_present = "list")]
     items: Vec<String>,
     /// List the items.
@@ -92,6 +93,24 @@ struct Task {
 struct Chosen {
     modelled: Vec<&'static Item>,
     herd: Vec<&'static herd::Item>,
+}
+
+impl Chosen {
+    /// Returns the items of the models that have to be measured, each once.
+    fn measured(&self) -> Vec<&'static Item> {
+        let mut items: Vec<&'static Item> = Vec::new();
+        for item in self.modelled.iter().map(|item| measured_for(item)) {
+            if items.iter().all(|known| known.name != item.name) {
+                items.push(item);
+            }
+        }
+        items
+    }
+}
+
+/// Returns the item whose measurement has the findings of an item.
+fn measured_for(item: &'static Item) -> &'static Item {
+    item.derived().map_or(item, |derived| derived.from)
 }
 
 /// The points of all items of the models with their variants, and the findings of those of HERD.
@@ -279,9 +298,8 @@ fn chosen(names: &[String]) -> Result<Chosen, Failure> {
 fn measure(items: &Chosen, effort: Effort, plan: &herd::Plan) -> Result<(Vec<Measured>, Vec<HerdMeasured>), Failure> {
     let tasks = |is_real_time: bool| {
         let seeds = if is_real_time { 1 } else { effort.seeds };
-        let of_kind = items.modelled.iter().filter(move |item| item.is_real_time() == is_real_time);
-        let of_item = move |item: &&'static Item| {
-            let item = *item;
+        let of_kind = items.measured().into_iter().filter(move |item| item.is_real_time() == is_real_time);
+        let of_item = move |item: &'static Item| {
             (0..seeds).map(move |number| Task { item, seed: effort.seed.wrapping_add(number) })
         };
         of_kind.flat_map(of_item).collect::<Vec<Task>>()
@@ -298,8 +316,13 @@ fn measure(items: &Chosen, effort: Effort, plan: &herd::Plan) -> Result<(Vec<Mea
     let herd: Result<_, Failure> = items.herd.iter().map(of_herd).collect();
     bar.finish_and_clear();
     let of_model = |item: &&'static Item| {
-        let all: Vec<Findings> =
-            found.extract_if(.., |(measured, _)| measured.name == item.name).map(|(_, one)| one).collect();
+        let from = measured_for(item);
+        let of_item = found.iter().filter(|(measured, _)| measured.name == from.name);
+        let derived = |findings: &Findings| match item.derived() {
+            Some(derived) => (derived.derive)(findings),
+            None => findings.clone(),
+        };
+        let all: Vec<Findings> = of_item.map(|(_, findings)| derived(findings)).collect();
         Measured { item, findings: merged(&all) }
     };
     Ok((items.modelled.iter().map(of_model).collect(), herd?))

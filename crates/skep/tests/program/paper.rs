@@ -70,7 +70,7 @@ fn points_are_printed_for_programs() {
 #[test]
 fn items_are_listed_and_unknown_ones_are_refused_with_the_list() {
     let listed = text(&output(&["paper", "--list"]).stdout);
-    for name in ["fig03a", "honeycomb-fig16", "herd-fig05", "herd-fig07", "herd-claims"] {
+    for name in ["fig03a", "honeycomb-fig16", "herd-fig04", "herd-fig05", "herd-fig07", "herd-claims"] {
         assert!(listed.lines().any(|line| line.starts_with(&format!("{name} "))), "{name}: {listed}");
     }
     assert_refusal(&output(&["paper", "fig99"]), 2, &["fig99", "all", "fig03a", "herd-fig07"]);
