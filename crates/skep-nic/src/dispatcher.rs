@@ -251,9 +251,13 @@ impl Dispatcher {
 
     /// Reads bytes of the host's memory, all parts in parallel.
     pub async fn read(&self, offset: u64, bytes: u32) {
-        match self.parts(offset, bytes)[..] {
-            [part] => self.read_part(part).await,
-            ref parts => clock::all(parts.len(), parts.iter().map(|part| self.read_part(*part))).await,
+        let mut parts = self.parts(offset, bytes);
+        match [parts.next(), parts.next()] {
+            [Some(part), None] => self.read_part(part).await,
+            first => {
+                let parts = first.into_iter().flatten().chain(parts);
+                clock::all(usize::MAX, parts.map(|part| self.read_part(part))).await;
+            }
         }
     }
 
@@ -265,9 +269,10 @@ impl Dispatcher {
             let after = self.write_part(part).await;
             confirmed.set(confirmed.get().max(self.clock.now() + after));
         };
-        match self.parts(offset, bytes)[..] {
-            [part] => write(part).await,
-            ref parts => clock::all(parts.len(), parts.iter().copied().map(write)).await,
+        let mut parts = self.parts(offset, bytes);
+        match [parts.next(), parts.next()] {
+            [Some(part), None] => write(part).await,
+            first => clock::all(usize::MAX, first.into_iter().flatten().chain(parts).map(write)).await,
         }
         confirmed.get()
     }
@@ -373,30 +378,29 @@ impl Dispatcher {
         hash(line ^ self.salt) < self.threshold
     }
 
-    /// Divides adjacent bytes into parts, each for one path.
-    fn parts(&self, offset: u64, bytes: u32) -> Vec<Part> {
+    /// Divides adjacent bytes into parts, each for one path, and counts their lines.
+    fn parts(&self, offset: u64, bytes: u32) -> impl Iterator<Item = Part> + '_ {
         let (mut at, end) = (offset, offset + u64::from(bytes));
-        let mut counts = self.counts.get();
-        let mut parts: Vec<Part> = Vec::with_capacity(1);
-        while at < end {
-            let line = at / u64::from(LINE_BYTES);
-            let bytes = (end.min((line + 1) * u64::from(LINE_BYTES)) - at) as u32;
-            counts.lines += 1;
-            match parts.last_mut() {
-                _ if self.is_cacheable(line) => parts.push(Part::Cacheable(line, bytes)),
-                Some(Part::Direct(_, before)) => {
-                    counts.far += 1;
-                    *before += bytes;
-                }
-                _ => {
-                    counts.far += 1;
-                    parts.push(Part::Direct(at, bytes));
+        let of_line = move |at: u64| (end.min((at / u64::from(LINE_BYTES) + 1) * u64::from(LINE_BYTES)) - at) as u32;
+        std::iter::from_fn(move || {
+            if at == end {
+                return None;
+            }
+            let mut counts = self.counts.get();
+            let (begin, line) = (at, at / u64::from(LINE_BYTES));
+            let is_cacheable = self.is_cacheable(line);
+            loop {
+                at += u64::from(of_line(at));
+                counts.lines += 1;
+                counts.far += u64::from(!is_cacheable);
+                if is_cacheable || at == end || self.is_cacheable(at / u64::from(LINE_BYTES)) {
+                    break;
                 }
             }
-            at += u64::from(bytes);
-        }
-        self.counts.set(counts);
-        parts
+            self.counts.set(counts);
+            let bytes = (at - begin) as u32;
+            Some(if is_cacheable { Part::Cacheable(line, bytes) } else { Part::Direct(begin, bytes) })
+        })
     }
 }
 
