@@ -33,7 +33,7 @@ pub(super) const ITEM: Item = Item {
 
 /// Requests that wait or are in flight at any time; more than there are tags and credits.
 const WIDTH: usize = 256;
-const REQUESTS: u32 = 40_000;
+const REQUESTS: u32 = 20_000;
 
 fn measure(context: &mut Context<'_>) -> Findings {
     let hardware = Hardware::kv_direct_one_link();

@@ -44,8 +44,8 @@ pub(super) const BY_UTILIZATION: Item = Item {
 
 const INLINE_PAIR: usize = 10;
 const OFFLINE_PAIR: usize = 254;
-const INLINE_MEMORY: u64 = 4 << 20;
-const OFFLINE_MEMORY: u64 = 16 << 20;
+const INLINE_MEMORY: u64 = 2 << 20;
+const OFFLINE_MEMORY: u64 = 8 << 20;
 /// One in this many pairs is read.
 const STEP: usize = 3;
 

@@ -109,12 +109,13 @@ fn measure(context: &mut Context<'_>, item: &Item, pairs: &Pairs) -> Findings {
             .sentence(),
         Figures::new("Lines that slab allocation accesses for an allocation").with("", slab).sentence(),
     ];
-    if pairs.is_inline() {
+    if pairs.is_inline() && puts {
         let [cuckoo, hopscotch] =
             [Table::Cuckoo, Table::Hopscotch].map(|table| 100.0 * utilization_max(table, pairs, context.seed));
         let most = Figures::new("Largest utilization, in %").beside("MemC3", cuckoo, 55.0);
         findings.sentences.push(most.beside("FaRM", hopscotch, 55.0).sentence());
-    } else if !puts {
+    }
+    if !pairs.is_inline() && !puts {
         findings.sentences.push(Sentence::fact(
             "At 85 % the figure repeats KV-Direct's value for 80 %, although its closed form continues to rise. A \
              chance match of the 9-bit secondary hash costs a read that the closed form does not have.",

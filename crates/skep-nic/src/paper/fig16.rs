@@ -51,7 +51,7 @@ pub(super) const LONG_TAIL: Item = Item {
 };
 
 pub(super) const LINE_BITS: u32 = 18;
-const COUNT: u32 = 20_000;
+const COUNT: u32 = 15_000;
 
 /// Returns GETs and PUTs with this share of PUTs, executed as on the board.
 pub(super) fn workload(is_long: bool, put_share: f64, ratio: f64, seed: u64) -> Workload {
