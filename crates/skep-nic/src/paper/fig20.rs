@@ -29,7 +29,7 @@ pub(super) const ITEM: Item = Item {
 
 const KV_BYTES: u32 = 5;
 const LINE_BITS: u32 = 15;
-const COUNT: u32 = 12_000;
+const COUNT: u32 = 10_000;
 /// A ratio that is not tuned: that of Figure 14.
 const HALF: f64 = 0.5;
 
