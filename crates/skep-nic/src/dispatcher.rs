@@ -69,6 +69,8 @@ pub struct DispatchCounts {
     pub write_backs: u64,
     /// Lines that were transferred over PCIe, in either direction.
     pub far: u64,
+    /// Lines of free slabs that the allocator's stacks exchanged with the host. They are in no other count.
+    pub slabs: u64,
 }
 
 impl DispatchCounts {
@@ -79,6 +81,7 @@ impl DispatchCounts {
         self.hits += other.hits;
         self.write_backs += other.write_backs;
         self.far += other.far;
+        self.slabs += other.slabs;
     }
 }
 
@@ -275,6 +278,14 @@ impl Dispatcher {
             first => clock::all(usize::MAX, first.into_iter().flatten().chain(parts).map(write)).await,
         }
         confirmed.get()
+    }
+
+    /// Exchanges lines of free slabs with the host's stacks. No operation waits for them.
+    pub fn exchange_slabs(&self, lines: u64) {
+        let mut counts = self.counts.get();
+        counts.slabs += lines;
+        self.counts.set(counts);
+        self.path().link().carry_aside(lines as u32 * LINE_BYTES);
     }
 
     /// Returns true if there is a cache to warm.

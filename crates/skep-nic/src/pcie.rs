@@ -193,6 +193,16 @@ impl Link {
         ((offset + u64::from(bytes)).div_ceil(boundary) - offset / boundary) as u32
     }
 
+    /// Carries bytes that no operation waits for: lines of free slabs. They are as long as reads on every path.
+    pub fn carry_aside(&self, bytes: u32) {
+        self.through_engine(&self.engine_up, self.spec.dma_engine.read_request_cycles, 0);
+        let completions = self.completions(0, bytes);
+        let sent = self.send(&self.up, self.spec.tlp_overhead_bytes + self.spec.link_packet_bytes * completions);
+        self.host.reserve(sent, bytes);
+        self.send(&self.down, bytes + self.spec.tlp_overhead_bytes * completions + self.spec.link_packet_bytes);
+        self.through_engine(&self.engine_down, self.spec.dma_engine.read_header_cycles * completions, bytes);
+    }
+
     async fn read_request(&self, offset: u64, bytes: u32, residence: Residence) {
         let waiting = self.clock.span(|| "waits for a tag".to_owned());
         let _tag = self.tags.take().await;

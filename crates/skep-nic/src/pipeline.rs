@@ -37,6 +37,7 @@ use skep_core::operation::Request;
 use skep_store::processor::{Admitted, Begun, Flow, Processor, Replies};
 
 use crate::clock::{Clock, both, run};
+use crate::dispatcher::Dispatcher;
 use crate::hardware::Hardware;
 use crate::memory::{NicMemory, QueueAccesses};
 use crate::resource::{Order, Path, Slot, Slots};
@@ -134,6 +135,9 @@ pub(crate) struct Pipeline<'a> {
     /// The accesses of the queue that is polled.
     accesses: Rc<Cell<QueueAccesses>>,
     writes_read_buckets: bool,
+    dispatcher: Rc<Dispatcher>,
+    /// Lines of free slabs that were exchanged so far.
+    slab_lines: Cell<u64>,
     clients: Clients<'a>,
     start: Time,
     /// The congestion window. It and the wires of requests and replies are for closed clients.
@@ -261,6 +265,7 @@ pub(crate) struct Feed<'a> {
     /// Home buckets of the requests, for a decoder that stalls.
     buckets: Vec<u32>,
     accesses: Rc<Cell<QueueAccesses>>,
+    dispatcher: Rc<Dispatcher>,
 }
 
 impl<'a> Feed<'a> {
@@ -276,7 +281,7 @@ impl<'a> Feed<'a> {
         };
         let memory = processor.memory();
         memory.set_waits_for_confirmation(hazard != Hazard::Stalls);
-        Feed { hazard, requests, clients, buckets, accesses: memory.accesses() }
+        Feed { hazard, requests, clients, buckets, accesses: memory.accesses(), dispatcher: memory.dispatcher() }
     }
 }
 
@@ -284,6 +289,7 @@ impl<'a> Pipeline<'a> {
     /// Returns an empty pipeline that starts at the current time of the clock.
     pub(crate) fn new(clock: &'a Clock, flow: Flow<'a, NicMemory>, hardware: &Hardware, feed: Feed<'a>) -> Self {
         let spec = &hardware.processor;
+        let slab_lines = Cell::new(flow.slab_lines());
         Pipeline {
             clock,
             flow,
@@ -306,6 +312,8 @@ impl<'a> Pipeline<'a> {
             held_keys: RefCell::default(),
             accesses: feed.accesses,
             writes_read_buckets: spec.writes_read_buckets,
+            dispatcher: feed.dispatcher,
+            slab_lines,
             clients: feed.clients,
             start: clock.now(),
             window: Window::new(ring_width(hardware) as u32, Time::from_ns(spec.delay_target_us * 1e3)),
@@ -402,13 +410,17 @@ impl<'a> Pipeline<'a> {
     /// Runs the dependency queue that an operation has begun. Answers and releases its operations.
     async fn run_queue(&self, index: usize, queue: Begun) {
         let mut queue = pin!(self.flow.run(queue));
-        let mut accesses = QueueAccesses::new(self.writes_read_buckets && !reads(&self.requests[index]));
+        let writes = !reads(&self.requests[index]);
+        let mut accesses = QueueAccesses::new(self.writes_read_buckets && writes);
         // The operation in the main pipeline, after it was executed and until its write is confirmed.
         let mut first = None;
         poll_fn(|context| {
             self.accesses.set(accesses);
             let polled = queue.as_mut().poll(context);
             accesses = self.accesses.get();
+            if writes {
+                self.exchange_slabs();
+            }
             first = self.take_executed().or(first);
             let Some(index) = first else { return polled };
             if accesses.writes_in_flight > 0 {
@@ -422,6 +434,15 @@ impl<'a> Pipeline<'a> {
             polled
         })
         .await;
+    }
+
+    /// Exchanges the lines of free slabs that the store has exchanged since the last call.
+    fn exchange_slabs(&self) {
+        let lines = self.flow.slab_lines();
+        let exchanged = lines - self.slab_lines.replace(lines);
+        if exchanged > 0 {
+            self.dispatcher.exchange_slabs(exchanged);
+        }
     }
 
     /// Notes which operations the store has executed on a value. Returns the first of them.

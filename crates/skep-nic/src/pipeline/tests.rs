@@ -168,3 +168,23 @@ fn operations_on_one_key_are_decoded_one_a_cycle_and_stall_without_the_station()
         assert!(ends.windows(2).all(|two| two[1] >= two[0] + cycle), "the engine executes one a cycle");
     }
 }
+
+/// Insertions and deletions exchange free slabs in batches, which take less than 0.08 lines for each slab (section 3.3.2).
+#[test]
+fn free_slabs_are_exchanged_over_pcie() {
+    let settings = Settings { memory: MEMORY, hash_index_ratio: 0.3, inline_threshold: 24, seed: 3 };
+    let mut nic = nic(&settings, Policy::Dispatch(0.0), 1);
+    let keys: Vec<[u8; 4]> = (0..4000_u32).map(u32::to_le_bytes).collect();
+    let put = Operation::Put { value: &[7; 60], condition: PutCondition::Always };
+    let insertions = keys.iter().map(|key| Request { key, operation: put });
+    let deletions = keys.iter().map(|key| Request { key, operation: Operation::Delete });
+    let requests: Vec<Request<'_>> = insertions.chain(deletions).collect();
+    let mut replies = Replies::with_budget(usize::MAX);
+    run_pipeline(&mut nic, &Hardware::kv_direct(), Hazard::Waits, &requests, Clients::Open(&[]), &mut replies);
+    assert!(replies.iter().all(|reply| reply == Reply::Done));
+    let counts = nic.memory().dispatcher().counts();
+    let slab = nic.statistics().slab;
+    assert_eq!(counts.slabs, slab.lines);
+    let share = counts.slabs as f64 / (slab.allocations + slab.releases) as f64;
+    assert!((0.02..0.08).contains(&share), "{share}");
+}

@@ -138,6 +138,12 @@ impl<M: Memory> Flow<'_, M> {
         }
     }
 
+    /// Returns the lines of free slabs that were exchanged so far between the allocator's stacks on the near side and those
+    /// in the memory (section 3.3.2).
+    pub fn slab_lines(&self) -> u64 {
+        self.batch.table.slab_statistics().lines
+    }
+
     /// Calls `f` with the index of every request that got its reply since the last call, in the order of execution.
     pub fn take_replied(&self, f: impl FnMut(usize)) {
         self.batch.station.replied.borrow_mut().drain(..).map(RequestIndex::index).for_each(f);
