@@ -33,6 +33,7 @@ pub struct Clock {
     events: RefCell<BinaryHeap<Reverse<Event>>>,
     /// The task that [`run`] polls.
     task: Cell<usize>,
+    is_running: Cell<bool>,
     recorder: Recorder,
 }
 
@@ -188,8 +189,10 @@ impl Wake for RingEntry {
 /// Runs all the work, with `width` futures at a time. When one ends, the next begins. They begin in their order.
 ///
 /// # Panics
-/// If all futures in flight wait and no event is due: they wait for each other.
+/// If all futures in flight wait and no event is due: they wait for each other. If this clock has another run: events name
+/// the tasks of one.
 pub fn run<F: Future<Output = ()>>(clock: &Clock, width: usize, work: impl IntoIterator<Item = F>) {
+    assert!(!clock.is_running.replace(true), "a clock has one run at a time");
     let mut work = work.into_iter();
     let woken = Arc::<Woken>::default();
     let mut due = Due::default();
@@ -223,6 +226,7 @@ pub fn run<F: Future<Output = ()>>(clock: &Clock, width: usize, work: impl IntoI
             }
         }
     }
+    clock.is_running.set(false);
 }
 
 /// Waits for all parts of a transfer. Up to `width` of them are in flight at a time, as in hardware.

@@ -65,7 +65,8 @@ pub struct Processor {
     /// Time from the arrival of a read until the request of the next one of the same operation: of the next bucket of a
     /// chain, or of a slab.
     pub next_read_ns: f64,
-    /// True if an operation that is not a read writes back its home bucket although its key is in the next one.
+    /// True if an operation that is not a read writes back its home bucket although its key is in another one of the
+    /// chain.
     pub writes_read_buckets: bool,
     /// Largest number of operations in flight.
     pub operations_in_flight: u32,

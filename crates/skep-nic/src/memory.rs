@@ -42,7 +42,8 @@ pub struct NicMemory {
 pub struct QueueAccesses {
     /// Writes that have begun and not ended.
     pub writes_in_flight: u32,
-    /// True if the next write also writes back the home bucket, if the search has passed it.
+    /// True if the next write also writes back the home bucket, if the search has passed it. The operation that has begun
+    /// the queue decides, also for those that have joined it.
     writes_passed_bucket: bool,
     /// The home bucket that the search has read.
     home: Option<Span>,
@@ -158,7 +159,8 @@ impl NicMemory {
                 let mut passed = None;
                 self.change_accesses(|accesses| {
                     accesses.writes_in_flight += 1;
-                    passed = accesses.passed.take();
+                    // A deletion may have passed the bucket that it writes.
+                    passed = accesses.passed.take().filter(|passed| *passed != span);
                 });
                 match passed {
                     // It is rare, and in a box it does not make every operation larger.
@@ -225,6 +227,7 @@ impl Memory for NicMemory {
 
     async fn update_prefetched_line<R>(&self, pointer: Pointer, f: impl FnOnce(&mut Line) -> (Effect, R)) -> R {
         let span = pointer.span(LINE_BYTES as usize);
+        self.change_accesses(|accesses| (accesses.home, accesses.passed) = (None, None));
         self.fetch(span).await;
         let (effect, result) = self.bytes.with_line(pointer, f);
         if effect == Effect::Changed {
@@ -238,7 +241,11 @@ impl Memory for NicMemory {
     /// Reads the next bucket of a chain.
     async fn read_line(&self, pointer: Pointer) -> Line {
         self.change_accesses(|accesses| {
-            accesses.passed = accesses.home.take().filter(|_| accesses.writes_passed_bucket);
+            if accesses.writes_passed_bucket
+                && let Some(home) = accesses.home.take()
+            {
+                accesses.passed = Some(home);
+            }
         });
         self.fetch_next(pointer.span(LINE_BYTES as usize)).await;
         self.bytes.with_line(pointer, |line| *line)

@@ -193,7 +193,7 @@ impl Link {
         ((offset + u64::from(bytes)).div_ceil(boundary) - offset / boundary) as u32
     }
 
-    /// Carries bytes that no operation waits for: lines of free slabs. They are as long as reads on every path.
+    /// Carries bytes that no operation waits for: lines of free slabs. Each is charged as a read, also if it is written.
     pub fn carry_aside(&self, bytes: u32) {
         self.through_engine(&self.engine_up, self.spec.dma_engine.read_request_cycles, 0);
         let completions = self.completions(0, bytes);

@@ -410,17 +410,14 @@ impl<'a> Pipeline<'a> {
     /// Runs the dependency queue that an operation has begun. Answers and releases its operations.
     async fn run_queue(&self, index: usize, queue: Begun) {
         let mut queue = pin!(self.flow.run(queue));
-        let writes = !reads(&self.requests[index]);
-        let mut accesses = QueueAccesses::new(self.writes_read_buckets && writes);
+        let mut accesses = QueueAccesses::new(self.writes_read_buckets && !reads(&self.requests[index]));
         // The operation in the main pipeline, after it was executed and until its write is confirmed.
         let mut first = None;
         poll_fn(|context| {
             self.accesses.set(accesses);
             let polled = queue.as_mut().poll(context);
             accesses = self.accesses.get();
-            if writes {
-                self.exchange_slabs();
-            }
+            self.exchange_slabs();
             first = self.take_executed().or(first);
             let Some(index) = first else { return polled };
             if accesses.writes_in_flight > 0 {

@@ -11,8 +11,8 @@
 //! 1. It uses a free slot of the first bucket, or else of the second bucket.
 //! 2. If both buckets are full, a walk from the second one searches for a bucket with a free slot. Each step chooses a
 //!    key of the bucket, if possible one that is in its first bucket, and reads its other bucket. Nothing moves in this
-//!    step. MemC3 walks from both buckets at a time, through random keys. The rule here is the one of several that gives
-//!    the share of keys in second buckets that Figure 11's GETs have, at one size of index for all utilizations.
+//!    step. MemC3 walks from both buckets at a time, through random keys. The rule here was fitted to
+//!    Figures 11a and 11b: with it, one size of index gives the GETs of all utilizations, and also the PUTs.
 //! 3. The keys on the path are moved, beginning at its end. So every key can be found at any time.
 
 use rand::{RngExt, SeedableRng};

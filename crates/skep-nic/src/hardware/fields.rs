@@ -7,19 +7,19 @@ use toml::{Table, Value};
 use super::{Hardware, HardwareError, form};
 
 impl Hardware {
-    /// Returns the names of all numbers of a description, with the names of their tables.
+    /// Returns the names of all numbers and switches of a description, with the names of their tables.
     pub fn fields(&self) -> Vec<String> {
         fields(self)
     }
 
-    /// Returns the description with another number in a field, which is not checked. Returns `None` if there is no such
-    /// field.
+    /// Returns the description with another number in a field, or `true` or `false`. It is not checked. Returns `None` if
+    /// there is no such field.
     pub fn with(&self, field: &str, number: &str) -> Option<Result<Self, HardwareError>> {
         with(self, field, number)
     }
 }
 
-/// Returns the names of all numbers of a description of a card.
+/// Returns the names of all numbers and switches of a description of a card.
 pub(crate) fn fields(card: &impl Serialize) -> Vec<String> {
     let mut names = Vec::new();
     collect(&table(card), "", &mut names);
@@ -38,10 +38,12 @@ pub(crate) fn with<T: Serialize + DeserializeOwned>(
     let mut table = table(card);
     let (tables, key) = field.rsplit_once('.')?;
     let inner = tables.split('.').try_fold(&mut table, |table, name| table.get_mut(name)?.as_table_mut())?;
-    let is_float = matches!(inner.get(key), Some(Value::Float(_)));
-    let value = if is_float { number.parse().ok().map(Value::Float) } else { number.parse().ok().map(Value::Integer) };
+    let (value, kind) = match inner.get(key) {
+        Some(Value::Float(_)) => (number.parse().ok().map(Value::Float), "number"),
+        Some(Value::Boolean(_)) => (number.parse().ok().map(Value::Boolean), "switch: write true or false"),
+        _ => (number.parse().ok().map(Value::Integer), "whole number"),
+    };
     let Some(value) = value else {
-        let kind = if is_float { "number" } else { "whole number" };
         return Some(Err(HardwareError::Form(format!("{field}: `{number}` is not a {kind}"))));
     };
     inner.insert(key.to_owned(), value);
@@ -56,7 +58,7 @@ fn collect(table: &Table, path: &str, names: &mut Vec<String>) {
     for (key, value) in table {
         match value {
             Value::Table(inner) => collect(inner, &format!("{path}{key}."), names),
-            Value::Integer(_) | Value::Float(_) => names.push(format!("{path}{key}")),
+            Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => names.push(format!("{path}{key}")),
             _ => {}
         }
     }
@@ -69,11 +71,13 @@ mod tests {
     #[test]
     fn a_field_is_replaced_by_its_name() {
         let board = Hardware::kv_direct();
-        assert_eq!(board.fields().len(), 48);
+        assert_eq!(board.fields().len(), 49);
         let links = board.with("pcie.links", "3").unwrap().unwrap();
         assert_eq!((links.pcie.links, links.pcie.read_tags), (3, 64));
         let engine = board.with("pcie.dma_engine.clock_mhz", "500").unwrap().unwrap();
         assert_eq!(engine.pcie.dma_engine.clock_mhz, 500.0);
+        let other = board.with("processor.writes_read_buckets", "false").unwrap().unwrap();
+        assert!(!other.processor.writes_read_buckets);
         assert_eq!(board.with("pcie.lanes", "3"), None);
         assert_eq!(board.with("links", "3"), None);
         for (field, number, reason) in [("pcie.links", "1.5", "whole number"), ("card.clock_mhz", "fast", "`fast`")] {

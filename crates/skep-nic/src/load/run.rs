@@ -22,7 +22,8 @@ use crate::time::Time;
 pub(crate) struct Outcome {
     /// Rate of the pipelines, in requests.
     pub(crate) mops: f64,
-    /// Rate of operations between wires for requests and wires for replies, with shared packets on both.
+    /// Rate of operations between wires for requests and wires for replies, with shared packets on both. With several NICs
+    /// it is the rate at which the busiest one replies, over its share of the requests.
     pub(crate) carried_mops: f64,
     /// Share of requests that got their value from another request.
     pub(crate) forwarded_share: f64,
@@ -61,6 +62,7 @@ pub(crate) struct BusiestNic {
 
 /// The times of a request on the wires: since the start, and since it was sent.
 struct Carried {
+    nic: usize,
     end: Time,
     sent: Time,
     operation: u32,
@@ -97,7 +99,7 @@ impl Corpus {
             let back = carry(&spec, &by_reply.iter().map(|index| reply(*index)).collect::<Vec<_>>());
             ends.extend(by_reply.iter().zip(back).map(|(index, end)| {
                 let (sent, operation) = (sent[nic][*index].0, operations[nic][*index]);
-                Carried { end, sent, operation }
+                Carried { nic, end, sent, operation }
             }));
         }
         let hottest = (0..passages.len()).max_by_key(|nic| passages[*nic].len()).expect("a server has a NIC");
@@ -120,9 +122,12 @@ impl Corpus {
         carried_bytes: [u64; 2],
     ) -> Outcome {
         let requests = carried.len() as f64;
+        let hottest = (0..passages.len()).max_by_key(|nic| passages[*nic].len()).expect("a server has a NIC");
+        let of_busiest: Vec<Time> =
+            carried.iter().filter(|carried| carried.nic == hottest).map(|carried| carried.end).collect();
         // An operation ends with its last request.
         let mut ends: Vec<(Time, Time)> = Vec::new();
-        for Carried { end, sent, operation } in carried {
+        for Carried { end, sent, operation, .. } in carried {
             if ends.len() <= operation as usize {
                 ends.resize(operation as usize + 1, (Time::ZERO, Time::ZERO));
             }
@@ -136,12 +141,16 @@ impl Corpus {
         let mut counts = DispatchCounts::default();
         dispatchers.iter().for_each(|dispatcher| counts.add(dispatcher.counts()));
         let forwarded = |nic: &Vec<Passage>| nic.iter().filter(|passage| passage.forwarded).count() as f64;
-        let hottest = (0..passages.len()).max_by_key(|nic| passages[*nic].len()).expect("a server has a NIC");
         let of_hottest = &passages[hottest];
         let rate = |ends: Vec<Time>| if passages.len() > 1 { sustained_mops(ends) } else { mops(ends) };
+        let all = rate(ends.iter().map(|end| end.0).collect());
+        // When its wire is full, the others cannot stay ahead: clients have a window of operations for all NICs.
+        let share = of_hottest.len() as f64 / requests;
+        let carried_mops =
+            if passages.len() > 1 { all.min(rate(of_busiest) / share * operations / requests) } else { all };
         Outcome {
             mops: rate(passages.iter().flatten().map(|passage| passage.replied).collect()),
-            carried_mops: rate(ends.iter().map(|end| end.0).collect()),
+            carried_mops,
             forwarded_share: passages.iter().map(forwarded).sum::<f64>() / requests,
             failed_share: failed / requests,
             near_share: counts.hits as f64 / counts.lines.max(1) as f64,

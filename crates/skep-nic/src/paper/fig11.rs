@@ -130,8 +130,8 @@ fn setting(pairs: &Pairs) -> String {
         "{} B pairs in {} MiB. Every {STEP}rd pair is read. PUTs are those of {} new keys around the utilization. KV-Direct \
          has one hash index ratio, {}. The paper does not state the size of the baselines' indexes. They were fitted \
          to the published GETs, with slots of 13 B (MemC3) and 16 B (FaRM) and packed values. The baselines' points \
-         are not accesses but the figure's charges, according to its error bars: MemC3's end at 3, 6, 21, 29 and 37, so \
-         a second bucket costs 3 more and each move of a key 8. The search for a free slot was fitted to PUTs of 10 B: \
+         are not accesses but the figure's charges: MemC3's error bars end at 3, 6, 21, 29 and 37, so a second bucket \
+         costs 3 more and each move of a key 8. The search for a free slot was fitted to PUTs of 10 B: \
          that MemC3's walk begins at the second bucket and prefers keys in their first one; FaRM's neighbourhood of \
          {NEIGHBOURHOOD} slots, its search up to {SEARCH_MAX} slots from the home bucket, and the charges of 16 for a \
          PUT that moves keys and 6 for a chained key. PUTs of 254 B follow without a fit.",

@@ -168,6 +168,7 @@ fn sentences(findings: &Findings, hardware: &Hardware) -> Vec<Sentence> {
             .with("64 B from the NIC's DRAM", 64.0 / at(5, 0) / 1e3)
             .with("1024 B", 1024.0 / at(5, 4) / 1e3)
             .with("of which the pipeline", hardware.processor.latency_ns / 1e3)
+            .with("the time between two reads", hardware.processor.next_read_ns / 1e3)
             .with("and the NIC's DRAM, each for bucket and slab", hardware.nic_dram.latency_ns / 1e3)
             .with("64 B from the host's memory", 64.0 / at(4, 0) / 1e3)
             .sentence(),

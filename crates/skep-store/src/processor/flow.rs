@@ -31,9 +31,11 @@ pub struct Plan<'a> {
     homes: Vec<Home>,
     station: FlowStation,
     slot_of: fn(&Home) -> usize,
+    is_used: Cell<bool>,
 }
 
 /// Requests of which some are in flight, see [`Processor::flow`].
+#[must_use = "the operations of a flow that is not ended are not counted"]
 pub struct Flow<'a, M> {
     batch: Batch<'a, M, FlowStation>,
     slot_of: fn(&Home) -> usize,
@@ -64,7 +66,7 @@ impl<M: Memory> Processor<M> {
     /// Returns such a plan. Requests with equal numbers depend on each other.
     pub(super) fn plan_by<'a>(&self, requests: &'a [Request<'a>], slot_of: fn(&Home) -> usize) -> Plan<'a> {
         let homes = requests.iter().map(|request| self.table.locate(request.key)).collect();
-        Plan { requests, homes, station: FlowStation::new(requests.len()), slot_of }
+        Plan { requests, homes, station: FlowStation::new(requests.len()), slot_of, is_used: Cell::new(false) }
     }
 
     /// Begins to execute a plan of this processor. Overwrites `replies`, in the order of the requests. Those never admitted
@@ -72,13 +74,17 @@ impl<M: Memory> Processor<M> {
     ///
     /// Requests of one key take effect in the order of their admission. A request that has to read or write a value of more
     /// than one slab, which KV-Direct does not have, is deferred with all later requests of its queue.
+    ///
+    /// # Panics
+    /// If the plan was used before.
     pub fn flow<'a>(&'a mut self, plan: &'a Plan<'a>, replies: &'a mut Replies) -> Flow<'a, M> {
+        assert!(!plan.is_used.replace(true), "a plan is used once");
         replies.reset(plan.requests.len());
         self.arena.empty();
         while self.flush_step() {}
         // There are no batches, so a request cannot leave merging to a later one.
         self.table.begin_batch(usize::MAX);
-        let Plan { requests, homes, station, slot_of } = plan;
+        let Plan { requests, homes, station, slot_of, .. } = plan;
         let deferred_keys = &mut self.deferred_keys;
         let batch = Batch::new(&self.table, station, requests, homes, replies, deferred_keys, &self.arena);
         Flow { batch, slot_of: *slot_of, counts: [&mut self.operations, &mut self.hits, &mut self.misses] }
@@ -126,7 +132,8 @@ impl<M: Memory> Flow<'_, M> {
         Some(Begun(queue))
     }
 
-    /// Executes all requests of a queue, also those that join it meanwhile. The future must be polled to its end.
+    /// Executes all requests of a queue of this flow, also those that join it meanwhile. The future must be polled to its
+    /// end.
     pub async fn run(&self, begun: Begun) {
         let Begun(queue) = begun;
         self.batch.run_queue(queue).await;
@@ -138,8 +145,7 @@ impl<M: Memory> Flow<'_, M> {
         }
     }
 
-    /// Returns the lines of free slabs that were exchanged so far between the allocator's stacks on the near side and those
-    /// in the memory (section 3.3.2).
+    /// Returns the lines of free slabs that the allocator's two sides have exchanged so far (section 3.3.2).
     pub fn slab_lines(&self) -> u64 {
         self.batch.table.slab_statistics().lines
     }

@@ -23,8 +23,8 @@ pub(in super::super) const ITEM: Item = Item {
             [WRITE_DROPS, SEND_DROPS].contains(&series)
         }),
         NoEvidence::calculation(
-            "It is the quotient of two constants: the fitted rate of PIO and the given rate of READs.",
-            |series, _| series == OVER_READ,
+            "It follows from constants alone: the fitted rate of PIO and the given rates of the engine.",
+            |series, _| [SEND, OVER_READ, PIO_BUSY, ENGINE_BUSY].contains(&series),
         ),
     ],
     open: &[],
@@ -38,6 +38,8 @@ const KNEE: &str = "WRITE: largest payload that PIO does not limit (B)";
 const WRITE_DROPS: &str = "WRITE: bytes between drops";
 const SEND_DROPS: &str = "SEND: bytes between drops";
 const OVER_READ: &str = "WRITE over READ";
+const PIO_BUSY: &str = "WRITE: busy share of PIO";
+const ENGINE_BUSY: &str = "READ: busy share of the engine";
 
 /// Bytes between two payloads of a curve, and the largest payload: the right end of the paper's axis.
 const STEP: usize = 4;
@@ -130,8 +132,8 @@ fn points(writes: &ByPayload, sends: &ByPayload, reads: &ByPayload) -> Vec<Point
     let payload = f64::from(ABOVE_KNEE);
     let at = |series: &str, limit: f64, ours: f64| Point::further(series, payload, limit, ours);
     points.extend([
-        at("WRITE: busy share of PIO", LIMITS, writes.at(ABOVE_KNEE).pio).within(Tolerance::StatedAtLeast),
-        at("READ: busy share of the engine", LIMITS, reads.at(ABOVE_KNEE).engine).within(Tolerance::StatedAtLeast),
+        at(PIO_BUSY, LIMITS, writes.at(ABOVE_KNEE).pio).within(Tolerance::StatedAtLeast),
+        at(ENGINE_BUSY, LIMITS, reads.at(ABOVE_KNEE).engine).within(Tolerance::StatedAtLeast),
         at(OVER_READ, 1.0, writes.at(ABOVE_KNEE).mops / reads.at(ABOVE_KNEE).mops).within(Tolerance::StatedAtLeast),
     ]);
     let earlier = "SEND: payload of its first drop, less that of a WRITE from the same rate (B)";

@@ -22,10 +22,15 @@ pub(in super::super) const ITEM: Item = Item {
         NoEvidence::calculation(
             "An inbound WRITE needs no context at the server, because the text says so: nothing there depends on their \
              number.",
-            |series, _| series == INBOUND,
+            |series, _| [INBOUND, MANY_OVER_16].contains(&series),
+        ),
+        NoEvidence::calculation("It is the rate that was given to the engine.", |series, _| series == MANY),
+        NoEvidence::calculation(
+            "The contexts of all processes fit the NIC, and it has nothing else for SENDs: their rate cannot change.",
+            |series, _| [SCALES, SLOWER].contains(&series),
         ),
     ],
-    open: &[MANY, SLOWER],
+    open: &[],
     run: measure,
 };
 
