@@ -8,6 +8,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Most NICs of a server: each has a memory in the model.
+const NICS_MAX: u32 = 64;
+
 /// A NIC and its server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -331,11 +334,13 @@ impl Hardware {
         bounds::counts(&[
             ("nic_dram.channels", nic_dram.channels),
             ("host_dram.channels", host_dram.channels),
-            ("server.nics", self.server.nics),
             ("server.memory_nodes", self.server.memory_nodes),
             ("processor.operations_in_flight", processor.operations_in_flight),
             ("host_cpu.doorbell_operations", host_cpu.doorbell_operations),
         ])?;
+        if !(1..=NICS_MAX).contains(&self.server.nics) {
+            return refuse("server.nics", format!("{} is not between 1 and {NICS_MAX}", self.server.nics));
+        }
         bounds::counts_or_zero(&[
             ("host_cpu.cores_per_link", host_cpu.cores_per_link),
             ("network.header_bytes", network.header_bytes),

@@ -237,8 +237,8 @@ impl HoneycombCard {
     /// Checks sizes of the cache that are possible alone but may contradict each other.
     fn check_cache(&self) -> Result<(), HardwareError> {
         let CacheSizes { pairs, size_mib, ways, node_bytes, chunk_bytes, metadata_on_chip, .. } = self.cache;
-        if !(1..=1 << 40).contains(&pairs) {
-            return refuse("cache.pairs", format!("{pairs} is not between 1 and 2^40"));
+        if !(100_000..=1 << 40).contains(&pairs) {
+            return refuse("cache.pairs", format!("{pairs} is not between 100000 and 2^40"));
         }
         // The store's frames have at most this size.
         if node_bytes != 8192 {
@@ -335,7 +335,7 @@ mod tests {
             ("chunk_bytes = 256", "chunk_bytes = 128", ["cache.chunk_bytes", "128", "at most 32"]),
             ("chunk_bytes = 256", "chunk_bytes = 300", ["cache.chunk_bytes", "300", "power of two"]),
             ("node_bytes = 8192", "node_bytes = 4096", ["cache.node_bytes", "4096", "largest node"]),
-            ("pairs = 128000000", "pairs = 0", ["cache.pairs", "0 is not", "between 1"]),
+            ("pairs = 128000000", "pairs = 0", ["cache.pairs", "0 is not", "between 100000"]),
             ("links = 2", "links = 0", ["pcie.links", "0 is not", "between 1"]),
             ("access_ns = 39.2", "access_ns = -1.0", ["nic_dram.access_ns", "-1 is not", "billion"]),
             ("packet_max_bytes = 1538", "packet_max_bytes = 78", ["network.packet_max_bytes", "78", "no room"]),

@@ -9,6 +9,7 @@
 //! The tree has at most eight million pairs. The card runs operations on copies of it, which have the pairs of the load.
 //! All seeds read one tree.
 
+use super::resources::BUSY_MIN;
 use super::{SizingError, demand::refuse, median, of_seeds};
 use crate::honeycomb::card::HoneycombCard;
 use crate::honeycomb::fetch::Fetch;
@@ -295,9 +296,10 @@ fn options(card: &HoneycombCard) -> Options {
     Options::of_the_paper(card.cache.size_mib)
 }
 
-/// Returns the resource whose doubling gains most, or that there is none.
+/// Returns the resource whose doubling gains most, of those that are busy, or that there is none.
 fn bottleneck(resources: &[OrderedResource], mops: f64) -> &'static str {
-    let most = resources.iter().max_by(|one, other| one.mops_if_doubled.total_cmp(&other.mops_if_doubled));
+    let busy = resources.iter().filter(|resource| resource.busy.is_none_or(|busy| busy >= BUSY_MIN));
+    let most = busy.max_by(|one, other| one.mops_if_doubled.total_cmp(&other.mops_if_doubled));
     most.filter(|most| most.mops_if_doubled >= (1.0 + GAIN_MIN) * mops).map_or("several at once", |most| most.name)
 }
 

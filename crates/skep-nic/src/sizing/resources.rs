@@ -172,12 +172,19 @@ impl Observed<'_> {
     }
 }
 
-/// Returns the resource whose doubling gains most. If none gains, because two are balanced, returns the busiest.
+/// A resource that is busy for a smaller share of the time is not the bottleneck.
+pub(super) const BUSY_MIN: f64 = 0.4;
+
+/// Returns the resource whose doubling gains most, of those that are busy. If none gains, because two are balanced,
+/// returns the busiest.
 pub(super) fn bottleneck(resources: &[Resource], mops: f64) -> &'static str {
     let most = |of: fn(&Resource) -> f64| {
         resources.iter().max_by(|one, other| of(one).total_cmp(&of(other))).expect("there are resources")
     };
-    let gains = most(|resource| resource.mops_if_doubled);
+    let gain = |resource: &Resource| {
+        if resource.busiest().busy < BUSY_MIN { 0.0 } else { resource.mops_if_doubled }
+    };
+    let gains = most(gain);
     let is_gain = gains.mops_if_doubled > (1.0 + GAIN_MIN) * mops;
     if is_gain { gains.name } else { most(|resource| resource.busiest().busy).name }
 }

@@ -7,7 +7,7 @@ mod questions;
 mod report;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use skep_nic::hardware::{Hardware, HardwareError, MEMORY_OF_CARD_MAX};
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     /// Find the number of cards that reach this rate, in operations a second: 500M.
     #[arg(long, value_name = "RATE", conflicts_with_all = ["p99", "sweep", "cards"])]
     target: Option<Rate>,
-    /// Find the largest rate at which 99 % of the operations take at most this time: 5us.
+    /// Find the largest rate at which 99 % of the operations take at most this time: 9us.
     #[arg(long, value_name = "TIME", conflicts_with = "sweep")]
     p99: Option<Microseconds>,
     /// Size the board with each of these values of a field of the load or the board: value-size=64,256 or
@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if ordered::is_description(&text) {
         return ordered::run(&text, arguments);
     }
-    let board = board(arguments)?;
+    let board = board(arguments, text.clone())?;
     if arguments.print_hardware {
         return Ok(write!(io::stdout(), "{}", board.text)?);
     }
@@ -125,15 +125,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for warning in hardware.warnings() {
         writeln!(io::stderr(), "warning: {warning}")?;
     }
-    let text = match (&arguments.sweep, arguments.target, arguments.p99) {
-        (Some(sweep), ..) => questions::sweep(arguments, sweep)?,
+    let report = match (&arguments.sweep, arguments.target, arguments.p99) {
+        (Some(sweep), ..) => questions::sweep(arguments, &text, sweep)?,
         (None, Some(rate), _) => questions::cards(&hardware, &arguments.load.demand(&hardware)?, rate, arguments)?,
         (None, None, Some(limit)) => {
             questions::within(&hardware, &arguments.load.demand(&hardware)?, limit, arguments)?
         }
         (None, None, None) => throughput(&hardware, arguments)?,
     };
-    Ok(writeln!(io::stdout(), "{text}")?)
+    Ok(writeln!(io::stdout(), "{report}")?)
 }
 
 /// Sizes the board. Returns the text of the report.
@@ -228,12 +228,25 @@ fn description(name: &str) -> Result<String, Failure> {
     let presets = || Hardware::PRESETS.iter().chain(HoneycombCard::PRESETS);
     match presets().find(|preset| preset.name == name) {
         Some(preset) => Ok(preset.text.to_owned()),
-        None => fs::read_to_string(name).map_err(|error| {
+        None => read_file(name).map_err(|error| {
             let known: Vec<_> = presets().map(|preset| preset.name).collect();
             let (known, reason) = (known.join(", "), reason(&error));
             Failure::Usage(format!("--hardware {name}: neither one of {known} nor a readable file: {reason}"))
         }),
     }
+}
+
+/// Largest file that can be a description.
+const DESCRIPTION_MAX: u64 = 1 << 20;
+
+/// Reads a file once, so that it may be a pipe.
+fn read_file(name: &str) -> io::Result<String> {
+    let mut text = String::new();
+    let read = fs::File::open(name)?.take(DESCRIPTION_MAX + 1).read_to_string(&mut text)?;
+    if read as u64 > DESCRIPTION_MAX {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 1 MiB"));
+    }
+    Ok(text)
 }
 
 /// A board with its file.
@@ -242,10 +255,9 @@ struct Board {
     text: String,
 }
 
-/// Returns the chosen board, with the memory that was asked for.
-fn board(arguments: &Arguments) -> Result<Board, Failure> {
+/// Returns the chosen board from its description, with the memory that was asked for.
+fn board(arguments: &Arguments, text: String) -> Result<Board, Failure> {
     let name = &arguments.hardware;
-    let text = description(name)?;
     let mut board = Board {
         hardware: Hardware::from_toml(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?,
         text,
