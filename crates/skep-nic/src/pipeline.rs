@@ -132,17 +132,22 @@ pub(crate) struct Pipeline<'a> {
     order: Order,
     /// The keys whose latest values the station holds, because their writes are in flight.
     held_keys: RefCell<HashSet<&'a [u8]>>,
+    memory: MemorySide,
+    clients: Clients<'a>,
+    start: Time,
+    /// The congestion window. It and the wires of requests and replies are for closed clients.
+    window: Window,
+    wires: [Path; 2],
+}
+
+/// What the pipeline tells its memory, and learns from it.
+struct MemorySide {
     /// The accesses of the queue that is polled.
     accesses: Rc<Cell<QueueAccesses>>,
     writes_read_buckets: bool,
     dispatcher: Rc<Dispatcher>,
     /// Lines of free slabs that were exchanged so far.
     slab_lines: Cell<u64>,
-    clients: Clients<'a>,
-    start: Time,
-    /// The congestion window. It and the wires of requests and replies are for closed clients.
-    window: Window,
-    wires: [Path; 2],
 }
 
 /// The operations on which a decoder may stall.
@@ -310,10 +315,12 @@ impl<'a> Pipeline<'a> {
             },
             order: Order::default(),
             held_keys: RefCell::default(),
-            accesses: feed.accesses,
-            writes_read_buckets: spec.writes_read_buckets,
-            dispatcher: feed.dispatcher,
-            slab_lines,
+            memory: MemorySide {
+                accesses: feed.accesses,
+                writes_read_buckets: spec.writes_read_buckets,
+                dispatcher: feed.dispatcher,
+                slab_lines,
+            },
             clients: feed.clients,
             start: clock.now(),
             window: Window::new(ring_width(hardware) as u32, Time::from_ns(spec.delay_target_us * 1e3)),
@@ -410,13 +417,13 @@ impl<'a> Pipeline<'a> {
     /// Runs the dependency queue that an operation has begun. Answers and releases its operations.
     async fn run_queue(&self, index: usize, queue: Begun) {
         let mut queue = pin!(self.flow.run(queue));
-        let mut accesses = QueueAccesses::new(self.writes_read_buckets && !reads(&self.requests[index]));
+        let mut accesses = QueueAccesses::new(self.memory.writes_read_buckets && !reads(&self.requests[index]));
         // The operation in the main pipeline, after it was executed and until its write is confirmed.
         let mut first = None;
         poll_fn(|context| {
-            self.accesses.set(accesses);
+            self.memory.accesses.set(accesses);
             let polled = queue.as_mut().poll(context);
-            accesses = self.accesses.get();
+            accesses = self.memory.accesses.get();
             self.exchange_slabs();
             first = self.take_executed().or(first);
             let Some(index) = first else { return polled };
@@ -436,9 +443,9 @@ impl<'a> Pipeline<'a> {
     /// Exchanges the lines of free slabs that the store has exchanged since the last call.
     fn exchange_slabs(&self) {
         let lines = self.flow.slab_lines();
-        let exchanged = lines - self.slab_lines.replace(lines);
+        let exchanged = lines - self.memory.slab_lines.replace(lines);
         if exchanged > 0 {
-            self.dispatcher.exchange_slabs(exchanged);
+            self.memory.dispatcher.exchange_slabs(exchanged);
         }
     }
 

@@ -109,7 +109,7 @@ impl<M: Memory> Cuckoo<M> {
             if free.is_some() {
                 (home, bucket) = (second, other);
             } else {
-                let Some(mut walk) = self.walk((second, other)).await else { return Put::Full };
+                let Some(mut walk) = self.walk(second, other).await else { return Put::Full };
                 moves = walk.path.len() as u32 - 1;
                 (home, bucket, free) = self.make_room(&mut walk).await;
             }
@@ -121,8 +121,8 @@ impl<M: Memory> Cuckoo<M> {
     }
 
     /// Searches for a bucket with a free slot, from a full one. The path ends with the free slot.
-    async fn walk(&mut self, start: (u64, Bucket)) -> Option<Walk> {
-        let mut walk = Walk { buckets: vec![start], path: Vec::new() };
+    async fn walk(&mut self, start: u64, bucket: Bucket) -> Option<Walk> {
+        let mut walk = Walk { buckets: vec![(start, bucket)], path: Vec::new() };
         for _ in 0..STEPS_MAX {
             let (at, bucket) = walk.buckets[walk.buckets.len() - 1];
             let turn = self.random.random_range(0..SLOTS_PER_LINE);

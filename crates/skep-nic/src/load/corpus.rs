@@ -22,7 +22,7 @@ use skep_store::processor::{Processor, Replies};
 use super::mix::{Draw, Kind, Mix, Popularity};
 use super::pairs::Pairs;
 use super::requests::{Contents, Drawn, Keys};
-use super::warming::Warming;
+use super::warming::{Chunk, Source, Warming};
 use crate::clock::Clock;
 use crate::dispatcher::{Dispatcher, Extent, LINE_BYTES, Policy};
 use crate::hardware::Hardware;
@@ -34,6 +34,10 @@ use crate::server::{host_memories, owner};
 pub(crate) const THETA: f64 = 0.99;
 /// Memory utilization at the start (section 5.2.1).
 pub(crate) const UTILIZATION: f64 = 0.5;
+/// Most accesses that warm the caches, for each line of the memory.
+const WARM_PER_LINE: f64 = 2.0;
+/// Operations of which the lines are noted together.
+const CHUNK: usize = 1 << 12;
 /// Reserved keys that a run has more than it is expected to delete or insert.
 const RESERVE_SLACK: f64 = 1.2;
 
@@ -41,7 +45,7 @@ const RESERVE_SLACK: f64 = 1.2;
 pub(crate) struct Corpus {
     pub(crate) hardware: Hardware,
     pub(super) clock: Rc<Clock>,
-    pub(super) extent: Extent,
+    extent: Extent,
     pub(super) processors: Vec<Processor<NicMemory>>,
     pub(super) replies: Vec<Replies>,
     pub(super) pairs: Pairs,
@@ -53,7 +57,7 @@ pub(crate) struct Corpus {
     reserved: [u32; 2],
     pub(super) contents: Contents,
     /// The lines that warmed the caches for the last run.
-    pub(super) warming: Option<Warming>,
+    warming: Option<Warming>,
     salt: u64,
 }
 
@@ -197,6 +201,56 @@ impl Corpus {
         (dispatchers, drawn)
     }
 
+    /// Warms the caches of these dispatchers for a workload. Returns the random numbers that draw its requests.
+    fn warm(&mut self, workload: &Workload, draw: &Draw, dispatchers: &[Rc<Dispatcher>]) -> Xoshiro256PlusPlus {
+        let &Workload { popularity, mix, hot_share, seed, .. } = workload;
+        let source = Source { popularity, mix, hot_share, seed };
+        let known = self.warming.take().filter(|known| known.serves(&source));
+        let mut warming = known.unwrap_or_else(|| Warming::of(source));
+        let count = self.warming_chunks(workload);
+        let after = warming.warm(count, dispatchers, |random| self.note_chunk(workload, draw, random));
+        self.warming = Some(warming);
+        after
+    }
+
+    /// Returns the number of chunks that warm the caches for a workload.
+    ///
+    /// They access twice as many cacheable lines as the caches have. A long tail needs more draws for its unpopular
+    /// lines, but never more than two for each line of the memory. The share of changed lines is then dirty, and their
+    /// write-backs are part of the run.
+    fn warming_chunks(&self, workload: &Workload) -> usize {
+        let Policy::Dispatch(ratio) = workload.policy else { return 0 };
+        if ratio == 0.0 {
+            return 0;
+        }
+        let rounds = if matches!(workload.popularity, Popularity::Uniform) { 2.0 } else { 6.0 };
+        let Extent { nic_lines, host_lines } = self.extent;
+        let wanted = (nic_lines as f64 * rounds / ratio).min(host_lines as f64 * WARM_PER_LINE);
+        let of_nic = wanted / (self.pairs.mean() / f64::from(LINE_BYTES)).max(1.0);
+        (of_nic * self.processors.len() as f64) as usize / CHUNK + 1
+    }
+
+    /// Executes a chunk of operations in no time, and notes the lines that they access.
+    fn note_chunk(&mut self, workload: &Workload, draw: &Draw, mut random: Xoshiro256PlusPlus) -> Chunk {
+        let mut drawn = Vec::new();
+        for _ in 0..CHUNK {
+            let key = workload.key(draw, &mut random);
+            match workload.mix.draw(&mut random) {
+                Kind::Get => Drawn::append(&self.pairs, key, Kind::Get, &mut drawn),
+                Kind::Put | Kind::Update => Drawn::append(&self.pairs, key, Kind::Put, &mut drawn),
+                // The keys of the run exist later. Their lines are anywhere, as those of a random key.
+                Kind::Insert | Kind::Delete => {
+                    let other = random.random_range(0..self.key_count);
+                    Drawn::append(&self.pairs, other, Kind::Put, &mut drawn);
+                }
+            }
+        }
+        self.set_pace(Pace::Noted);
+        self.execute(&drawn);
+        let lines = self.processors.iter().map(|processor| processor.memory().take_noted()).collect();
+        Chunk { lines, after: random }
+    }
+
     /// Lets as many reserved keys exist as the workload deletes.
     fn reserve_for(&mut self, workload: &Workload) {
         let Mix { insert, delete, .. } = workload.mix;
@@ -235,7 +289,7 @@ impl Corpus {
         self.processors.iter().for_each(|processor| processor.memory().set_pace(pace));
     }
 
-    pub(super) fn execute(&mut self, drawn: &[Drawn]) {
+    fn execute(&mut self, drawn: &[Drawn]) {
         let of_nics = self.divided(drawn);
         for ((processor, replies), of_nic) in self.processors.iter_mut().zip(&mut self.replies).zip(&of_nics) {
             let keys = Keys::of(&self.pairs, of_nic);

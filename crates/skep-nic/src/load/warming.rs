@@ -11,27 +11,20 @@
 //! deletions change which lines those are, so the lines of such a workload are noted anew for each run. The home buckets
 //! that PUTs write back without a change are not noted as changed.
 
-use rand::{RngExt, SeedableRng};
+use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::corpus::{Corpus, Workload};
-use super::mix::{Draw, Kind, Mix, Popularity};
-use super::requests::Drawn;
-use crate::dispatcher::{Dispatcher, Extent, LINE_BYTES, Policy};
-use crate::memory::{Noted, Pace};
-
-/// Most accesses that warm the caches, for each line of the memory.
-const WARM_PER_LINE: f64 = 2.0;
-/// Operations of a chunk.
-const CHUNK: usize = 1 << 12;
+use super::mix::{Mix, Popularity};
+use crate::dispatcher::Dispatcher;
+use crate::memory::Noted;
 
 /// What decides about the operations that warm a cache.
 #[derive(Clone, Copy, PartialEq)]
-struct Source {
-    popularity: Popularity,
-    mix: Mix,
-    hot_share: f64,
-    seed: u64,
+pub(super) struct Source {
+    pub(super) popularity: Popularity,
+    pub(super) mix: Mix,
+    pub(super) hot_share: f64,
+    pub(super) seed: u64,
 }
 
 /// The noted lines of a source.
@@ -41,81 +34,45 @@ pub(super) struct Warming {
     chunks: Vec<Chunk>,
 }
 
-struct Chunk {
+/// The lines of some operations in a row.
+pub(super) struct Chunk {
     /// The lines that the operations accessed in the memory of each NIC.
-    lines: Vec<Vec<Noted>>,
+    pub(super) lines: Vec<Vec<Noted>>,
     /// The state of the random numbers after them.
-    after: Xoshiro256PlusPlus,
+    pub(super) after: Xoshiro256PlusPlus,
 }
 
-impl Corpus {
-    /// Warms the caches of these dispatchers for a workload. Returns the random numbers that draw its requests.
+impl Warming {
+    /// Returns the lines of a source, of which none is noted.
+    pub(super) fn of(source: Source) -> Self {
+        Warming { source, start: Xoshiro256PlusPlus::seed_from_u64(source.seed), chunks: Vec::new() }
+    }
+
+    /// Returns true if it has the lines of this source, and a later run may use them.
+    pub(super) fn serves(&self, source: &Source) -> bool {
+        self.source == *source && source.mix.insert + source.mix.delete == 0.0
+    }
+
+    /// Notes chunks with `note`, which draws their operations, until there are this many. Warms the caches with as many.
+    /// Returns the state of the random numbers after them.
     pub(super) fn warm(
         &mut self,
-        workload: &Workload,
-        draw: &Draw,
+        count: usize,
         dispatchers: &[impl AsRef<Dispatcher>],
+        mut note: impl FnMut(Xoshiro256PlusPlus) -> Chunk,
     ) -> Xoshiro256PlusPlus {
-        let &Workload { popularity, mix, hot_share, seed, .. } = workload;
-        let source = Source { popularity, mix, hot_share, seed };
-        let known = self.warming.take().filter(|known| known.source == source);
-        let start = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut warming = known.unwrap_or_else(|| Warming { source, start, chunks: Vec::new() });
-        let needed = self.warming_chunks(workload);
-        while warming.chunks.len() < needed {
-            let mut random = warming.after(warming.chunks.len());
-            let lines = self.noted_lines(workload, draw, &mut random);
-            warming.chunks.push(Chunk { lines, after: random });
+        while self.chunks.len() < count {
+            let chunk = note(self.after(self.chunks.len()));
+            self.chunks.push(chunk);
         }
-        for chunk in &warming.chunks[..needed] {
+        for chunk in &self.chunks[..count] {
             for (dispatcher, lines) in dispatchers.iter().zip(&chunk.lines) {
                 lines.iter().for_each(|noted| dispatcher.as_ref().warm(noted.line.into(), noted.changes));
             }
         }
-        let after = warming.after(needed);
-        self.warming = (mix.insert + mix.delete == 0.0).then_some(warming);
-        after
+        self.after(count)
     }
 
-    /// Returns the number of chunks that warm the caches for a workload.
-    ///
-    /// They access twice as many cacheable lines as the caches have. A long tail needs more draws for its unpopular
-    /// lines, but never more than two for each line of the memory. The share of changed lines is then dirty, and their
-    /// write-backs are part of the run.
-    fn warming_chunks(&self, workload: &Workload) -> usize {
-        let Policy::Dispatch(ratio) = workload.policy else { return 0 };
-        if ratio == 0.0 {
-            return 0;
-        }
-        let rounds = if matches!(workload.popularity, Popularity::Uniform) { 2.0 } else { 6.0 };
-        let Extent { nic_lines, host_lines } = self.extent;
-        let wanted = (nic_lines as f64 * rounds / ratio).min(host_lines as f64 * WARM_PER_LINE);
-        let of_nic = wanted / (self.pairs.mean() / f64::from(LINE_BYTES)).max(1.0);
-        (of_nic * self.processors.len() as f64) as usize / CHUNK + 1
-    }
-
-    /// Executes a chunk of operations in no time. Returns the lines that they access, for each NIC.
-    fn noted_lines(&mut self, workload: &Workload, draw: &Draw, random: &mut Xoshiro256PlusPlus) -> Vec<Vec<Noted>> {
-        let mut drawn = Vec::new();
-        for _ in 0..CHUNK {
-            let key = workload.key(draw, random);
-            match workload.mix.draw(random) {
-                Kind::Get => Drawn::append(&self.pairs, key, Kind::Get, &mut drawn),
-                Kind::Put | Kind::Update => Drawn::append(&self.pairs, key, Kind::Put, &mut drawn),
-                // The keys of the run exist later. Their lines are anywhere, as those of a random key.
-                Kind::Insert | Kind::Delete => {
-                    let other = random.random_range(0..self.key_count);
-                    Drawn::append(&self.pairs, other, Kind::Put, &mut drawn);
-                }
-            }
-        }
-        self.set_pace(Pace::Noted);
-        self.execute(&drawn);
-        self.processors.iter().map(|processor| processor.memory().take_noted()).collect()
-    }
-}
-
-impl Warming {
     /// Returns the state of the random numbers after this many chunks.
     fn after(&self, chunks: usize) -> Xoshiro256PlusPlus {
         let last = chunks.checked_sub(1).map(|last| &self.chunks[last].after);

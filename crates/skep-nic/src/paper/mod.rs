@@ -104,13 +104,13 @@ pub const ITEMS: &[Item] = &[
 
 /// An item whose findings follow from those of another.
 #[derive(Clone, Copy, Debug)]
-pub struct Derived {
+struct Derived {
     /// The item.
     name: &'static str,
     /// The item that is measured.
-    pub from: &'static Item,
+    from: &'static Item,
     /// Returns the findings of the item with a seed, from those of the measured one with this seed.
-    pub derive: fn(&Findings) -> Findings,
+    derive: fn(&Findings) -> Findings,
 }
 
 const DERIVED: &[Derived] = &[Derived { name: fig17::BATCHED.name, from: &fig17::NOT_BATCHED, derive: fig17::batched }];
@@ -242,8 +242,17 @@ impl Item {
         (self.run)(&mut Context { seed, progress })
     }
 
-    /// Returns how the findings follow from those of another item, if they do.
-    pub fn derived(&self) -> Option<&'static Derived> {
+    /// Returns the item whose measurement has the findings of this one: most often itself.
+    pub fn measured(&'static self) -> &'static Item {
+        self.derived().map_or(self, |derived| derived.from)
+    }
+
+    /// Returns the findings of this item from those of [`Item::measured`] with the same seed.
+    pub fn of_measured(&self, measured: &Findings) -> Findings {
+        self.derived().map_or_else(|| measured.clone(), |derived| (derived.derive)(measured))
+    }
+
+    fn derived(&self) -> Option<&'static Derived> {
         DERIVED.iter().find(|derived| derived.name == self.name)
     }
 

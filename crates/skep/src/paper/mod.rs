@@ -98,19 +98,11 @@ struct Chosen {
 impl Chosen {
     /// Returns the items of the models that have to be measured, each once.
     fn measured(&self) -> Vec<&'static Item> {
-        let mut items: Vec<&'static Item> = Vec::new();
-        for item in self.modelled.iter().map(|item| measured_for(item)) {
-            if items.iter().all(|known| known.name != item.name) {
-                items.push(item);
-            }
-        }
+        let mut items: Vec<_> = self.modelled.iter().map(|item| item.measured()).collect();
+        items.sort_unstable_by_key(|item| item.name);
+        items.dedup_by_key(|item| item.name);
         items
     }
-}
-
-/// Returns the item whose measurement has the findings of an item.
-fn measured_for(item: &'static Item) -> &'static Item {
-    item.derived().map_or(item, |derived| derived.from)
 }
 
 /// The points of all items of the models with their variants, and the findings of those of HERD.
@@ -316,13 +308,8 @@ fn measure(items: &Chosen, effort: Effort, plan: &herd::Plan) -> Result<(Vec<Mea
     let herd: Result<_, Failure> = items.herd.iter().map(of_herd).collect();
     bar.finish_and_clear();
     let of_model = |item: &&'static Item| {
-        let from = measured_for(item);
-        let of_item = found.iter().filter(|(measured, _)| measured.name == from.name);
-        let derived = |findings: &Findings| match item.derived() {
-            Some(derived) => (derived.derive)(findings),
-            None => findings.clone(),
-        };
-        let all: Vec<Findings> = of_item.map(|(_, findings)| derived(findings)).collect();
+        let of_item = found.iter().filter(|(measured, _)| measured.name == item.measured().name);
+        let all: Vec<Findings> = of_item.map(|(_, findings)| item.of_measured(findings)).collect();
         Measured { item, findings: merged(&all) }
     };
     Ok((items.modelled.iter().map(of_model).collect(), herd?))
