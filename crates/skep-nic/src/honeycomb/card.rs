@@ -134,6 +134,9 @@ const CHUNK_COUNT_MAX: u32 = 32;
 const HONEYCOMB: &str = include_str!("../../boards/honeycomb.toml");
 const GEN5: &str = include_str!("../../boards/honeycomb-gen5.toml");
 
+/// Fewest pairs of a store. The load of a much smaller tree has no insertions that a run could repeat.
+pub(crate) const PAIRS_MIN: u64 = 100_000;
+
 impl HoneycombCard {
     /// The cards that come with the crate, by name.
     pub const PRESETS: &[Preset] =
@@ -237,8 +240,8 @@ impl HoneycombCard {
     /// Checks sizes of the cache that are possible alone but may contradict each other.
     fn check_cache(&self) -> Result<(), HardwareError> {
         let CacheSizes { pairs, size_mib, ways, node_bytes, chunk_bytes, metadata_on_chip, .. } = self.cache;
-        if !(100_000..=1 << 40).contains(&pairs) {
-            return refuse("cache.pairs", format!("{pairs} is not between 100000 and 2^40"));
+        if !(PAIRS_MIN..=1 << 40).contains(&pairs) {
+            return refuse("cache.pairs", format!("{pairs} is not between {PAIRS_MIN} and 2^40"));
         }
         // The store's frames have at most this size.
         if node_bytes != 8192 {

@@ -254,6 +254,16 @@ mod tests {
         assert_eq!(outcome(&card, &tree, 0.5, true), half, "the same seed gives the same outcome");
     }
 
+    /// A run is too short for the clients to wait for one core. Reads may be ahead in it, but not in its rate.
+    #[test]
+    fn no_rate_is_above_the_insertions_that_the_cores_make() {
+        let (mut card, tree) = (HoneycombCard::of_the_paper(), Tree::load(300_000));
+        card.host.cores = 1;
+        let alone = outcome(&card, &tree, 0.0, true).mops;
+        let mixed = outcome(&card, &tree, 0.95, true).mops;
+        assert!(0.05 * mixed < 1.1 * alone, "{mixed} million/s with 5 % insertions, of which a core makes {alone}");
+    }
+
     #[test]
     fn versions_cost_messages_and_order() {
         let tree = Tree::load(300_000);

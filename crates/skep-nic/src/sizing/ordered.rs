@@ -11,7 +11,7 @@
 
 use super::resources::BUSY_MIN;
 use super::{SizingError, demand::refuse, median, of_seeds};
-use crate::honeycomb::card::HoneycombCard;
+use crate::honeycomb::card::{HoneycombCard, PAIRS_MIN};
 use crate::honeycomb::fetch::Fetch;
 use crate::honeycomb::memory::Options;
 use crate::honeycomb::mixed::{Mix, MixedOutcome, run_mixed};
@@ -20,7 +20,6 @@ use crate::honeycomb::tree::{KEY_SIZE_MIN, PairSizes, Reading, Recording, SIZE_M
 
 /// Pairs of the largest tree: it has four levels, as that of the paper.
 const TREE_PAIRS_MAX: u64 = 8_000_000;
-const PAIRS_MIN: u64 = 100_000;
 const PAIRS_MAX: u64 = 1 << 36;
 const ITEMS_MAX: u32 = 1000;
 /// Operations that fill the cache, beside all interior nodes; that are timed; and that are timed if something is doubled.

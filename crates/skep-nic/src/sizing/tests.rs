@@ -199,6 +199,18 @@ fn bounds_are_above_the_rate() {
     }
 }
 
+/// Several cards with long replies are as fast as the wire of the busiest one lets them be.
+#[test]
+fn the_wire_of_the_busiest_card_bounds_several() {
+    let mut board = Hardware::kv_direct();
+    board.server.nics = 8;
+    let sizing = size(&board, &demand(64, 0.05, 0.99), &[7], &|_| ()).unwrap();
+    let network = sizing.resources.iter().find(|resource| resource.name == "network").unwrap();
+    let bound = network.narrowest().bound_mops;
+    assert!(sizing.busiest_nic > 1.1, "{}", sizing.busiest_nic);
+    assert!(sizing.mops < 1.03 * bound, "{} and {bound}", sizing.mops);
+}
+
 #[test]
 fn seeds_agree_on_the_ratio() {
     for demand in [Demand::of_puts(64, 0.05, 0.99), Demand::of_puts(10, 0.5, 0.99), Demand::of_puts(10, 1.0, 0.0)] {

@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if ordered::is_description(&text) {
         return ordered::run(&text, arguments);
     }
-    let board = board(arguments, text.clone())?;
+    let board = board(arguments, &text)?;
     if arguments.print_hardware {
         return Ok(write!(io::stdout(), "{}", board.text)?);
     }
@@ -256,11 +256,11 @@ struct Board {
 }
 
 /// Returns the chosen board from its description, with the memory that was asked for.
-fn board(arguments: &Arguments, text: String) -> Result<Board, Failure> {
+fn board(arguments: &Arguments, text: &str) -> Result<Board, Failure> {
     let name = &arguments.hardware;
     let mut board = Board {
-        hardware: Hardware::from_toml(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?,
-        text,
+        hardware: Hardware::from_toml(text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?,
+        text: text.to_owned(),
     };
     if let Some(cards) = arguments.cards.filter(|cards| *cards != board.hardware.server.nics) {
         let Hardware { server, card, .. } = &mut board.hardware;

@@ -141,7 +141,7 @@ pub(super) fn within(
 
 /// Sizes the board with each value of a field. Returns the text of a table, or CSV.
 pub(super) fn sweep(arguments: &Arguments, text: &str, sweep: &Sweep) -> Result<String, Failure> {
-    let base = board(arguments, text.to_owned())?.hardware;
+    let base = board(arguments, text)?.hardware;
     if !LOAD_FIELDS.contains(&sweep.field.as_str()) && base.with(&sweep.field, "1").is_none() {
         let (load, board) = (LOAD_FIELDS.join(", "), base.fields().join(", "));
         return Err(Failure::Usage(format!(
@@ -156,7 +156,7 @@ pub(super) fn sweep(arguments: &Arguments, text: &str, sweep: &Sweep) -> Result<
             changed
                 .set(&sweep.field, value)
                 .map_err(|error| Failure::Usage(format!("--sweep {}: {error}", sweep.field)))?;
-            board(&changed, text.to_owned())?.hardware
+            board(&changed, text)?.hardware
         } else {
             let with = base.with(&sweep.field, value).expect("it is a field");
             let hardware = with.and_then(|hardware| hardware.check().map(|()| hardware));
