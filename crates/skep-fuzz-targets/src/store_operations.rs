@@ -22,8 +22,9 @@ pub fn run(input: &[u8]) {
 
 fn run_batches(input: &mut Unstructured<'_>) -> Result<()> {
     let memory = *input.choose(&[64 << 10, 256 << 10, 1 << 20, 8 << 20])?;
-    let kv_size = *input.choose(&[10, 62, 254])?;
-    let settings = Settings::for_kv_size(memory, kv_size, input.arbitrary()?);
+    let kv_size = *input.choose(&[Some(10), Some(62), Some(254), None])?;
+    let seed = input.arbitrary()?;
+    let settings = kv_size.map_or(Settings::growing(memory, seed), |size| Settings::for_kv_size(memory, size, seed));
     let mut processor = Processor::new(&settings).expect("a few megabytes can be reserved");
     let mut harness = Harness::new(NaiveStore::new(), *input.choose(&[1, 4096, 64 << 20])?, 0);
     while !input.is_empty() {

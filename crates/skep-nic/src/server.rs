@@ -87,7 +87,7 @@ mod tests {
     fn span(hardware: &Hardware, order: impl Fn(u32) -> u32) -> Time {
         const COUNT: u32 = 4000;
         let clock = Rc::new(Clock::default());
-        let settings = Settings { memory: MEMORY, hash_index_ratio: 0.5, inline_threshold: 24, seed: 3 };
+        let settings = Settings { memory: MEMORY, hash_index_ratio: 0.5, inline_threshold: 24, grows: false, seed: 3 };
         let extent = Extent::scaled(hardware, MEMORY / 64);
         let mut processors: Vec<_> = (0..)
             .zip(host_memories(hardware))

@@ -150,19 +150,14 @@ impl KeyspaceReplies {
 
     /// Walks over the keys of a shard's part of the hash space.
     pub(crate) fn walk(&mut self, store: &mut Processor, from: WalkStart, key_count: u32, size: u32) {
-        let from = match from {
-            WalkStart::At(position) => u32::try_from(position).unwrap_or(u32::MAX),
-            WalkStart::Random(number) => {
-                ((u128::from(number) * u128::from(store.home_bucket_count())) >> u64::BITS) as u32
-            }
-        };
+        let (WalkStart::At(from) | WalkStart::Random(from)) = from;
         // A key of one byte takes three.
         let left = (self.room - self.bytes.len()) / 3;
         let limit = WalkLimit { keys: key_count as usize, size: left.min(size as usize) };
         let page = self.begin_page();
         let step = store.walk(from, limit, |key| self.push_key(key));
         self.work += step.buckets as usize + SLAB_WORK * step.slabs;
-        self.end_page(page, step.next.map_or(END, u64::from));
+        self.end_page(page, step.next.unwrap_or(END));
     }
 
     /// Adds the reply to a count.

@@ -23,6 +23,9 @@ use crate::memory_available::memory_available;
 use crate::start_error::{PORTS_END, StartError};
 use crate::vocabulary::Durability;
 
+/// The size of a pair, in bytes, for which memory is divided if there is to be a fixed division and none is given.
+const KV_SIZE: usize = 64;
+
 /// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
@@ -58,8 +61,9 @@ pub struct ServerSettings {
     pub lease_time: Duration,
     /// Number of shards, at least 1. Each is a thread with a part of the keys and of the memory.
     pub shards: u16,
-    /// Expected size of a key and its value, in bytes. The shape of the index follows from it.
-    pub kv_size: usize,
+    /// Expected size of a key and its value, in bytes, from which the shape of the index follows once. `None`: the index of the
+    /// hash space grows with the pairs.
+    pub kv_size: Option<usize>,
     /// Part of the memory that is hash index, between 0 and 1, instead of the one that follows from `kv_size`.
     pub hash_index_ratio: Option<f64>,
     /// Largest pair kept in the index itself, in bytes, instead of the one that follows from `kv_size`.
@@ -127,7 +131,7 @@ impl Default for ServerSettings {
             cache_memory: 0,
             lease_time: LEASE_TIME,
             shards: 1,
-            kv_size: 64,
+            kv_size: None,
             hash_index_ratio: None,
             inline_threshold: None,
             connections_max: 10_000,
@@ -252,12 +256,16 @@ impl ServerSettings {
     /// Returns the settings of one shard's cache, if there is to be one. `seed` is secret.
     pub(crate) fn cache(&self, seed: u64) -> Option<CacheSettings> {
         let memory = self.cache_memory / u64::from(self.shards);
-        (self.cache_memory > 0).then_some(CacheSettings { memory, kv_size: self.kv_size, seed })
+        (self.cache_memory > 0).then_some(CacheSettings { memory, kv_size: self.kv_size.unwrap_or(KV_SIZE), seed })
     }
 
     /// Returns the settings of one shard's store. `seed` is secret.
     pub(crate) fn store(&self, seed: u64) -> Settings {
-        let mut settings = Settings::for_kv_size(self.memory / u64::from(self.shards), self.kv_size, seed);
+        let memory = self.memory / u64::from(self.shards);
+        if (self.kv_size, self.hash_index_ratio, self.inline_threshold) == (None, None, None) {
+            return Settings::growing(memory, seed);
+        }
+        let mut settings = Settings::for_kv_size(memory, self.kv_size.unwrap_or(KV_SIZE), seed);
         if let Some(ratio) = self.hash_index_ratio {
             settings.hash_index_ratio = ratio;
         }

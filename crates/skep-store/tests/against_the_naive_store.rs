@@ -7,7 +7,7 @@ use skep_core::operation::{Operation, OperationError, Reply, Request};
 use skep_store::hash::{STEP_KEYS_MAX, Settings};
 use skep_store::memory::{CountingMemory, LocalMemory};
 use skep_store::naive::{Generator, GeneratorSettings, Harness, Mix, NaiveStore, OwnedRequest, SizeWeights, seeds};
-use skep_store::processor::{Processor, Replies};
+use skep_store::processor::{Processor, Replies, Statistics};
 
 /// The outcomes that a case had, so that a test can require them.
 #[derive(Debug, Default)]
@@ -16,15 +16,19 @@ struct Seen {
     slab_full: u64,
     deferred: u64,
     merge_passes: u64,
+    has_grown: bool,
 }
 
 struct Case {
-    memory: u64,
-    hash_index_ratio: f64,
-    inline_threshold: usize,
+    settings: Settings,
     generator: GeneratorSettings,
     operations: u64,
     reply_budget: usize,
+}
+
+/// Returns settings of an index that does not grow.
+fn fixed(memory: u64, hash_index_ratio: f64, inline_threshold: usize) -> Settings {
+    Settings { memory, hash_index_ratio, inline_threshold, grows: false, seed: seed() }
 }
 
 fn seed() -> u64 {
@@ -35,13 +39,8 @@ fn seed() -> u64 {
 fn run(case: Case) -> Seen {
     let seed = case.generator.seed;
     println!("seed {seed}");
-    let settings = Settings {
-        memory: case.memory,
-        hash_index_ratio: case.hash_index_ratio,
-        inline_threshold: case.inline_threshold,
-        seed,
-    };
-    let mut processor = Processor::new(&settings).unwrap();
+    let settings = &case.settings;
+    let mut processor = Processor::new(settings).unwrap();
     let empty = processor.statistics();
     let mut harness = Harness::new(NaiveStore::new(), case.reply_budget, seed);
     let mut generator = Generator::new(case.generator);
@@ -64,18 +63,21 @@ fn run(case: Case) -> Seen {
         assert_eq!(statistics.pairs, harness.naive().len() as u64, "seed {seed}");
         assert_eq!(statistics.expiring, harness.naive().expiring() as u64, "seed {seed}");
         assert_eq!(statistics.pair_bytes, harness.naive().key_and_value_bytes(), "seed {seed}");
-        utilization = utilization.max(statistics.pair_bytes as f64 / case.memory as f64);
+        utilization = utilization.max(statistics.pair_bytes as f64 / settings.memory as f64);
     }
     reclaim(&mut processor, 2000);
     read_all(&mut processor, harness.naive(), seed);
     remove_all(&mut processor, harness.naive(), seed);
     let statistics = processor.statistics();
-    assert_eq!(statistics.slab_free_bytes, empty.slab_free_bytes, "seed {seed}: all slabs are free again");
+    let unused = |statistics: Statistics| statistics.slab_free_bytes + statistics.index_bytes;
+    assert_eq!(unused(statistics), unused(empty), "seed {seed}: all slabs are free again");
+    assert!(settings.grows || statistics.index_bytes == empty.index_bytes);
     let seen = Seen {
         index_full: harness.failed(OperationError::IndexFull),
         slab_full: harness.failed(OperationError::SlabFull),
         deferred: harness.deferred(),
         merge_passes: statistics.slab.merge_passes,
+        has_grown: statistics.index_bytes > empty.index_bytes,
     };
     println!("{} operations, at most {utilization} of the memory, {seen:?}", harness.operations());
     seen
@@ -108,15 +110,26 @@ fn remove_all(processor: &mut Processor, naive: &NaiveStore, seed: u64) {
 #[test]
 fn all_operations_in_a_memory_with_room() {
     let generator = GeneratorSettings { seed: seed(), key_count: 20_000, ..GeneratorSettings::default() };
-    let seen = run(Case {
-        memory: 64 << 20,
-        hash_index_ratio: 0.1,
-        inline_threshold: 30,
-        generator,
-        operations: 400_000,
-        reply_budget: 1 << 20,
-    });
+    let seen = run(Case { settings: fixed(64 << 20, 0.1, 30), generator, operations: 400_000, reply_budget: 1 << 20 });
     assert_eq!((seen.index_full, seen.slab_full), (0, 0));
+}
+
+/// Small and large pairs come and go, so that the index grows while chains are edited in all ways.
+#[test]
+fn all_operations_while_the_index_grows() {
+    for round in 0..6 {
+        let generator = GeneratorSettings {
+            seed: seed() + 50 + round,
+            key_count: 3000 << round,
+            key_size: 1..=if round % 2 == 0 { 12 } else { 64 },
+            mix: Mix { put: 40, delete: 8, ..Mix::default() },
+            ..GeneratorSettings::default()
+        };
+        let settings = Settings::growing(2 << 20 << round, seed());
+        let seen = run(Case { settings, generator, operations: 60_000 << (round / 2), reply_budget: 1 << 20 });
+        assert_eq!((seen.index_full, seen.slab_full), (0, 0));
+        assert!(seen.has_grown);
+    }
 }
 
 #[test]
@@ -124,9 +137,7 @@ fn few_hot_keys_are_forwarded() {
     for inline_threshold in [0, 50] {
         let generator = GeneratorSettings { seed: seed() + 1, key_count: 12, ..GeneratorSettings::default() };
         run(Case {
-            memory: 1 << 20,
-            hash_index_ratio: 0.01,
-            inline_threshold,
+            settings: fixed(1 << 20, 0.01, inline_threshold),
             generator,
             operations: 150_000,
             reply_budget: 1 << 20,
@@ -143,21 +154,15 @@ fn one_bucket_with_everything_in_its_chain() {
         sizes: SizeWeights { empty: 1, inline: 8, slab: 3, large: 0 },
         ..GeneratorSettings::default()
     };
-    run(Case {
-        memory: 256 << 10,
-        hash_index_ratio: 1e-6,
-        inline_threshold: 50,
-        generator,
-        operations: 100_000,
-        reply_budget: 1 << 20,
-    });
+    run(Case { settings: fixed(256 << 10, 1e-6, 50), generator, operations: 100_000, reply_budget: 1 << 20 });
 }
 
 #[test]
 fn small_memories_fill_up() {
     let (mut index_full, mut slab_full, mut merge_passes) = (0, 0, 0);
     for (round, memory) in [4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20].into_iter().enumerate() {
-        for (hash_index_ratio, inline_threshold) in [(0.02, 0), (0.3, 25), (0.8, 50)] {
+        let fixed_ones = [(0.02, 0), (0.3, 25), (0.8, 50)].map(|(ratio, threshold)| fixed(memory, ratio, threshold));
+        for settings in fixed_ones.into_iter().chain([Settings::growing(memory, seed())]) {
             let generator = GeneratorSettings {
                 seed: seed() + 10 + round as u64,
                 key_count: (memory / 20) as u32,
@@ -166,8 +171,7 @@ fn small_memories_fill_up() {
                 ..GeneratorSettings::default()
             };
             let operations = 30_000;
-            let seen =
-                run(Case { memory, hash_index_ratio, inline_threshold, generator, operations, reply_budget: 1 << 20 });
+            let seen = run(Case { settings, generator, operations, reply_budget: 1 << 20 });
             assert!(seen.index_full + seen.slab_full > 0, "the memory of {memory} filled up: {seen:?}");
             index_full += seen.index_full;
             slab_full += seen.slab_full;
@@ -186,14 +190,7 @@ fn large_values_and_a_small_reply_budget() {
         large_size_max: 200_000,
         ..GeneratorSettings::default()
     };
-    let seen = run(Case {
-        memory: 16 << 20,
-        hash_index_ratio: 0.01,
-        inline_threshold: 20,
-        generator,
-        operations: 8_000,
-        reply_budget: 100_000,
-    });
+    let seen = run(Case { settings: fixed(16 << 20, 0.01, 20), generator, operations: 8_000, reply_budget: 100_000 });
     assert!(seen.deferred > 0);
 }
 

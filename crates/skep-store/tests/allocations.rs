@@ -164,7 +164,7 @@ fn small_operations_allocate_nothing() {
     assert!(cache.statistics().log_evictions > 1000, "the log has wrapped around");
 
     for inline_threshold in [0, 25, 50] {
-        let settings = Settings { memory: 32 << 20, hash_index_ratio: 0.1, inline_threshold, seed: SEED };
+        let settings = Settings { memory: 32 << 20, hash_index_ratio: 0.1, inline_threshold, grows: false, seed: SEED };
         let mut processor = Processor::new(&settings).unwrap();
         let mut replies = Replies::with_budget(1 << 20);
         // What the batches put and delete they put and delete again.

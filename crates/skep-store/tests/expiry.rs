@@ -53,7 +53,7 @@ fn a_key_with_an_expiry_costs_what_a_pair_in_a_slab_costs() {
         (40, Operation::Delete, done, (2, 1)),
     ];
     for has_resident_lines in [false, true] {
-        let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 50, seed: 1 };
+        let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 50, grows: false, seed: 1 };
         let memory = LocalMemory::new(settings.memory).unwrap();
         let memory = match has_resident_lines {
             true => CountingMemory::with_resident_lines(memory),
@@ -153,7 +153,7 @@ fn a_pass_that_finds_little_is_followed_by_a_pause() {
 
 #[test]
 fn a_time_that_has_passed_removes_the_key() {
-    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 50, seed: 1 };
+    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 50, grows: false, seed: 1 };
     let mut processor = Processor::new(&settings).unwrap();
     let mut replies = Replies::with_budget(1 << 20);
     processor.set_now(100);

@@ -140,7 +140,7 @@ fn compare<M: Memory>(mut store: Processor<M>, seed: u64) {
 }
 
 fn settings(memory: u64, seed: u64) -> Settings {
-    Settings { memory, hash_index_ratio: 0.25, inline_threshold: 30, seed }
+    Settings { memory, hash_index_ratio: 0.25, inline_threshold: 30, grows: false, seed }
 }
 
 #[test]

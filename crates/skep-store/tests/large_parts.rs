@@ -150,7 +150,7 @@ fn parts_of_values_in_the_hash_store_are_those_of_the_naive_store() {
     for seed in seeds(&[1, 2, 3]) {
         // Three values of 75 KB fit; or two of them, so that growing fails too.
         for (memory, fails) in [(4 << 20, false), (200 << 10, true)] {
-            let settings = Settings { memory, hash_index_ratio: 0.05, inline_threshold: 30, seed };
+            let settings = Settings { memory, hash_index_ratio: 0.05, inline_threshold: 30, grows: false, seed };
             let mut processor = Processor::new(&settings).unwrap();
             let empty = processor.statistics().slab_free_bytes;
             let harness = compare(seed, 700, |requests, replies| processor.execute(requests, replies));
@@ -177,7 +177,7 @@ fn parts_of_values_in_the_other_stores_are_those_of_the_naive_store() {
 
 #[test]
 fn values_grow_through_all_heights() {
-    let settings = Settings { memory: 4 << 20, hash_index_ratio: 0.05, inline_threshold: 30, seed: 7 };
+    let settings = Settings { memory: 4 << 20, hash_index_ratio: 0.05, inline_threshold: 30, grows: false, seed: 7 };
     for step in [100_000, 4096, 32_768, 50_021] {
         let mut processor = Processor::new(&settings).unwrap();
         let mut replies = Replies::with_budget(4 << 20);

@@ -16,7 +16,7 @@ fn seed() -> u64 {
 
 /// Few buckets, so that there are chains, and memory enough, so that nothing is deferred.
 fn settings(seed: u64) -> Settings {
-    Settings { memory: MEMORY_SIZE, hash_index_ratio: 0.001, inline_threshold: 30, seed }
+    Settings { memory: MEMORY_SIZE, hash_index_ratio: 0.001, inline_threshold: 30, grows: false, seed }
 }
 
 fn generator(seed: u64) -> Generator {

@@ -158,6 +158,39 @@ fn the_pairs_of_a_full_hash_store_fit_its_memory_in_any_order() {
     }
 }
 
+/// The index of the full store has grown with its pairs. That of the restored one grows in another order, and then has an eighth
+/// fewer home buckets than when the memory was full.
+#[test]
+fn the_pairs_of_a_full_hash_store_whose_index_grows_fit_its_memory_in_any_order() {
+    let (mut plain, mut all) = (0, 0);
+    for seed in seeds(&(0..SEEDS).collect::<Vec<_>>()) {
+        for pair_size in PAIR_SIZES.into_iter().chain([16, 25, 40]) {
+            let new = |seed| Hash {
+                store: Processor::with_spare(&Settings::growing(MEMORY[0], seed), MEMORY[0]).unwrap(),
+                replies: Replies::with_budget(1 << 20),
+            };
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let mut full = new(seed);
+            fill(&mut full, pair_size, &mut random);
+            let mut pairs: Vec<_> = full.pairs().into_iter().map(|(key, value)| (key, Some(value))).collect();
+            for other_seed in [seed, !seed] {
+                let mut store = new(other_seed);
+                all += 1;
+                plain += usize::from(store.restore_all(&pairs));
+                store.store.begin_packing();
+                assert!(store.restore_all(&pairs), "seed {seed}, pairs of {pair_size}");
+                assert_eq!(store.store.statistics().pairs, pairs.len() as u64);
+                let debt = store.store.end_packing();
+                let index = store.store.statistics().index_bytes;
+                println!("seed {seed}, pairs of {pair_size}: {debt} bytes of spare memory, {index} of index");
+                assert!(debt <= MEMORY[0] / 64, "seed {seed}, pairs of {pair_size}: {debt}");
+                pairs.shuffle(&mut random);
+            }
+        }
+    }
+    println!("{plain} of {all} fit without that");
+}
+
 fn ordered(memory: u64) -> OrderedStore {
     OrderedStore::new(&OrderedSettings::new(memory)).unwrap()
 }

@@ -5,7 +5,7 @@
 //! after the step that returned the home bucket of its key.
 
 use skep_core::operation::{Condition, Expiry, ExpiryChange, Operation, PutCondition, Reply, Request, StringWrite};
-use skep_store::hash::Settings;
+use skep_store::hash::{KeyPositions, Settings};
 use skep_store::naive::{Generator, GeneratorSettings, OwnedRequest};
 use skep_store::processor::{Processor, Replies};
 
@@ -63,15 +63,21 @@ fn pairs(store: &mut Processor) -> Vec<Pair> {
 /// Runs random batches, takes a snapshot between them, and restores another store. Returns true if it is equal. Without
 /// the rule, every operation after the first step is executed again.
 fn is_restored(seed: u64, with_rule: bool) -> bool {
-    let hash_index_ratio = [0.02, 0.1, 0.5][seed as usize % 3];
-    let settings = Settings { memory: 256 << 10, hash_index_ratio, inline_threshold: 30, seed };
+    let settings = match seed as usize % 4 {
+        ratio @ 0..3 => {
+            let hash_index_ratio = [0.02, 0.1, 0.5][ratio];
+            Settings { memory: 256 << 10, hash_index_ratio, inline_threshold: 30, grows: false, seed }
+        }
+        _ => Settings::growing(256 << 10, seed),
+    };
+    let positions = KeyPositions::new(seed);
     let (mut store, mut replies) = (Processor::new(&settings).unwrap(), Replies::with_budget(1 << 20));
     store.set_now(NOW);
     let of_generator =
         GeneratorSettings { seed, key_count: 60, large_size_max: 2000, invalid_per_mille: 0, ..Default::default() };
     let mut generator = Generator::new(of_generator);
     let mut log: Vec<Batch> = Vec::new();
-    // For each step, the home bucket with which the next one begins, and the number of batches before it.
+    // For each step, the position with which the next one begins, and the number of batches before it.
     let (mut steps, mut snapshot, mut next) = (Vec::new(), Vec::new(), Some(0));
     while let Some(from) = next {
         let batch = generator.by_ref().take(1 + seed as usize % 9);
@@ -82,7 +88,7 @@ fn is_restored(seed: u64, with_rule: bool) -> bool {
             next = store.walk_pairs(from, |key, value, expiry| {
                 snapshot.push((key.to_vec(), value.to_vec(), expiry));
             });
-            steps.push((next.unwrap_or(u32::MAX), log.len()));
+            steps.push((next, log.len()));
         }
     }
     let mut restored = Processor::new(&Settings { seed: seed + 1, ..settings }).unwrap();
@@ -93,8 +99,9 @@ fn is_restored(seed: u64, with_rule: bool) -> bool {
     let begin = steps.first().expect("a walk has a step").1;
     for (number, batch) in log.iter().enumerate() {
         for request in batch {
-            let home = store.home_bucket(request.as_request().key);
-            let step = steps.iter().find(|(end, _)| home < *end).expect("the steps cover all buckets");
+            let position = positions.of(request.as_request().key);
+            let is_before = |end: Option<u64>| end.is_none_or(|end| position < end);
+            let step = steps.iter().find(|(end, _)| is_before(*end)).expect("the steps cover all positions");
             if number >= if with_rule { step.1 } else { begin } {
                 execute(&mut restored, &mut replies, request.as_request());
             }

@@ -394,7 +394,7 @@ impl LogFiles {
                     chunks.push(key, value, expiry);
                 }
             });
-            chunks.end_step(last_position(next, processor.home_bucket_count()), self.groups.durable_block());
+            chunks.end_step(last_position(next), self.groups.durable_block());
             if next.is_none() || chunks.size() >= CHUNK_SIZE {
                 chunks.finish(&mut pages);
                 file.write(&pages)?;

@@ -7,7 +7,7 @@
 //! use skep::functions::{Call, CallReply, compile};
 //! use skep::{Operation, Replies, Reply, Request, Store, StoreSettings};
 //!
-//! let mut store = Store::open(&StoreSettings::for_kv_size(16 << 20, 64, 0x5eed))?;
+//! let mut store = Store::open(&StoreSettings::growing(16 << 20, 0x5eed))?;
 //! let functions = compile("mod m { #[update] fn capped(v: u32, n: u32, max: u32) -> u32 { (v + n).min(max) } }")?;
 //! let call = Call {
 //!     function: functions[0],

@@ -11,7 +11,7 @@
 //! use skep::{Element, Operation, PutCondition, Replies, Reply, Request, Shape, Store, StoreSettings, Update, UpdateFunction};
 //!
 //! // 16 MiB for keys and values that take about 64 bytes together.
-//! let mut store = Store::open(&StoreSettings::for_kv_size(16 << 20, 64, 0x5eed))?;
+//! let mut store = Store::open(&StoreSettings::growing(16 << 20, 0x5eed))?;
 //!
 //! let add_five = Operation::Update(Update {
 //!     function: UpdateFunction::Add,
@@ -47,7 +47,7 @@
 //!
 //! # let parent = tempfile::tempdir()?;
 //! # let directory = parent.path().join("data");
-//! let settings = StoreSettings::for_kv_size(16 << 20, 64, 0x5eed);
+//! let settings = StoreSettings::growing(16 << 20, 0x5eed);
 //! let mut replies = Replies::with_budget(1 << 20);
 //! {
 //!     let mut store = DurableStore::open(&directory, &settings)?;

@@ -86,7 +86,7 @@ impl LocalServer {
             udp: Some(any_port()),
             shards,
             memory,
-            kv_size: size_of::<u64>() + value_size,
+            kv_size: Some(size_of::<u64>() + value_size),
             ordered_memory: 0,
             connections_max: 16,
             prefault: true,

@@ -557,7 +557,7 @@ fn a_start_that_divides_keys_unevenly_succeeds_again_after_all_shards_are_full()
             durability: skep_server::Durability::Second,
             memory: 8 << 20,
             ordered_memory: 0,
-            kv_size: 64,
+            kv_size: Some(64),
             shards,
             ..ServerSettings::default()
         };

@@ -210,11 +210,13 @@ impl StoreHistory {
     fn new(seed: u64) -> StoreHistory {
         println!("seed {seed}");
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let kv_size = [16, 40, 64, 200][random.random_range(0..4)];
+        let memory = random.random_range(8..24) << 20;
+        let kv_size = [None, Some(16), Some(40), Some(64), Some(200)][random.random_range(0..5)];
         StoreHistory {
             parent: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the target folder can be written"),
             name: 0,
-            settings: StoreSettings::for_kv_size(random.random_range(8..24) << 20, kv_size, 7),
+            settings: kv_size
+                .map_or(StoreSettings::growing(memory, 7), |size| StoreSettings::for_kv_size(memory, size, 7)),
             space: Space::new(HASH_SPACE, seed),
             random,
         }

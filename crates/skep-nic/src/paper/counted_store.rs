@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_corpus_fills_its_memory_and_reports_that_it_is_full() {
-        let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.4, inline_threshold: 10, seed: 1 };
+        let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.4, inline_threshold: 10, grows: false, seed: 1 };
         let mut corpus = Corpus::new(&settings, |_| 10);
         assert!(corpus.fill(40_000));
         assert!((corpus.utilization() - 400_000.0 / f64::from(1 << 20)).abs() < 1e-9);

@@ -46,7 +46,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
             let inline_threshold = reference.series.trim_end_matches('B').parse().expect("a series is a threshold");
             let hash_index_ratio = HASH_INDEX_RATIO / SCALE as f64;
             let memory = MEMORY * SCALE;
-            let settings = Settings { memory, hash_index_ratio, inline_threshold, seed: context.seed };
+            let settings = Settings { memory, hash_index_ratio, inline_threshold, grows: false, seed: context.seed };
             corpus = Some(Corpus::new(&settings, pair_size));
         }
         let corpus = corpus.as_mut().expect("a series has a store");

@@ -145,7 +145,8 @@ fn gets(memory: u64, pair_size: usize, utilization: f64, pairs_per_bucket: f64, 
     let inline = pair_size == INLINE_PAIR;
     let inline_threshold = if inline { INLINE_PAIR } else { 0 };
     let pair_size_of: fn(u64) -> usize = if inline { |_| INLINE_PAIR } else { |_| OFFLINE_PAIR };
-    let mut corpus = Corpus::new(&Settings { memory, hash_index_ratio, inline_threshold, seed }, pair_size_of);
+    let mut corpus =
+        Corpus::new(&Settings { memory, hash_index_ratio, inline_threshold, grows: false, seed }, pair_size_of);
     let pair_count = (utilization * memory as f64 / pair_size as f64) as u64;
     assert!(corpus.fill(pair_count), "full at {} instead of {utilization}", corpus.utilization());
     corpus.count_gets(STEP)

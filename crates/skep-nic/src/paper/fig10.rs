@@ -94,7 +94,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
 
 /// Returns the utilization at which a store refuses a pair.
 fn utilization_max(hash_index_ratio: f64, seed: u64) -> f64 {
-    let settings = Settings { memory: MEMORY, hash_index_ratio, inline_threshold: PAIR, seed };
+    let settings = Settings { memory: MEMORY, hash_index_ratio, inline_threshold: PAIR, grows: false, seed };
     let mut corpus = Corpus::new(&settings, |_| PAIR);
     assert!(!corpus.fill(MEMORY), "more pairs than bytes");
     corpus.utilization()
@@ -103,8 +103,13 @@ fn utilization_max(hash_index_ratio: f64, seed: u64) -> f64 {
 /// Returns the accesses of a GET on a corpus of the wanted utilization.
 fn accesses(ratio: f64, seed: u64) -> f64 {
     let scale = if ratio > 0.57 { 2 } else { 1 };
-    let settings =
-        Settings { memory: MEMORY * scale, hash_index_ratio: ratio / scale as f64, inline_threshold: PAIR, seed };
+    let settings = Settings {
+        memory: MEMORY * scale,
+        hash_index_ratio: ratio / scale as f64,
+        inline_threshold: PAIR,
+        grows: false,
+        seed,
+    };
     let mut corpus = Corpus::new(&settings, |_| PAIR);
     let pair_count = (WANTED * MEMORY as f64 / PAIR as f64) as u64;
     assert!(corpus.fill(pair_count), "full at {} instead of {WANTED}", corpus.utilization());

@@ -146,7 +146,7 @@ fn setting(pairs: &Pairs) -> String {
 /// accesses.
 fn chaining(pairs: &Pairs, hash_index_ratio: f64, utilization: f64, puts: bool, seed: u64) -> (Accesses, f64) {
     let inline_threshold = if pairs.is_inline() { pairs.size } else { 0 };
-    let settings = Settings { memory: pairs.memory, hash_index_ratio, inline_threshold, seed };
+    let settings = Settings { memory: pairs.memory, hash_index_ratio, inline_threshold, grows: false, seed };
     let mut corpus = Corpus::new(&settings, pairs.pair_size);
     let pair_count = pairs.count_at(utilization);
     let filled = if puts { pair_count - PUTS_AROUND } else { pair_count };

@@ -100,7 +100,7 @@ fn measure(context: &mut Context<'_>) -> Findings {
 
 /// Runs additions, each to the key that `draw` returns.
 fn atomics(hardware: &Hardware, hazard: Hazard, keys: u32, count: u32, seed: u64, draw: impl FnMut(u32) -> u32) -> f64 {
-    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 16, seed };
+    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 16, grows: false, seed };
     let (mut processor, _) = processor(hardware, &settings, Policy::Dispatch(0.0), seed);
     let mut replies = Replies::with_budget(usize::MAX);
     let keys: Vec<[u8; 8]> = (0..keys).map(|key| u64::from(key).to_le_bytes()).collect();

@@ -240,7 +240,8 @@ impl<'a> Run<'a> {
     /// in the order of the replies. After each `interval`, clients have all pieces of another vector.
     fn reply_times(&self, count: u32, interval: Time) -> Vec<(Time, Time)> {
         let inline_threshold = 50;
-        let settings = Settings { memory: 8 << 20, hash_index_ratio: 0.5, inline_threshold, seed: self.seed };
+        let settings =
+            Settings { memory: 8 << 20, hash_index_ratio: 0.5, inline_threshold, grows: false, seed: self.seed };
         let (mut processor, _) = processor(self.hardware, &settings, self.policy, self.seed);
         let mut replies = Replies::with_budget(usize::MAX);
         let keys: Vec<Vec<u8>> = (0..self.keys).map(|key| padded(key, self.key_bytes)).collect();

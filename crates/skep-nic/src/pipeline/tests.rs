@@ -35,7 +35,7 @@ fn nic_on(hardware: &Hardware, settings: &Settings, policy: Policy, seed: u64) -
 /// every hazard, and also if the host's cores gather and scatter.
 #[test]
 fn the_same_operations_have_the_same_replies_as_on_local_memory() {
-    let settings = Settings { memory: MEMORY, hash_index_ratio: 0.02, inline_threshold: 24, seed: 3 };
+    let settings = Settings { memory: MEMORY, hash_index_ratio: 0.02, inline_threshold: 24, grows: false, seed: 3 };
     for (seed, hazard) in
         (0..12).map(|seed| (seed, if seed % 4 == 3 { STALLS[seed as usize / 4 % 3] } else { Hazard::Waits }))
     {
@@ -78,7 +78,7 @@ fn fits(request: &Request<'_>) -> bool {
 
 /// Runs operations on an idle board. Each arrives this many ns after the one before.
 fn passages(hardware: &Hardware, requests: &[Request<'_>], after: &[f64]) -> Vec<Passage> {
-    let settings = Settings { memory: MEMORY, hash_index_ratio: 0.5, inline_threshold: 24, seed: 3 };
+    let settings = Settings { memory: MEMORY, hash_index_ratio: 0.5, inline_threshold: 24, grows: false, seed: 3 };
     let mut nic = nic_on(hardware, &settings, Policy::Dispatch(0.0), 5);
     let mut at = 0.0;
     let arrival = |after: &f64| {
@@ -147,7 +147,7 @@ fn a_write_holds_its_slot_and_its_key_until_it_is_confirmed() {
 /// Without it, one runs after the other.
 #[test]
 fn operations_on_one_key_are_decoded_one_a_cycle_and_stall_without_the_station() {
-    let settings = Settings { memory: MEMORY, hash_index_ratio: 0.5, inline_threshold: 24, seed: 3 };
+    let settings = Settings { memory: MEMORY, hash_index_ratio: 0.5, inline_threshold: 24, grows: false, seed: 3 };
     let values: Vec<[u8; 4]> = (0..2000_u32).map(u32::to_le_bytes).collect();
     let put = |value| Request { key: b"key", operation: Operation::Put { value, condition: PutCondition::Always } };
     let requests: Vec<_> = values.iter().map(|value| put(value)).collect();
@@ -172,7 +172,7 @@ fn operations_on_one_key_are_decoded_one_a_cycle_and_stall_without_the_station()
 /// Insertions and deletions exchange free slabs in batches, which take less than 0.08 lines for each slab (section 3.3.2).
 #[test]
 fn free_slabs_are_exchanged_over_pcie() {
-    let settings = Settings { memory: MEMORY, hash_index_ratio: 0.3, inline_threshold: 24, seed: 3 };
+    let settings = Settings { memory: MEMORY, hash_index_ratio: 0.3, inline_threshold: 24, grows: false, seed: 3 };
     let mut nic = nic(&settings, Policy::Dispatch(0.0), 1);
     let keys: Vec<[u8; 4]> = (0..4000_u32).map(u32::to_le_bytes).collect();
     let put = Operation::Put { value: &[7; 60], condition: PutCondition::Always };

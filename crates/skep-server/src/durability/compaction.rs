@@ -114,7 +114,7 @@ impl Loaded<'_> {
                         file.chunks.push(key, value, expiry);
                     }
                 });
-                file.chunks.end_step(last_position(next, processor.home_bucket_count()), block);
+                file.chunks.end_step(last_position(next), block);
                 file.write(next.is_none())?;
             }
             files.push(file.file.finish()?);

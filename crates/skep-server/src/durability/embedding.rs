@@ -38,7 +38,7 @@ pub(super) fn recover_opened(
         shards: 1,
         memory: settings.memory,
         // The settings of a store do not tell it.
-        kv_size: 0,
+        kv_size: None,
         durability: Durability::Always,
         ..ServerSettings::default()
     };

@@ -8,8 +8,9 @@ use std::collections::HashSet;
 
 use skep_wire::partition::Partition;
 
-/// Home buckets that a walk passes in the time in which a key is removed. At most one key is noted for this many buckets.
-const BUCKETS_FOR_KEY: usize = 64;
+/// Bytes of memory whose home buckets a walk passes in about the time in which a key is removed. At most one key is noted for
+/// as many bytes.
+const MEMORY_FOR_KEY: u64 = 32 << 10;
 /// Keys that are noted for small stores.
 const KEYS_MIN: usize = 1024;
 
@@ -26,8 +27,8 @@ pub(super) struct Written {
 
 impl Written {
     /// Notes nothing until the first removal.
-    pub(super) fn new(seed: u64, bucket_count: usize) -> Written {
-        let keys_max = (bucket_count / BUCKETS_FOR_KEY).max(KEYS_MIN);
+    pub(super) fn new(seed: u64, memory: u64) -> Written {
+        let keys_max = ((memory / MEMORY_FOR_KEY) as usize).max(KEYS_MIN);
         Written { seed, partition: Partition::new(seed, 1), keys: Vec::new(), keys_max }
     }
 

@@ -141,7 +141,7 @@ fn next_manifest(
         server_id: old.map_or_else(new_id, |manifest| manifest.server_id),
         partition_seed: old.map_or_else(&random, |manifest| manifest.partition_seed),
         memory: settings.memory,
-        kv_size: settings.kv_size as u64,
+        kv_size: settings.kv_size.unwrap_or(0) as u64,
         shards: tables.iter().map(shard).collect(),
         ..Manifest::default()
     }

@@ -135,9 +135,9 @@ impl<'s> Stores<'s> {
         self.stores.into_iter().map(store).collect()
     }
 
-    /// Returns the home buckets of all stores.
-    fn bucket_count(&self) -> usize {
-        (0..self.stores.len()).map(|store| self.with(store, |store| store.processor.home_bucket_count() as usize)).sum()
+    /// Returns the bytes of memory of all stores.
+    fn memory(&self) -> u64 {
+        (0..self.stores.len()).map(|store| self.with(store, |store| store.processor.statistics().memory_bytes)).sum()
     }
 
     pub(super) fn failure(&self) -> Option<OperationError> {
@@ -216,7 +216,7 @@ impl<'s, 'a> Replay<'s, 'a> {
             lacks_ordered: manifest.is_some_and(|manifest| manifest.ordered != SnapshotFile::default()),
             refused: None,
             times: Times::new(manifest.map_or(store_count, |manifest| manifest.shards.len()), store_count),
-            written: Written::new(seed, stores.bucket_count()),
+            written: Written::new(seed, stores.memory()),
             walks: 0,
         }
     }

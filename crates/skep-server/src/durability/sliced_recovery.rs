@@ -17,7 +17,10 @@
 //!    is free stays in as few stretches as it can, and all of the memory can be allocated, in each order of the pairs.
 //! 3. The seed is kept, so a key has the same home bucket. The pairs of a chain are put in the order of the chain in the
 //!    scratch store. Each then fits a bucket that is not later than its own was. So the chain has no more buckets than there.
-//! 4. A chain of the scratch store may have a bucket more than it had when the server ran: the order of operations is the
+//! 4. If the number of home buckets grows, the store has an eighth fewer than it had when the replay found no memory, and they
+//!    do not grow while its pairs are put. So they are fewer than when the server ran. Fewer home buckets have longer chains,
+//!    but the chain of all keys of some home buckets has no more buckets than their own chains together.
+//! 5. A chain of the scratch store may have a bucket more than it had when the server ran: the order of operations is the
 //!    same, but expired keys may have been removed at other times. Such buckets are in spare memory, which the store has for
 //!    this: `skep_store`, `hash/slab/spare.rs`. As much memory is not given out until keys are deleted. So the store takes
 //!    no more at the next start either.
@@ -53,6 +56,8 @@ use crate::recovery_error::RecoveryError;
 
 /// Slab memory of a scratch store, in quarters of the memory of its store: the first that is enough for the slice.
 const SCRATCH_QUARTERS: [u64; 4] = [1, 4, 16, 64];
+/// Smallest memory of a scratch store.
+const SCRATCH_MIN: u64 = 1 << 20;
 /// All stores together may take one in this many bytes more than their memory.
 const SPARE_PART: u64 = 16;
 
@@ -116,7 +121,8 @@ impl Source<'_> {
 
     /// Returns the error of stores that lack these bytes for slabs.
     fn lacking(&self, missing: u64) -> RecoveryError {
-        let slab_part = 1.0 - self.tables[0].hash_index_ratio;
+        let table = &self.tables[0];
+        let slab_part = if table.grows { 1.0 } else { 1.0 - table.hash_index_ratio };
         let more = missing as f64 / slab_part.max(1.0 / 16.0);
         RecoveryError::HashSpaceDoesNotFit { missing, memory: (self.memory() + more as u64).next_multiple_of(1 << 20) }
     }
@@ -184,8 +190,11 @@ fn hold_back(stores: &Stores<'_>, balances: Vec<(u64, u64)>, excess: u64) {
     });
 }
 
-/// Returns a store for the keys of a slice, with as many home buckets as the store for all keys.
+/// Returns a store for the keys of a slice, with as many home buckets as the store for all keys, unless their number grows.
 fn scratch_store(table: &Settings, buckets: u32, quarters: u64) -> Result<Processor, RegionError> {
+    if table.grows {
+        return Processor::new(&Settings { memory: (table.memory / 2 * quarters).max(SCRATCH_MIN), ..table.clone() });
+    }
     let index = u64::from(buckets) * LINE_SIZE as u64;
     // A store has at least a fifteenth of its index as slabs.
     let memory = (index + (table.memory / 4 * quarters).max(index / 8)).next_multiple_of(LINE_SIZE as u64);
@@ -197,7 +206,7 @@ fn scratch_store(table: &Settings, buckets: u32, quarters: u64) -> Result<Proces
 fn move_pairs(scratch: &mut Processor, slice: &Slice, store: &mut Store<'_>, time: u64) {
     let mut pairs = Pairs::default();
     let mut next = Some(slice.first);
-    while let Some(from) = next.filter(|from| *from < slice.end) {
+    while let Some(from) = next.filter(|from| slice.is_before_end(*from)) {
         next = scratch.walk_pairs(from, |key, value, expiry| {
             if !expiry.is_some_and(|expiry| expiry.has_passed(time)) {
                 pairs.push(key, value, expiry);

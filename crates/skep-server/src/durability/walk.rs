@@ -61,7 +61,7 @@ pub(crate) struct Walk {
 struct Walking {
     chunks: ChunkWriter,
     /// The home bucket with which the next step begins.
-    next_bucket: u32,
+    next_position: u64,
     /// Number of pairs so far.
     pairs: u64,
 }
@@ -159,23 +159,23 @@ impl Walk {
 
 impl Walking {
     fn new(snapshot: u64, part: SnapshotPart) -> Walking {
-        Walking { chunks: ChunkWriter::new(snapshot, part), next_bucket: 0, pairs: 0 }
+        Walking { chunks: ChunkWriter::new(snapshot, part), next_position: 0, pairs: 0 }
     }
 
     /// Makes a step. Returns true if it was the last one.
     fn step(&mut self, shard: u16, processor: &mut Processor, log: &Log) -> bool {
-        let Walking { chunks, next_bucket, pairs } = self;
+        let Walking { chunks, next_position, pairs } = self;
         let reached = Reached { block: log.sealed(), version: 0 };
         // Later operations of this shard are not executed before its time: they do not find these keys either.
         let now = processor.now().min(log.stated_time.get());
-        let following = processor.walk_pairs(*next_bucket, |key, value, expiry| {
+        let following = processor.walk_pairs(*next_position, |key, value, expiry| {
             if !expiry.is_some_and(|expiry| expiry.has_passed(now)) {
                 *pairs += 1;
                 chunks.push(key, value, expiry);
             }
         });
-        chunks.end_step(last_position(following, processor.home_bucket_count()), reached.block);
-        *next_bucket = following.unwrap_or(0);
+        chunks.end_step(last_position(following), reached.block);
+        *next_position = following.unwrap_or(0);
         let is_last = following.is_none();
         add_chunk(chunks, is_last, log);
         if is_last {

@@ -51,8 +51,10 @@ const SYNTAX: &str = "ERR syntax error";
 const FORGOTTEN: &str = "ERR the position of the command was forgotten: too many scans of the ordered space are open";
 const NO_MEMORY: &str = "ERR the keys take more than the memory that is free for this connection (--connection-memory)";
 
-/// Bits of a cursor for a home bucket.
-const BUCKET_BITS: u32 = 32;
+/// Bits of a cursor for the upper bits of a position: so that with the shard and a bit for the space it has 53 bits, which a
+/// floating-point number holds. A page begins at most 2²⁴ of 2⁶⁴ positions before the end of the last one, so a key in a
+/// billion billion is returned twice.
+const POSITION_BITS: u32 = 40;
 
 /// A command on all keys of a space.
 #[derive(Clone, Debug)]
@@ -131,7 +133,7 @@ impl Position {
     /// Returns the cursor of the position.
     fn cursor(self, space: Space) -> u64 {
         match space {
-            Space::Hash => (u64::from(self.shard) << BUCKET_BITS | self.from) << 1,
+            Space::Hash => (u64::from(self.shard) << POSITION_BITS | self.from >> (u64::BITS - POSITION_BITS)) << 1,
             Space::Ordered => self.from,
             Space::Cache => unreachable!("a cache is not walked"),
         }
@@ -146,8 +148,8 @@ impl Position {
         if space == Space::Ordered {
             return Some(Position { shard: 0, from: cursor });
         }
-        let shard = u16::try_from(cursor >> (BUCKET_BITS + 1)).ok().filter(|shard| *shard < shard_count)?;
-        Some(Position { shard, from: cursor >> 1 & ((1 << BUCKET_BITS) - 1) })
+        let shard = u16::try_from(cursor >> (POSITION_BITS + 1)).ok().filter(|shard| *shard < shard_count)?;
+        Some(Position { shard, from: cursor >> 1 << (u64::BITS - POSITION_BITS) })
     }
 
     /// Returns the position after a step of this one; `None` at the end.
@@ -503,15 +505,18 @@ mod tests {
     use crate::vocabulary::{END, Space};
 
     #[test]
-    fn cursors_name_a_shard_and_a_bucket_and_are_not_those_of_the_other_space() {
+    fn cursors_name_a_shard_and_a_position_and_are_not_those_of_the_other_space() {
         let of = |cursor| Position::of(cursor, Space::Hash, 3);
-        for position in [Position::default(), Position { shard: 2, from: u32::MAX.into() }] {
+        for position in [Position::default(), Position { shard: 2, from: u64::MAX << 24 }] {
             assert_eq!(of(position.cursor(Space::Hash)), Some(position));
         }
+        // The lower bits are lost: a page begins earlier, and not later.
+        let cursor = Position { shard: 1, from: (5 << 24) + 7 }.cursor(Space::Hash);
+        assert_eq!(of(cursor), Some(Position { shard: 1, from: 5 << 24 }));
         assert_eq!(of(Position { shard: 3, from: 0 }.cursor(Space::Hash)), None);
         assert_eq!((of(7), Position::of(8, Space::Ordered, 3)), (None, None));
         assert_eq!(Position::of(7, Space::Ordered, 3).unwrap().cursor(Space::Ordered), 7);
-        assert!(Position { shard: 4095, from: u32::MAX.into() }.cursor(Space::Hash) < 1 << 53);
+        assert!(Position { shard: 4095, from: u64::MAX }.cursor(Space::Hash) < 1 << 53);
     }
 
     #[test]

@@ -418,7 +418,7 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Inserts an entry into the first bucket of the chain that has room.
-    async fn insert(&self, home: Home, entry: &NewEntry<'_>) -> Result<(), NotStored> {
+    pub(super) async fn insert(&self, home: Home, entry: &NewEntry<'_>) -> Result<(), NotStored> {
         let mut at = home.bucket.pointer();
         loop {
             let bucket = self.read_bucket(at).await;

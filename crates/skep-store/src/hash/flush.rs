@@ -5,8 +5,8 @@
 //! slab memory   ├── free ─────▶ zone ─── free too, but not in the pools of the allocator ─────┤
 //! ```
 //!
-//! 1. [`HashTable::flush`] sets the counts to zero, forgets the contents of the allocator, and marks all home buckets as
-//!    *stale*: such a bucket counts as empty, with any content.
+//! 1. [`HashTable::flush`] sets the counts to zero, forgets the contents of the allocator, makes the index as small as at the
+//!    start, and marks all home buckets as *stale*: such a bucket counts as empty, with any content.
 //! 2. Requests that are admitted first clear their home buckets if these are stale. A bitmap remembers which were cleared.
 //! 3. A step clears [`STEP_BUCKETS`] home buckets in their order, except those of the bitmap, and returns the memory of
 //!    [`STEP_ZONES`] zones to the allocator. After the last step, no bucket is stale.
@@ -31,10 +31,12 @@ const STEP_ZONES: usize = 4;
 impl<M: Memory> HashTable<M> {
     /// Removes all keys.
     pub(crate) fn flush(&self) {
-        if self.pair_count() == 0 {
+        if self.pair_count() == 0 && self.index.count() == self.growth.first_count() {
             return;
         }
         self.forget_pairs();
+        self.index.reset(self.growth.first_count());
+        self.growth.consider_at(self.growth.first_count());
         self.stale.begin(self.bucket_count());
     }
 

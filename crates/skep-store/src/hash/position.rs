@@ -1,7 +1,4 @@
-//! The positions of keys in a hash index, which do not depend on its size.
-//!
-//! The position of a key is its secret hash, 64 bits. An index with n home buckets has the key in bucket
-//! (position · n) >> 64. So buckets are in the order of positions, in an index of each size.
+//! The positions of keys in a hash index, which do not depend on its size: see `index.rs`.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
@@ -32,7 +29,8 @@ mod tests {
 
     #[test]
     fn a_position_is_that_of_the_home_bucket() {
-        let settings = Settings { memory: 256 << 10, hash_index_ratio: 0.3, inline_threshold: 30, seed: 77 };
+        let settings =
+            Settings { memory: 256 << 10, hash_index_ratio: 0.3, inline_threshold: 30, grows: false, seed: 77 };
         let store = Processor::new(&settings).unwrap();
         let positions = KeyPositions::new(77);
         for number in 0..1000_u64 {

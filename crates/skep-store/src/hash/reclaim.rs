@@ -1,7 +1,7 @@
 //! Frees the memory of expired keys that no request touches.
 //!
 //! ```text
-//! home buckets  ├──────────────────────▶ cursor ───────────────────────┤   a pass: once over all buckets
+//! positions     ├──────────────────────▶ cursor ───────────────────────┤   a pass: once over all buckets
 //! a step                                ▐ 16 buckets: prefetch them, then the slabs to which they point,
 //!                                         then remove the keys whose time has come
 //! ```
@@ -42,8 +42,8 @@ const PAUSE_MAX: u64 = 60_000;
 pub(crate) struct Reclaim {
     /// A pass has begun and has not ended.
     is_running: bool,
-    /// The next home bucket.
-    next: u32,
+    /// The position with which the next step begins.
+    next: u64,
     /// Earliest expiry that the pass has seen.
     earliest: u64,
     /// Keys with an expiry that the pass has seen, and how many of them it has removed.
@@ -128,12 +128,13 @@ impl<M: Memory> HashTable<M> {
             self.forget_earliest_expiry();
             self.forget_want();
         }
-        let end = self.bucket_count().min(reclaim.next + STEP_BUCKETS);
-        for bucket in reclaim.next..end {
+        let begin = self.index.bucket(reclaim.next).0;
+        let end = self.index.end_of_run(begin).min(begin + STEP_BUCKETS);
+        for bucket in begin..end {
             self.prefetch(BucketIndex(bucket));
         }
         let mut slabs = std::mem::take(&mut reclaim.slabs);
-        for bucket in (reclaim.next..end).map(BucketIndex) {
+        for bucket in (begin..end).map(BucketIndex) {
             let mut at = Some(bucket.pointer());
             while let Some(pointer) = at {
                 let copy = Bucket::from_line(self.memory().read_line(pointer).await);
@@ -164,8 +165,9 @@ impl<M: Memory> HashTable<M> {
         reclaim.slabs = slabs;
         reclaim.removed += removed as u64;
         reclaim.removed_in_all += removed as u64;
-        reclaim.next = complete_before;
-        if complete_before == self.bucket_count() {
+        if let Some(next) = self.index.next(complete_before) {
+            reclaim.next = self.index.first_position(next);
+        } else {
             self.note_expiry(reclaim.earliest);
             reclaim.is_running = false;
             let has_removed_many = reclaim.removed * MANY_PART >= reclaim.seen

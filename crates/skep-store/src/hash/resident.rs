@@ -132,7 +132,7 @@ impl<M: Memory> HashTable<M> {
     /// Adds an entry to the first bucket of a resident chain that has room, or to a new one. Returns false if none can
     /// be allocated.
     #[inline(always)]
-    fn push_resident(&self, lines: &mut impl ResidentLines, home: &Home, entry: &NewEntry<'_>) -> bool {
+    pub(super) fn push_resident(&self, lines: &mut impl ResidentLines, home: &Home, entry: &NewEntry<'_>) -> bool {
         let mut at = home.bucket.pointer();
         loop {
             let bucket = Bucket::from_line_mut(lines.line(at));

@@ -4,8 +4,9 @@
 //! accesses, but less slab memory; the best is the largest that still holds the corpus. The **inline threshold** is the
 //! size up to which a pair is stored in its bucket: inline saves the access of a slab, and fills buckets sooner.
 //!
-//! Both follow from the size of the pairs, the utilization of the memory and the cost of chains ([`poisson`]). The server, the
-//! library and the model of the NIC use the same function.
+//! By default the index grows with the pairs ([`Settings::growing`]). Fixed values of both follow from the size of the pairs, the
+//! utilization of the memory and the cost of chains ([`poisson`]). The server, the library and the model of the NIC use the
+//! same function.
 //!
 //! ```text
 //! size, utilization ─▶ inline: largest index with room ─▶ accesses of a GET ─┐
@@ -26,6 +27,8 @@ const INLINE_THRESHOLD_AMONG_SLABS: usize = 2 * super::bucket::SLOT_SIZE;
 /// If only the average is known, pairs are inline up to this average: with larger averages, some pairs do not fit a bucket,
 /// and a large index leaves no room for their slabs.
 const INLINE_AVERAGE_MAX: usize = 40;
+/// The hash index ratio from which on an index grows: little, so that values of some kilobytes have nearly all memory.
+const GROWING_RATIO: f64 = 1.0 / 256.0;
 /// Default utilization of an index of inline pairs, as a share of the most at a ratio near zero. Up to it, one per cent more
 /// room costs less than one per cent more accesses while filling, as `tests/settings.rs` counts.
 const FILL_INLINE: f64 = 0.80;
@@ -39,13 +42,34 @@ pub struct Settings {
     pub memory: u64,
     /// Share of it that is hash index, between 0 and 1.
     pub hash_index_ratio: f64,
-    /// Largest size of a pair, key and value, that is stored in its bucket: at most 50, and more counts as 50.
+    /// Largest size of a pair, key and value, that is stored in its bucket: at most 50, and more counts as 50. In an index that
+    /// grows, only if that takes no more memory than a slab.
     pub inline_threshold: usize,
+    /// The hash index grows with the pairs, from this ratio on.
+    pub grows: bool,
     /// Seed of the secret hash. Random for each start, so that no client can choose keys of one bucket.
     pub seed: u64,
 }
 
 impl Settings {
+    /// Returns settings for pairs of any sizes: the index grows with them, as long as memory is plentiful. Pairs are inline if
+    /// that takes no more memory than a slab.
+    pub fn growing(memory: u64, seed: u64) -> Self {
+        Settings { memory, hash_index_ratio: GROWING_RATIO, inline_threshold: INLINE_SIZE_MAX, grows: true, seed }
+    }
+
+    /// Returns the sizes of pairs that are inline: bit s for s bytes.
+    pub(super) fn inline_sizes(&self) -> u64 {
+        let takes_less_in_slab = |size: usize| {
+            let inline = LINE_SIZE / (SLOT_COUNT / slots_for(size));
+            let in_slab = slab_size(size) + LINE_SIZE / SLOT_COUNT;
+            inline > in_slab
+        };
+        let sizes =
+            (1..=self.inline_threshold.min(INLINE_SIZE_MAX)).filter(|size| !self.grows || !takes_less_in_slab(*size));
+        sizes.fold(0, |sizes, size| sizes | 1 << size)
+    }
+
     /// Returns settings for pairs of `kv_size` bytes, key and value, on average, and a memory that is to be filled. They are
     /// chosen as in [`Settings::for_utilization`], at [`Settings::utilization_for`] this size, and for sizes that differ.
     pub fn for_kv_size(memory: u64, kv_size: usize, seed: u64) -> Self {
@@ -83,8 +107,14 @@ impl Settings {
         }
         let line_count = memory_size / LINE_SIZE as u64;
         let wanted = (line_count as f64 * self.hash_index_ratio) as u64;
-        // At least one bucket; at least a sixteenth is slabs, or nothing could be chained.
-        Ok(u32::try_from(wanted.clamp(1, line_count - line_count / 16)).expect("64 GiB have less than 2³² lines"))
+        Ok((wanted as u32).clamp(1, Settings::bucket_count_max(memory_size)))
+    }
+
+    /// Returns the most buckets of an index in a memory of this size: at least a sixteenth is slabs, or nothing could be
+    /// chained.
+    pub(super) fn bucket_count_max(memory_size: u64) -> u32 {
+        let line_count = memory_size / LINE_SIZE as u64;
+        u32::try_from(line_count - line_count / 16).expect("64 GiB have less than 2³² lines")
     }
 
     /// Checks that the values are within their limits. The error message names the setting.
@@ -142,7 +172,7 @@ impl PairShape {
         } else {
             INLINE_THRESHOLD_AMONG_SLABS
         };
-        Settings { memory, hash_index_ratio, inline_threshold, seed }
+        Settings { memory, hash_index_ratio, inline_threshold, grows: false, seed }
     }
 
     fn is_inline(&self) -> bool {

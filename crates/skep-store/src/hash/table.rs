@@ -3,7 +3,7 @@
 //! ```text
 //! memory  ├──────────── hash index ───────────┬───────────────── slab memory ─────────────────┤
 //!          bucket 0, bucket 1, ...             pairs, chained buckets, large values
-//!          └ share set by the hash index ratio ┘
+//!          └ share set by the hash index ratio, or as many as the pairs need ┘
 //! ```
 //!
 //! Costs in accesses, if the bucket has no chain: a GET reads the bucket, and the slab if the pair is not inline. A PUT
@@ -21,6 +21,8 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot, slots_for};
 use super::bucket_index::BucketIndex;
 use super::find::{Probe, Search};
+use super::growth::Growth;
+use super::index::{Division, Index};
 use super::object::{self, Content, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
@@ -118,8 +120,10 @@ impl Home {
 #[derive(Debug)]
 pub struct HashTable<M> {
     pub(super) memory: M,
-    bucket_count: u32,
-    inline_threshold: usize,
+    pub(super) index: Index,
+    pub(super) growth: Growth,
+    /// Bit s: pairs of s bytes are inline.
+    inline_sizes: u64,
     secrets: RapidSecrets,
     search: Search,
     slabs: RefCell<SlabAllocator>,
@@ -145,17 +149,23 @@ impl<M: Memory> HashTable<M> {
     /// Returns an empty table in a memory of zeros.
     pub fn new(memory: M, settings: &Settings) -> Result<Self, RegionError> {
         let bucket_count = settings.bucket_count(memory.size())?;
+        let bucket_count_max = if settings.grows { Settings::bucket_count_max(memory.size()) } else { bucket_count };
         let slab_start = Pointer::to_line(u64::from(bucket_count));
         // The last line stays unused: the end of 64 GiB would have no pointer.
         let slab_end = Pointer::to_line(memory.size() / LINE_SIZE as u64 - 1);
+        let mut slabs = SlabAllocator::new(slab_start, slab_end);
+        if settings.grows {
+            slabs.keep_front();
+        }
         Ok(HashTable {
-            bucket_count,
-            inline_threshold: settings.inline_threshold.min(INLINE_SIZE_MAX),
+            index: Index::new(bucket_count),
+            growth: Growth::new(bucket_count, bucket_count_max),
+            inline_sizes: settings.inline_sizes(),
             secrets: RapidSecrets::seed(settings.seed),
             search: Search::new(),
-            slabs: RefCell::new(SlabAllocator::new(slab_start, slab_end)),
+            slabs: RefCell::new(slabs),
             pair_count: Cell::new(0),
-            used: UsedGroups::new(bucket_count),
+            used: UsedGroups::new(bucket_count_max),
             pair_size: Cell::new(0),
             expiring_count: Cell::new(0),
             chained_count: Cell::new(0),
@@ -243,9 +253,9 @@ impl<M: Memory> HashTable<M> {
         self.slabs.borrow_mut().return_zones(count)
     }
 
-    /// Returns the number of home buckets.
+    /// Returns the number of home buckets; while the index grows, the number that there will be.
     pub(crate) fn bucket_count(&self) -> u32 {
-        self.bucket_count
+        self.index.count()
     }
 
     /// Returns a time that is not above any expiry since the last call of [`HashTable::forget_earliest_expiry`].
@@ -295,7 +305,7 @@ impl<M: Memory> HashTable<M> {
 
     /// Returns the bytes of the hash index, without chained buckets.
     pub fn index_size(&self) -> u64 {
-        u64::from(self.bucket_count) * LINE_SIZE as u64
+        u64::from(self.bucket_count()) * LINE_SIZE as u64
     }
 
     /// Returns the bytes of slab memory that are free.
@@ -321,11 +331,28 @@ impl<M: Memory> HashTable<M> {
     /// Hashes a key.
     #[inline(always)]
     pub(crate) fn locate(&self, key: &[u8]) -> Home {
-        let hash = rapidhash_v3_seeded(key, &self.secrets);
+        self.locate_in(self.division(), key)
+    }
+
+    /// Returns how keys are divided among home buckets now. It stays so during a batch.
+    #[inline(always)]
+    pub(crate) fn division(&self) -> Division {
+        self.index.division()
+    }
+
+    /// Hashes a key, whose home bucket follows from this division.
+    #[inline(always)]
+    pub(crate) fn locate_in(&self, division: Division, key: &[u8]) -> Home {
+        let hash = self.position(key);
         // The upper bits choose the bucket, the lowest nine are the secondary hash. So the two are independent of each
         // other.
-        let bucket = (u128::from(hash) * u128::from(self.bucket_count)) >> 64;
-        Home { hash: KeyHash(hash), bucket: BucketIndex(bucket as u32) }
+        Home { hash: KeyHash(hash), bucket: division.bucket(hash) }
+    }
+
+    /// Returns the position of a key: its secret hash.
+    #[inline(always)]
+    pub(super) fn position(&self, key: &[u8]) -> u64 {
+        rapidhash_v3_seeded(key, &self.secrets)
     }
 
     /// Prefetches a bucket.
@@ -545,7 +572,8 @@ impl<M: Memory> HashTable<M> {
     /// Returns true if a pair is stored in its bucket. A key with an expiry never is: a bucket has no bits for it.
     #[inline(always)]
     pub(crate) fn is_inline(&self, key_size: usize, value_size: usize, expiry: Option<Expiry>) -> bool {
-        key_size + value_size <= self.inline_threshold && expiry.is_none()
+        let size = key_size + value_size;
+        size <= INLINE_SIZE_MAX && self.inline_sizes >> size & 1 != 0 && expiry.is_none()
     }
 
     /// Counts keys that got an expiry or have lost one.

@@ -1,20 +1,21 @@
 //! A walk over all keys of a table, in steps, while operations between the steps change it.
 //!
 //! ```text
-//! home buckets  ├──── returned ────▶ next ──── of later steps ────┤
+//! positions     ├──── returned ────▶ next ──── of later steps ────┤
 //! a step                            ▐ 64 buckets: prefetch them with their chains, then the slabs to which they point,
 //!                                     then return their keys; and again, up to the limits
 //! ```
 //!
 //! Groups of buckets without a pair are skipped, as far as their summary shows them (`used`).
 //!
-//! A step returns the keys of whole chains: those of the home buckets from `next` on. Its limits are compared after each
-//! chain.
+//! Home buckets are in the order of the positions of their keys (`index.rs`). A step returns the keys from one position to
+//! another: it reads the home buckets from that of the first position on, and ends where one begins. Its limits are compared
+//! after each chain.
 //!
-//! **Why no key is missed.** A key has one home bucket for the whole life of the table, and is always in the chain of that
-//! bucket. Edits move it within this chain, or between its bucket and a slab. Steps run between batches, when no edit is
-//! in flight. So a key that exists from the first step to the last is found by the step that returns the chain of its
-//! home bucket.
+//! **Why no key is missed, and none returned twice.** A key has one position for the whole life of the table, and is always in
+//! the chain of the home bucket of that position, also while the index grows. Edits move it within this chain, or between its
+//! bucket and a slab. Steps run between batches, when no edit is in flight. So a key that exists from the first step to the
+//! last is found by the step that has its position.
 //!
 //! A group that is skipped had no pair at a moment between the two, so the key was not in it.
 //!
@@ -48,8 +49,8 @@ pub struct WalkLimit {
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalkStep {
-    /// The home bucket with which the next step begins; `None` after the last one.
-    pub next: Option<u32>,
+    /// The position with which the next step begins; `None` after the last one.
+    pub next: Option<u64>,
     /// Home buckets that were read, and lines of the summary of those that were skipped.
     pub buckets: u32,
     /// Slabs that were read.
@@ -57,17 +58,21 @@ pub struct WalkStep {
 }
 
 impl<M: Memory> HashTable<M> {
-    /// Calls `each` with the keys of the chains from a home bucket on, up to the limit. Keys that have expired are left out.
-    /// `group` is for its memory.
+    /// Calls `each` with the keys from a position on, up to the limit. Keys that have expired are left out. `group` is for its
+    /// memory.
     pub(crate) async fn walk(
         &self,
         group: &mut Vec<(BucketIndex, Bucket)>,
-        from: u32,
+        from: u64,
         limit: WalkLimit,
         mut each: impl FnMut(&[u8]),
     ) -> WalkStep {
         let (keys, size) = (Cell::new(0), Cell::new(0));
-        let mut each = |key: &[u8]| {
+        let first = self.index.bucket(from);
+        let mut each = |home: BucketIndex, key: &[u8]| {
+            if home == first && self.position(key) < from {
+                return;
+            }
             keys.set(keys.get() + 1);
             size.set(size.get() + key.len());
             each(key);
@@ -76,16 +81,18 @@ impl<M: Memory> HashTable<M> {
             return WalkStep { next: None, buckets: 0, slabs: 0 };
         }
         let (mut buckets, mut summary_words) = (0, 0);
-        let (mut next, mut slabs) = (from, 0);
+        let (mut next, mut slabs) = (first.0, 0);
         let mut is_complete = false;
         while let Some(begin) = self.next_used(next, &mut summary_words) {
             if is_complete || buckets >= STEP_BUCKETS_MAX {
-                return WalkStep { next: Some(begin), buckets: buckets + summary_lines(summary_words), slabs };
+                let next = Some(self.index.first_position(begin));
+                return WalkStep { next, buckets: buckets + summary_lines(summary_words), slabs };
             }
-            let group_end = self.bucket_count().min((begin / GROUP_BUCKETS + 1) * GROUP_BUCKETS);
+            let group_end = self.index.end_of_run(begin).min((begin / GROUP_BUCKETS + 1) * GROUP_BUCKETS);
             let end = group_end.min(begin + (STEP_BUCKETS_MAX - buckets));
             self.read_group(group, begin..end).await;
-            let is_whole = begin.is_multiple_of(GROUP_BUCKETS) && end == group_end;
+            let is_whole =
+                begin.is_multiple_of(GROUP_BUCKETS) && (end == begin + GROUP_BUCKETS || end == self.index.count());
             if is_whole && group.iter().all(|(_, copy)| copy.used_slot_count() == 0) {
                 self.used.clear(begin);
             }
@@ -93,7 +100,7 @@ impl<M: Memory> HashTable<M> {
             while let Some((bucket, copy)) = copies.next() {
                 for (_, entry) in copy.entries() {
                     match entry {
-                        Entry::Inline(pair) => each(copy.inline_key(pair)),
+                        Entry::Inline(pair) => each(*bucket, copy.inline_key(pair)),
                         Entry::Slab(slab) => {
                             slabs += 1;
                             let key_end = self
@@ -104,7 +111,7 @@ impl<M: Memory> HashTable<M> {
                                         return None;
                                     }
                                     bytes.get(key.clone()).map_or(Some(key.end), |key| {
-                                        each(key);
+                                        each(*bucket, key);
                                         None
                                     })
                                 })
@@ -112,7 +119,7 @@ impl<M: Memory> HashTable<M> {
                             if let Some(key_end) = key_end {
                                 self.memory()
                                     .read(slab.pointer.span(key_end), |bytes| {
-                                        each(&bytes[object::key(slab.class, bytes).0]);
+                                        each(*bucket, &bytes[object::key(slab.class, bytes).0]);
                                     })
                                     .await;
                             }
@@ -136,9 +143,15 @@ impl<M: Memory> HashTable<M> {
     /// Returns the first home bucket from `from` on whose group may have pairs. Counts the words of the summary that it
     /// skips.
     fn next_used(&self, from: u32, words: &mut usize) -> Option<u32> {
-        let (next, count) = self.used.next(from);
-        *words += count.saturating_sub(1);
-        next.filter(|next| *next < self.bucket_count())
+        let mut from = self.index.next(from)?;
+        loop {
+            let (next, count) = self.used.next(from);
+            *words += count.saturating_sub(1);
+            from = self.index.next(next?)?;
+            if Some(from) == next {
+                return next;
+            }
+        }
     }
 
     /// Copies the chains of these home buckets, and prefetches the slabs to which they point.

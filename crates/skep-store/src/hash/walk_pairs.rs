@@ -16,26 +16,30 @@ use skep_core::operation::Expiry;
 const STEP_SIZE: usize = 256 << 10;
 
 impl<M: Memory> HashTable<M> {
-    /// Calls `each` with the key, the value and the expiry of the pairs whose home buckets are from `from` on. Returns the
-    /// home bucket with which the next step begins; `None` after the last one. `group` is for its memory.
+    /// Calls `each` with the key, the value and the expiry of the pairs from a position on. Returns the position with which the
+    /// next step begins; `None` after the last one. `group` is for its memory.
     pub(crate) async fn walk_pairs(
         &self,
         group: &mut Vec<(BucketIndex, Bucket)>,
-        from: u32,
+        from: u64,
         mut each: impl FnMut(&[u8], &[u8], Option<Expiry>),
-    ) -> Option<u32> {
-        let end = self.bucket_count().min(from.saturating_add(GROUP_BUCKETS));
-        self.read_group(group, from.min(end)..end).await;
+    ) -> Option<u64> {
+        let first = self.index.bucket(from);
+        let end = self.index.end_of_run(first.0).min(first.0.saturating_add(GROUP_BUCKETS));
+        self.read_group(group, first.0..end).await;
         let mut size = 0;
-        let mut home = BucketIndex(from);
+        let mut home = first;
         for (bucket_home, bucket) in &*group {
             if *bucket_home != home {
                 if size >= STEP_SIZE {
-                    return Some(bucket_home.0);
+                    return Some(self.index.first_position(bucket_home.0));
                 }
                 home = *bucket_home;
             }
             let mut each = |key: &[u8], value: &[u8], expiry| {
+                if home == first && self.position(key) < from {
+                    return;
+                }
                 size += key.len() + value.len();
                 each(key, value, expiry);
             };
@@ -67,6 +71,6 @@ impl<M: Memory> HashTable<M> {
                 }
             }
         }
-        (end < self.bucket_count()).then_some(end)
+        self.index.next(end).map(|next| self.index.first_position(next))
     }
 }

@@ -54,8 +54,8 @@ use self::station::{Admission, QueueIndex, Station};
 use crate::apply::{Arena, NewValue};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{
-    Bucket, BucketIndex, HashTable, Home, KeyHash, Lanes, NotStored, Reclaim, Room, Settings, WalkLimit, WalkStep,
-    WithLanes,
+    Bucket, BucketIndex, Division, HashTable, Home, KeyHash, Lanes, NotStored, Reclaim, Room, Settings, WalkLimit,
+    WalkStep, WithLanes,
 };
 use crate::memory::{LocalMemory, Memory, RegionError};
 use crate::short::equal;
@@ -190,6 +190,7 @@ impl<M: Memory> Processor<M> {
         replies: &mut Replies,
         admission: impl Fn(&Home) -> Admission + Copy,
     ) {
+        let pairs_before = self.table.pair_count();
         replies.reset(requests.len());
         self.arena.empty();
         self.table.begin_batch(MERGE_WORK_MAX);
@@ -206,6 +207,8 @@ impl<M: Memory> Processor<M> {
             }
         }
         replies.touch_large(self.arena.work() + self.table.bytes_merged());
+        let inserted = self.table.pair_count().saturating_sub(pairs_before);
+        drive(self.table.grow(inserted, &mut self.walked));
     }
 
     /// Adds the memory that some puts and sets need at most. The others of the requests need none.
@@ -328,22 +331,22 @@ impl<M: Memory> Processor<M> {
         self.table.is_flushing()
     }
 
-    /// Returns the number of home buckets.
+    /// Returns the number of home buckets; while the index grows, the number that there will be.
     pub fn home_bucket_count(&self) -> u32 {
         self.table.bucket_count()
     }
 
-    /// Makes a step of a walk over all keys: calls `each` with the keys whose home buckets are from `from` on, bucket after
-    /// bucket, up to the limit. A key that exists during all steps of a walk is returned by one of them, however the
+    /// Makes a step of a walk over all keys: calls `each` with the keys from a [position](KeyPositions) on, in the order of the
+    /// home buckets, up to the limit. A key that exists during all steps of a walk is returned by one of them, however the
     /// operations between the steps change the store. Keys that have expired are left out.
-    pub fn walk(&mut self, from: u32, limit: WalkLimit, each: impl FnMut(&[u8])) -> WalkStep {
+    pub fn walk(&mut self, from: u64, limit: WalkLimit, each: impl FnMut(&[u8])) -> WalkStep {
         drive(self.table.walk(&mut self.walked, from, limit, each))
     }
 
-    /// Makes a step of a walk over all pairs, of at most 64 home buckets from `from` on: calls `each` with their keys, values
-    /// and expiries. Returns the home bucket with which the next step begins; `None` after the last one. Keys that have
-    /// expired and are not removed yet are among them.
-    pub fn walk_pairs(&mut self, from: u32, each: impl FnMut(&[u8], &[u8], Option<Expiry>)) -> Option<u32> {
+    /// Makes a step of a walk over all pairs, of at most 64 home buckets from a [position](KeyPositions) on: calls `each` with their
+    /// keys, values and expiries. Returns the position with which the next step begins; `None` after the last one. Keys that
+    /// have expired and are not removed yet are among them.
+    pub fn walk_pairs(&mut self, from: u64, each: impl FnMut(&[u8], &[u8], Option<Expiry>)) -> Option<u64> {
         drive(self.table.walk_pairs(&mut self.walked, from, each))
     }
 
@@ -521,10 +524,11 @@ impl<M: Memory> WithLanes for Locate<'_, '_, M> {
     #[inline(always)]
     fn run(self, _: impl Lanes) -> bool {
         let Locate { table, requests, homes, same_keys } = self;
+        let division = table.division();
         let mut end = 0;
         while end < requests.len() {
             let cells = Cell::from_mut(&mut homes[end..]).as_slice_of_cells();
-            let Some(count) = locate_others(table, &requests[end..], cells) else { return false };
+            let Some(count) = locate_others(table, division, &requests[end..], cells) else { return false };
             end += count;
             let Some([before, last]) = requests[..end].last_chunk() else { continue };
             if equal(before.key, last.key) {
@@ -543,11 +547,19 @@ impl<M: Memory> WithLanes for Locate<'_, '_, M> {
 /// Checks requests and hashes their keys, up to one whose hash is that of the request before. Returns their number, or
 /// `None` if one is invalid. `homes` begins with the request before the first.
 #[inline(always)]
-fn locate_others<M: Memory>(table: &HashTable<M>, requests: &[Request<'_>], homes: &[Cell<Home>]) -> Option<usize> {
+fn locate_others<M: Memory>(
+    table: &HashTable<M>,
+    division: Division,
+    requests: &[Request<'_>],
+    homes: &[Cell<Home>],
+) -> Option<usize> {
     for (index, (request, homes)) in requests.iter().zip(homes.windows(2)).enumerate() {
         // Most keys are one or two words. They need fewer checks, also in the hash function.
         let is_short = matches!(request.key.len(), 8..=16);
-        let home = if is_short && is_valid(request) { table.locate(request.key) } else { locate_any(table, request)? };
+        let home = match is_short && is_valid(request) {
+            true => table.locate_in(division, request.key),
+            false => locate_any(table, request)?,
+        };
         homes[1].set(home);
         if home.hash == homes[0].get().hash {
             return Some(index + 1);

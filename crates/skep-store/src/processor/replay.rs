@@ -5,16 +5,19 @@ use std::sync::atomic::AtomicU64;
 
 use skep_core::operation::{Expiry, OperationError, Reply, Request};
 
-use super::{Processor, Replies};
+use super::{Processor, Replies, drive};
 use crate::hash::Reclaim;
 use crate::memory::Memory;
 
 impl Processor {
     /// Removes all pairs at once. From now on, puts that find no memory take spare memory, of which no page is touched
-    /// before. So pairs that have fitted this memory fit it in any order, if the system grants the spare memory.
+    /// before. So pairs that have fitted this memory fit it in any order, if the system grants the spare memory. An index that
+    /// grows has an eighth fewer home buckets than now, and does not grow until then.
     pub fn begin_packing(&mut self) {
+        let home_buckets = self.home_bucket_count();
         self.flush();
         while self.flush_step() {}
+        drive(self.table.fix_index(home_buckets - home_buckets / 8));
         self.table.open_spare();
     }
 
@@ -22,6 +25,7 @@ impl Processor {
     /// memory is not given out until pairs with as many bytes are deleted.
     pub fn end_packing(&mut self) -> u64 {
         self.table.close_spare();
+        self.table.unfix_index();
         self.table.debt()
     }
 

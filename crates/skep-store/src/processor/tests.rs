@@ -89,7 +89,7 @@ impl Memory for DelayedMemory {
 
 /// Runs random batches over few buckets. Returns the first reply that differs from the naive store's.
 fn run_delayed(seed: u64, admission: impl Fn(&Home) -> Admission + Copy) -> Result<(), String> {
-    let settings = Settings { memory: 256 << 10, hash_index_ratio: 0.001, inline_threshold: 24, seed };
+    let settings = Settings { memory: 256 << 10, hash_index_ratio: 0.001, inline_threshold: 24, grows: false, seed };
     let memory = DelayedMemory::new(settings.memory, seed);
     let mut processor = Processor::with_memory(memory, &settings).unwrap();
     let mut naive = NaiveStore::new();
@@ -130,7 +130,7 @@ fn a_station_that_tells_keys_apart_instead_of_buckets_is_caught() {
 /// Runs random operations that begin one by one while up to `IN_FLIGHT_MAX` are in flight, polled in random order. Compares
 /// the replies with the naive store's.
 fn run_flow(seed: u64, slot_of: fn(&Home) -> usize) -> Result<(), String> {
-    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.01, inline_threshold: 24, seed: 3 };
+    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.01, inline_threshold: 24, grows: false, seed: 3 };
     let memory = DelayedMemory::new(settings.memory, seed);
     let mut processor = Processor::with_memory(memory, &settings).unwrap();
     let mut naive = NaiveStore::new();
@@ -235,7 +235,7 @@ fn a_flow_that_tells_keys_apart_instead_of_buckets_is_caught() {
 /// Requests of different buckets need no station.
 #[test]
 fn independent_requests_have_the_same_replies_without_a_station() {
-    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 24, seed: 3 };
+    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.5, inline_threshold: 24, grows: false, seed: 3 };
     let memories = [2, 4].map(|seed| DelayedMemory::new(settings.memory, seed));
     let [mut with, mut without] = memories.map(|memory| Processor::with_memory(memory, &settings).unwrap());
     let [mut expected, mut replies] = [(); 2].map(|()| Replies::with_budget(usize::MAX));
@@ -303,7 +303,7 @@ fn adjacent_requests_on_one_key_are_executed_in_a_register() {
 /// A value that does not fit takes the main path and fails there; what was forwarded before and after stays true.
 #[test]
 fn a_write_that_finds_no_memory_loses_nothing_that_was_acknowledged() {
-    let settings = Settings { memory: 16 << 10, hash_index_ratio: 0.05, inline_threshold: 0, seed: 3 };
+    let settings = Settings { memory: 16 << 10, hash_index_ratio: 0.05, inline_threshold: 0, grows: false, seed: 3 };
     let mut processor = Processor::new(&settings).unwrap();
     let mut replies = Replies::with_budget(1 << 20);
     let filler = [0; 400];
@@ -377,13 +377,13 @@ fn shift_between_small_and_large(mut processor: Processor) {
 
 #[test]
 fn a_shift_of_sizes_gets_its_memory_back() {
-    let settings = Settings { memory: 2 << 20, hash_index_ratio: 0.1, inline_threshold: 0, seed: 3 };
+    let settings = Settings { memory: 2 << 20, hash_index_ratio: 0.1, inline_threshold: 0, grows: false, seed: 3 };
     shift_between_small_and_large(Processor::new(&settings).unwrap());
 }
 
 #[test]
 fn a_shift_of_sizes_gets_its_memory_back_beside_a_daemon() {
-    let settings = Settings { memory: 8 << 20, hash_index_ratio: 0.1, inline_threshold: 0, seed: 3 };
+    let settings = Settings { memory: 8 << 20, hash_index_ratio: 0.1, inline_threshold: 0, grows: false, seed: 3 };
     let mut processor = Processor::new(&settings).unwrap();
     let daemon = processor.merge_daemon();
     let thread = std::thread::spawn(move || daemon.run());
@@ -394,7 +394,7 @@ fn a_shift_of_sizes_gets_its_memory_back_beside_a_daemon() {
 /// Deletes free chained buckets, also those in the middle of a chain.
 #[test]
 fn chained_buckets_come_back() {
-    let settings = Settings { memory: 64 << 10, hash_index_ratio: 1e-6, inline_threshold: 50, seed: 3 };
+    let settings = Settings { memory: 64 << 10, hash_index_ratio: 1e-6, inline_threshold: 50, grows: false, seed: 3 };
     let mut processor = Processor::new(&settings).unwrap();
     let mut replies = Replies::with_budget(1 << 20);
     let free = processor.statistics().slab_free_bytes;
@@ -451,7 +451,8 @@ fn values_of_all_edge_sizes_come_back_and_leave_nothing() {
 #[test]
 fn a_memory_of_64_gib_is_used_without_touching_it_all() {
     for hash_index_ratio in [1e-9, 0.99] {
-        let settings = Settings { memory: MEMORY_SIZE_MAX, hash_index_ratio, inline_threshold: 20, seed: 3 };
+        let settings =
+            Settings { memory: MEMORY_SIZE_MAX, hash_index_ratio, inline_threshold: 20, grows: false, seed: 3 };
         let mut processor = Processor::new(&settings).unwrap();
         let mut replies = Replies::with_budget(usize::MAX);
         let keys: Vec<_> = (0..8u32).map(u32::to_le_bytes).collect();

@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_module_does_the_same() {
-        let mut store = Store::open(&StoreSettings::for_kv_size(16 << 20, 64, 0x5eed)).unwrap();
+        let mut store = Store::open(&StoreSettings::growing(16 << 20, 0x5eed)).unwrap();
         let mut replies = Replies::with_budget(1 << 20);
         let function = compile(SOURCE).unwrap()[0];
         let mut bucket = Bucket::default();

@@ -108,14 +108,15 @@ pub(crate) struct Configuration {
     /// Threads with one store each [default: three quarters of the cores, at least 1].
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<ShardCount>,
-    /// Average size of a key and its value in bytes; it divides the memory between index and slabs, and in the cache
-    /// between index and log [default: 64].
+    /// Average size of a key and its value in bytes; it divides the memory between index and slabs once, and in the cache
+    /// between index and log [default: the index grows with the pairs; in the cache 64].
     #[arg(long, value_name = "BYTES")]
     pub(crate) kv_size: Option<KvSize>,
-    /// Share of the memory for the hash index, above 0 and below 1 [default: computed from --kv-size].
+    /// Share of the memory for the hash index, above 0 and below 1 [default: it grows with the pairs, or follows from
+    /// --kv-size].
     #[arg(long, value_name = "RATIO")]
     pub(crate) hash_index_ratio: Option<Ratio>,
-    /// Largest size of a key and its value that are stored in the index, 0 to 50 bytes [default: computed from
+    /// Largest size of a key and its value that are stored in the index, 0 to 50 bytes [default: 50, or follows from
     /// --kv-size].
     #[arg(long, value_name = "BYTES")]
     pub(crate) inline_threshold: Option<InlineThreshold>,
@@ -333,7 +334,7 @@ impl Configuration {
                 Some(shards) => shards.0,
                 None => default_shards(core_count),
             },
-            kv_size: complete.kv_size.expect(given).0,
+            kv_size: complete.kv_size.map(|size| size.0),
             hash_index_ratio: complete.hash_index_ratio.map(|ratio| ratio.0),
             inline_threshold: complete.inline_threshold.map(|threshold| threshold.0),
             connection_memory: complete.connection_memory.expect(given).0,

@@ -22,6 +22,7 @@
 //! side takes four bytes for a free entry and 144 bytes for a zone.
 
 mod entry;
+mod front;
 mod merge;
 mod pool;
 mod reserve;
@@ -99,7 +100,7 @@ pub struct SlabAllocator {
     merge_work_max: usize,
     /// Those of them that are left.
     merge_work: usize,
-    /// Bytes of the memory.
+    /// Bytes of the memory, less those that the index has taken.
     size: u64,
     free_size: u64,
     /// Bytes that were released or split, which another search may find joinable.
@@ -128,6 +129,16 @@ impl SlabAllocator {
             changed_size: 0,
             statistics: SlabStatistics::default(),
         }
+    }
+
+    /// Lets the front of the memory be used last: the index may take it.
+    pub fn keep_front(&mut self) {
+        self.host.keep_front();
+    }
+
+    /// Lets all memory be used as it comes.
+    pub fn use_front(&mut self) {
+        self.host.use_front();
     }
 
     /// Returns a daemon that merges, which the caller runs on its own thread.
@@ -205,6 +216,7 @@ impl SlabAllocator {
         self.merger.forget();
         self.search = Search::default();
         self.spare.forget();
+        self.size = self.host.size();
         self.free_size = self.size;
         self.statistics.in_use = Default::default();
     }
@@ -243,13 +255,11 @@ impl SlabAllocator {
         let (before, mut slots) = (stack.len(), 0);
         while slots < BATCH {
             let room = u32::try_from((BATCH - slots).next_power_of_two() << class.index()).expect("a batch is small");
-            let entry = self.host.pop(class).or_else(|| {
-                let longer = self.host.pop_longer(class, room)?;
+            let Some(entry) = self.host.pop(class, room) else { break };
+            if entry.doublings() as usize > class.index() {
                 // What is cut off may be joined again, and no release will tell.
                 self.changed_size += SlabClass::LARGEST.size() as u64;
-                Some(longer)
-            });
-            let Some(entry) = entry else { break };
+            }
             slots += slots_of(entry);
             stack.push(entry);
         }

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!            32 B   64 B   128 B  256 B  512 B  longer
-//! zone 0     [..]   [...]  []     [.]    []     [..]      low addresses: used first
-//! zone 1     [.]    []     [..]   []     [.]    [.]
+//! zone 0     [..]   [...]  []     [.]    []     [..]
+//! zone 1     [.]    []     [..]   []     [.]    [.]       high addresses: used first
 //! ...        └───── a merging pass ────┘
 //! ```
 //!
@@ -95,8 +95,12 @@ pub(super) struct HostPools {
     capacity: usize,
     /// A pointer's zone is its unit shifted right by this.
     zone_shift: u32,
-    /// The units of the memory.
+    /// The units of the memory, less those that the index has taken.
     range: Range<u32>,
+    /// The first unit of all.
+    first: u32,
+    /// The memory from the start to the end of this zone is used last. It has fragments, because the index ends there.
+    front_zone: Option<usize>,
     /// The first zone whose entries were forgotten and not returned.
     next_forgotten: usize,
 }
@@ -117,6 +121,8 @@ impl HostPools {
             capacity: 0,
             zone_shift,
             range: start..end,
+            first: start,
+            front_zone: None,
             next_forgotten: zone_count,
         };
         pools.push_range(start, end);
@@ -124,7 +130,7 @@ impl HostPools {
     }
 
     /// Adds the memory between two units, as the longest entries that it has.
-    fn push_range(&mut self, start: u32, end: u32) {
+    pub(super) fn push_range(&mut self, start: u32, end: u32) {
         let mut unit = start;
         while unit < end {
             let aligned = if unit == 0 { self.zone_shift } else { unit.trailing_zeros() };
@@ -137,6 +143,7 @@ impl HostPools {
     /// Forgets all entries. [`HostPools::return_zone`] returns all memory, zone by zone. No entry of a zone may be pushed
     /// before its memory is returned.
     pub(super) fn forget(&mut self) {
+        self.set_start(self.first);
         self.filled = std::array::from_fn(|_| ZoneSet::new(self.zones.len()));
         self.units = [0; STACK_COUNT];
         self.next_forgotten = 0;
@@ -161,6 +168,37 @@ impl HostPools {
         self.next_forgotten < self.zones.len()
     }
 
+    /// Returns the bytes of all units.
+    pub(super) fn size(&self) -> u64 {
+        u64::from(self.range.end - self.range.start) * UNIT_SIZE as u64
+    }
+
+    /// Returns the first unit.
+    pub(super) fn start(&self) -> u32 {
+        self.range.start
+    }
+
+    /// Sets the first unit. No entry is before it.
+    pub(super) fn set_start(&mut self, start: u32) {
+        self.range.start = start;
+        self.front_zone = self.front_zone.map(|_| self.zone_of(Pointer::new(start)));
+    }
+
+    /// Returns the entries of a zone, if there is such a zone.
+    pub(super) fn entries_of(&self, zone: usize) -> impl Iterator<Item = SlabEntry> + '_ {
+        self.zones.get(zone).into_iter().flat_map(|zone| zone.stacks.iter().flatten().copied())
+    }
+
+    /// Removes and returns the entries of a zone, if there is such a zone.
+    pub(super) fn take_all(&mut self, zone: usize) -> Vec<SlabEntry> {
+        let Some(entries) = self.zones.get_mut(zone) else { return Vec::new() };
+        for (units, taken) in self.units.iter_mut().zip(entries.units()) {
+            *units -= taken;
+        }
+        self.filled.iter_mut().for_each(|filled| filled.remove(zone));
+        entries.drain().collect()
+    }
+
     pub(super) fn zone_count(&self) -> usize {
         self.zones.len()
     }
@@ -183,24 +221,36 @@ impl HostPools {
         self.units[stack] += u64::from(entry.unit_count());
     }
 
-    /// Removes and returns an entry of exactly this class.
-    pub(super) fn pop(&mut self, class: SlabClass) -> Option<SlabEntry> {
-        self.pop_stack(class.index())
+    /// Lets the front of the memory be used last.
+    pub(super) fn keep_front(&mut self) {
+        self.front_zone = Some(self.zone_of(Pointer::new(self.range.start)));
     }
 
-    /// Removes and returns the shortest entry that is longer than the class, split to at most `unit_count_max` units.
-    pub(super) fn pop_longer(&mut self, class: SlabClass, unit_count_max: u32) -> Option<SlabEntry> {
-        let mut entry = (class.index() + 1..STACK_COUNT).find_map(|stack| self.pop_stack(stack))?;
+    /// Lets all memory be used as it comes.
+    pub(super) fn use_front(&mut self) {
+        self.front_zone = None;
+    }
+
+    /// Removes and returns the shortest entry that is as long as the class, not split, or else longer, split to at most
+    /// `unit_count_max` units.
+    pub(super) fn pop(&mut self, class: SlabClass, unit_count_max: u32) -> Option<SlabEntry> {
+        let front_zone = self.front_zone;
+        let behind_front = |pools: &Self, stack: usize| {
+            pools.filled[stack].last().filter(|zone| front_zone.is_none_or(|front| *zone > front))
+        };
+        let behind = (class.index()..STACK_COUNT).find(|stack| behind_front(self, *stack).is_some());
+        let stack = behind.or_else(|| (class.index()..STACK_COUNT).find(|stack| self.filled[*stack].last().is_some()));
+        let mut entry = self.pop_stack(stack?)?;
         while entry.unit_count() > unit_count_max {
             let (lower, upper) = entry.halve();
-            self.push(upper);
-            entry = lower;
+            self.push(lower);
+            entry = upper;
         }
         Some(entry)
     }
 
     fn pop_stack(&mut self, stack: usize) -> Option<SlabEntry> {
-        let zone = self.filled[stack].first()?;
+        let zone = self.filled[stack].last()?;
         let entries = &mut self.zones[zone].stacks[stack];
         let entry = entries.pop()?;
         if entries.is_empty() {
@@ -307,8 +357,7 @@ mod tests {
     fn a_longer_entry_is_cut_and_its_rest_stays() {
         let mut pools = HostPools::new(0, 4096);
         let class = SlabClass::for_size(64).unwrap();
-        assert_eq!(pools.pop(class), None);
-        let entry = pools.pop_longer(class, 64).unwrap();
+        let entry = pools.pop(class, 64).unwrap();
         assert_eq!(entry.unit_count(), 64);
         let rest: u64 = pools.entries().map(SlabEntry::size).sum();
         assert_eq!(rest, (4096 - 64) * UNIT_SIZE as u64);

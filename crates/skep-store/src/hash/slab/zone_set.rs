@@ -1,4 +1,4 @@
-//! A set of zones that finds its lowest in three steps, however many zones there are.
+//! A set of zones that finds its highest in three steps, however many zones there are.
 //!
 //! ```text
 //! level 2   one word      bit w: word w of level 1 is not 0
@@ -46,11 +46,11 @@ impl ZoneSet {
         }
     }
 
-    /// Returns the lowest zone.
-    pub(super) fn first(&self) -> Option<usize> {
+    /// Returns the highest zone.
+    pub(super) fn last(&self) -> Option<usize> {
         let is_empty = self.levels[LEVELS - 1][0] == 0;
-        let first_below = |number: usize, level: &Vec<u64>| number * BITS + level[number].trailing_zeros() as usize;
-        (!is_empty).then(|| self.levels.iter().rev().fold(0, first_below))
+        let last_below = |number: usize, level: &Vec<u64>| number * BITS + level[number].ilog2() as usize;
+        (!is_empty).then(|| self.levels.iter().rev().fold(0, last_below))
     }
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_lowest_zone_is_found_in_sets_of_all_sizes() {
+    fn the_highest_zone_is_found_in_sets_of_all_sizes() {
         for zone_count in [1, 63, 64, 65, 4096, 4097, 65_536, ZONE_COUNT_MAX] {
             let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(zone_count as u64);
             let (mut set, mut expected) = (ZoneSet::new(zone_count), BTreeSet::new());
@@ -71,11 +71,11 @@ mod tests {
                     set.insert(zone);
                     expected.insert(zone);
                 } else {
-                    let zone = if step % 2 == 0 { zone } else { expected.first().copied().unwrap_or(zone) };
+                    let zone = if step % 2 == 0 { zone } else { expected.last().copied().unwrap_or(zone) };
                     set.remove(zone);
                     expected.remove(&zone);
                 }
-                assert_eq!(set.first(), expected.first().copied(), "{zone_count} zones, step {step}");
+                assert_eq!(set.last(), expected.last().copied(), "{zone_count} zones, step {step}");
             }
         }
     }

@@ -22,14 +22,15 @@ const BIG: [u8; 480] = [9; 480];
 struct Fragments {
     processor: Processor,
     replies: Replies,
-    /// Keys that are in the store, in the order of their addresses.
+    /// Keys that are in the store, in the order in which they came.
     kept: Vec<[u8; 8]>,
 }
 
 impl Fragments {
-    /// Fills a store, and deletes a third of the pairs at random, and the last `side_by_side`.
+    /// Fills a store, and deletes a third of the pairs at random, and the first `side_by_side`, which are in the zone that a
+    /// search visits last.
     fn new(side_by_side: usize) -> Self {
-        let settings = Settings { memory: MEMORY, hash_index_ratio: 0.25, inline_threshold: 0, seed: 3 };
+        let settings = Settings { memory: MEMORY, hash_index_ratio: 0.25, inline_threshold: 0, grows: false, seed: 3 };
         let (mut processor, mut replies) = (Processor::new(&settings).unwrap(), Replies::with_budget(1 << 20));
         let mut keys: Vec<[u8; 8]> = Vec::new();
         loop {
@@ -47,10 +48,9 @@ impl Fragments {
             }
         }
         let mut random = SplitMix64::new(5);
-        let last = keys.len() - side_by_side;
         let (mut deleted, mut kept) = (Vec::new(), Vec::new());
         for (number, key) in keys.into_iter().enumerate() {
-            (if number >= last || random.below(3) == 0 { &mut deleted } else { &mut kept }).push(key);
+            (if number < side_by_side || random.below(3) == 0 { &mut deleted } else { &mut kept }).push(key);
         }
         // What is released together would be joined together.
         for number in (1..deleted.len()).rev() {
@@ -303,7 +303,7 @@ fn deferred_operations_keep_the_order_of_their_keys() {
     let pieces: Vec<[u8; 8]> = (0..60_000_u64).map(u64::to_le_bytes).collect();
     let (mut deferred, mut refused) = (0, 0);
     for seed in 0..6 {
-        let settings = Settings { memory: 2 << 20, hash_index_ratio: 0.1, inline_threshold: 0, seed };
+        let settings = Settings { memory: 2 << 20, hash_index_ratio: 0.1, inline_threshold: 0, grows: false, seed };
         let mut processor = Processor::new(&settings).unwrap();
         let daemon = processor.merge_daemon();
         let mut naive = NaiveStore::new();

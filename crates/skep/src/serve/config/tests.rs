@@ -21,7 +21,7 @@ fn the_embedded_configuration_is_complete() {
     assert_eq!(settings.ordered_memory, ServerSettings::default().ordered_memory);
     assert_eq!(settings.lease_time, ServerSettings::default().lease_time);
     assert_eq!(settings.shards, 3);
-    assert_eq!(settings.kv_size, 64);
+    assert_eq!(settings.kv_size, None);
     assert_eq!(settings.delay_max, ServerSettings::default().delay_max);
     assert_eq!(settings.connection_memory, ServerSettings::default().connection_memory);
     assert_eq!(settings.connections_max, ServerSettings::default().connections_max);

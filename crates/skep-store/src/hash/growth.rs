@@ -1,0 +1,260 @@
+//! Growth of the hash index: more home buckets when chains get long, as far as the memory is not needed for slabs.
+//!
+//! ```text
+//! memory  ├── index ──┤ ◀── grows ──▶ │ free │ ◀── slabs are allocated from the end down ──┤
+//! ```
+//!
+//! 1. A batch after which there are [too many chained buckets](HashTable::chained_max) begins growth, if all memory behind
+//!    the index is free.
+//! 2. That batch and the following ones move some keys each: [`MOVED_PER_INSERTION`] for a pair that they have inserted, and
+//!    [`MOVED_PER_BATCH`] more. [`Index`](super::index::Index) says where a key is meanwhile.
+//! 3. A flush makes the index as small as at the start.
+//!
+//! **Why the index does not take the memory of the pairs.** The fuller the memory, the more chained buckets are accepted: from
+//! half of it on, the index hardly grows. With short chains, one more home bucket saves accesses; with long ones, the same
+//! memory holds more pairs in chained buckets, which are full except the last.
+//!
+//! **Why it is right.** Growth runs between batches, when no operation is in flight. A chain is copied, and its slabs are freed,
+//! before its keys are inserted again. A group of buckets is only moved if enough free slabs are at hand without merging,
+//! so no insertion fails. Slabs themselves stay where they are.
+//!
+//! **What it costs.** A key is moved two or three times while its store grows to its final size: a read and a write of its bucket,
+//! one bucket after the other in the order of addresses, and a read of its slab, if it has one.
+
+use std::cell::Cell;
+
+use super::bucket::{Bucket, Entry, SlabSlot};
+use super::bucket_index::BucketIndex;
+use super::edit::NewEntry;
+use super::index::Moved;
+use super::object;
+use super::slab::SlabClass;
+use super::table::{HashTable, Home, KeyHash};
+use crate::apply::NewValue;
+use crate::memory::{LINE_SIZE, Memory, Pointer};
+
+/// Keys that a batch moves for each pair that it has inserted. A bucket counts as a key too.
+const MOVED_PER_INSERTION: u64 = 8;
+/// Keys that a batch moves besides these.
+const MOVED_PER_BATCH: u64 = 32;
+/// Most keys that a batch moves, and at most the rest of a group: some hundred microseconds.
+const MOVED_MAX: u64 = 2048;
+/// Slots that count as a key that is moved.
+const SLOTS_PER_KEY: usize = 3;
+/// Old home buckets that are copied at once.
+const GROUP: u32 = 32;
+/// Chained buckets that the keys of a bucket may need, besides those that they have: the keys of a chain go to three home
+/// buckets, and each chained bucket is at least half full, except the last.
+const BUCKETS_PER_MOVED: usize = 4;
+
+/// Chained buckets for each home bucket from which on the index grows, if pairs are inline and memory is plentiful.
+const CHAINED_INLINE: f64 = 1.0 / 28.0;
+/// The same if all pairs are in slabs: a chain adds less to what an access costs.
+const CHAINED_IN_SLABS: f64 = 1.0 / 4.0;
+/// The same if no memory is free.
+const CHAINED_FULL: f64 = 0.9;
+/// Memory is plentiful as long as this share of it is free.
+const PLENTIFUL: f64 = 0.5;
+
+/// By which part of its home buckets the index grows: the first for which there is memory. Larger parts take fewer moves.
+const PARTS: [f64; 2] = [1.0 / 2.0, 1.0 / 8.0];
+/// The same while the index has at most one in [`SMALL_PART`] bytes of the memory.
+const PARTS_WHILE_SMALL: [f64; 2] = [1.0, 1.0 / 2.0];
+const SMALL_PART: u64 = 16;
+
+/// Whether the index of a table grows, and when.
+#[derive(Debug)]
+pub(super) struct Growth {
+    /// Home buckets at the start, and after a flush.
+    first_count: u32,
+    /// The most home buckets. As many as at the start if the index does not grow.
+    count_max: u32,
+    /// Chained buckets from which on it is considered.
+    at: Cell<u64>,
+}
+
+impl Growth {
+    /// Returns growth from one number of home buckets to another.
+    pub(super) fn new(first_count: u32, count_max: u32) -> Growth {
+        let growth = Growth { first_count, count_max, at: Cell::new(0) };
+        growth.consider_at(first_count);
+        growth
+    }
+
+    /// Returns true if the index grows.
+    pub(super) fn is_possible(&self) -> bool {
+        self.first_count < self.count_max
+    }
+
+    /// Returns the number of home buckets at the start.
+    pub(super) fn first_count(&self) -> u32 {
+        self.first_count
+    }
+
+    /// Considers growth of this number of home buckets as soon as it may be worthwhile.
+    pub(super) fn consider_at(&self, count: u32) {
+        self.at.set(if count < self.count_max { (f64::from(count) * CHAINED_INLINE) as u64 } else { u64::MAX });
+    }
+}
+
+impl<M: Memory> HashTable<M> {
+    /// Lets the index grow, for a batch after which the table has `inserted` more pairs.
+    #[inline]
+    pub(crate) async fn grow(&self, inserted: u64, group: &mut Vec<(BucketIndex, Bucket)>) {
+        if self.index.is_growing() || self.chained_count() > self.growth.at.get() {
+            self.continue_to_grow(inserted, group).await;
+        }
+    }
+
+    #[cold]
+    async fn continue_to_grow(&self, inserted: u64, group: &mut Vec<(BucketIndex, Bucket)>) {
+        if self.is_flushing() || !(self.index.is_growing() || self.begin_to_grow()) {
+            return;
+        }
+        let mut left = (inserted * MOVED_PER_INSERTION + MOVED_PER_BATCH).min(MOVED_MAX) as usize;
+        while left > 0
+            && let Some(next) = self.index.next_to_move()
+        {
+            let end = next.old + 1;
+            self.read_group(group, end.saturating_sub(GROUP.min(left as u32))..end).await;
+            if !self.slabs().has_buckets(group.len() * BUCKETS_PER_MOVED) {
+                return;
+            }
+            let slots: usize = group.iter().map(|(_, bucket)| bucket.used_slot_count()).sum();
+            self.move_group(group).await;
+            left = left.saturating_sub(group.len() + slots / SLOTS_PER_KEY);
+        }
+    }
+
+    /// Begins to grow, if there are too many chained buckets and memory for more home buckets. Returns true if it has begun.
+    fn begin_to_grow(&self) -> bool {
+        let is_small = self.index_size() <= self.memory().size() / SMALL_PART;
+        let parts = if is_small { PARTS_WHILE_SMALL } else { PARTS };
+        let may_grow = parts.into_iter().any(|part| self.begin_to_grow_by(part));
+        if !may_grow {
+            self.growth.at.set(self.chained_count() + self.chained_count() / 8);
+        }
+        may_grow
+    }
+
+    /// Begins to grow by a part, if there are too many chained buckets and memory for more home buckets. Returns true if it has
+    /// begun.
+    fn begin_to_grow_by(&self, part: f64) -> bool {
+        let count = self.index.count();
+        let grown = (count + (f64::from(count) * part).ceil() as u32).min(self.growth.count_max);
+        let more = grown.saturating_sub(count);
+        let needed = GROUP as usize * BUCKETS_PER_MOVED + more as usize;
+        let may_grow = more > 0
+            && self.chained_count() > self.chained_max(count, u64::from(more) * LINE_SIZE as u64)
+            && self.slabs().has_buckets(needed)
+            && self.slabs().take_front(Pointer::to_line(grown.into()));
+        if may_grow {
+            self.index.begin_to_grow(grown);
+        }
+        may_grow
+    }
+
+    /// Returns the number of chained buckets that this number of home buckets may have, before `more` bytes are taken for others.
+    fn chained_max(&self, home_count: u32, more: u64) -> u64 {
+        let statistics = self.slab_statistics();
+        let slabs: u64 = statistics.in_use.iter().sum::<u64>() - self.chained_count();
+        let share_in_slabs = (slabs as f64 / self.pair_count().max(1) as f64).min(1.0);
+        let usual = CHAINED_INLINE + share_in_slabs * (CHAINED_IN_SLABS - CHAINED_INLINE);
+        let free = self.slab_free_size().saturating_sub(more) as f64 / self.memory().size() as f64;
+        let scarcity = (1.0 - free / PLENTIFUL).clamp(0.0, 1.0).powi(2);
+        (f64::from(home_count) * (usual + scarcity * (CHAINED_FULL - usual))) as u64
+    }
+
+    /// Lets the index of an empty table have this many home buckets, if it grows and has fewer. It does not grow until
+    /// [`HashTable::unfix_index`], and slabs may be anywhere.
+    pub(crate) async fn fix_index(&self, count: u32) {
+        let before = self.index.count();
+        if self.growth.is_possible() && count > before && self.slabs().take_front(Pointer::to_line(count.into())) {
+            for bucket in before..count {
+                self.memory().write_line(BucketIndex(bucket).pointer(), Bucket::EMPTY.as_line()).await;
+            }
+            self.index.reset(count);
+        }
+        self.growth.at.set(u64::MAX);
+        self.slabs().use_front();
+    }
+
+    /// Lets the index grow again, if it does.
+    pub(crate) fn unfix_index(&self) {
+        self.growth.consider_at(self.index.count());
+        if self.growth.is_possible() {
+            self.slabs().keep_front();
+        }
+    }
+
+    /// Moves the keys of old buckets, of which these are copies, the first bucket first.
+    async fn move_group(&self, group: &[(BucketIndex, Bucket)]) {
+        let mut end = group.len();
+        while end > 0 {
+            let old = group[end - 1].0;
+            let begin = group[..end].iter().rposition(|(home, _)| *home != old).map_or(0, |before| before + 1);
+            let moved = self.index.next_to_move().expect("an old bucket is not moved yet");
+            debug_assert_eq!(moved.old, old.0);
+            self.move_chain(&moved, &group[begin..end]).await;
+            end = begin;
+        }
+    }
+
+    /// Moves the keys of a chain, of which these are copies.
+    async fn move_chain(&self, moved: &Moved, chain: &[(BucketIndex, Bucket)]) {
+        for (_, bucket) in chain {
+            if let Some(next) = bucket.chain() {
+                self.release(SlabClass::BUCKET, next);
+                self.count_chained(-1);
+            }
+        }
+        for new in moved.first_new..moved.end_new {
+            self.memory().write_line(BucketIndex(new).pointer(), Bucket::EMPTY.as_line()).await;
+        }
+        for (_, bucket) in chain {
+            for (_, entry) in bucket.entries() {
+                match entry {
+                    Entry::Inline(pair) => {
+                        let (key, value) = (bucket.inline_key(pair), NewValue::Put(bucket.inline_value(pair)));
+                        self.insert_moved(self.position(key), &NewEntry::Inline(key, &value)).await;
+                    }
+                    Entry::Slab(slab) => {
+                        let position = self.position_of_slab(slab).await;
+                        self.insert_moved(position, &NewEntry::Slab(slab)).await;
+                    }
+                }
+            }
+        }
+        if self.index.note_moved(moved) {
+            self.growth.consider_at(self.index.count());
+        }
+    }
+
+    /// Inserts an entry whose key has this position into its new chain.
+    #[inline(always)]
+    async fn insert_moved(&self, position: u64, entry: &NewEntry<'_>) {
+        let home = Home { hash: KeyHash(position), bucket: self.index.new_bucket(position) };
+        let is_inserted = match self.memory().resident() {
+            Some(mut lines) => self.push_resident(&mut lines, &home, entry),
+            None => self.insert(home, entry).await.is_ok(),
+        };
+        assert!(is_inserted, "there are free slabs for chained buckets");
+        self.used.set(home.bucket.0);
+    }
+
+    /// Returns the position of the key of a slab.
+    async fn position_of_slab(&self, slab: SlabSlot) -> u64 {
+        let first_line = slab.pointer.span(slab.class.size().min(LINE_SIZE));
+        let read = |bytes: &[u8]| {
+            let (key, _) = object::key(slab.class, bytes);
+            bytes.get(key.clone()).map_or(Err(key.end), |key| Ok(self.position(key)))
+        };
+        match self.memory().read(first_line, read).await {
+            Ok(position) => position,
+            Err(key_end) => {
+                let read = |bytes: &[u8]| self.position(&bytes[object::key(slab.class, bytes).0]);
+                self.memory().read(slab.pointer.span(key_end), read).await
+            }
+        }
+    }
+}
