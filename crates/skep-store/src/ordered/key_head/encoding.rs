@@ -91,7 +91,7 @@ fn shift_between(low: u64, high: u64) -> u16 {
 /// Returns the eight bytes of a key after `prefix_size` of them as a number.
 #[inline(always)]
 fn number_after(key: &[u8], prefix_size: usize) -> u64 {
-    let bytes = key.get(prefix_size..).and_then(<[u8]>::first_chunk);
+    let bytes = key.get(prefix_size..prefix_size + NUMBER_SIZE).and_then(<[u8]>::first_chunk);
     bytes.map_or_else(|| number_of_last(key, prefix_size), |bytes| u64::from_be_bytes(*bytes))
 }
 

@@ -87,7 +87,13 @@ pub(crate) fn count_untied(
 ) -> Result<usize, Tie> {
     let below = (!below | 1 << count).trailing_zeros() as usize;
     debug_assert!(below <= count);
-    if (below < count) & (key_head_at(below) == own) { Err(Tie { below }) } else { Ok(below) }
+    if key_head_at(below) == own { tie_below(below, count) } else { Ok(below) }
+}
+
+/// Returns a tie if there is a separator with this index.
+#[cold]
+fn tie_below(below: usize, count: usize) -> Result<usize, Tie> {
+    if below < count { Err(Tie { below }) } else { Ok(below) }
 }
 
 /// The separator with this index has the target's key head; more may have it.

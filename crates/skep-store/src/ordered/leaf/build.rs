@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! parts ─ plan ─▶ shortcut block │ segment │ segment ...     a part: a segment, kept or edited; or items
-//! leaf, edits ──▶ the same sorted block, other values        all edits replace values by others of the same sizes
 //! ```
 
 use std::ops::Range;
@@ -12,14 +11,12 @@ use super::super::memory::frame_state::SealedFrame;
 use super::super::memory::number::{FRAME_SIZE_MAX, FRAME_UNITS_MAX, FrameNumber, Lid, UNIT_512_SIZE};
 use super::super::node::builder::{FrameBuilder, Siblings};
 use super::super::node::division::{Division, Measure};
-use super::super::node::frame::Node;
 use super::super::node::header::Extent;
 use super::super::node::log::LogBlock;
 use super::super::node::segment::{self, ITEM_COUNT_MAX, Item, SEGMENT_SIZE_GOAL};
-use super::super::node::shortcut::{self, SEGMENT_ALIGNMENT, SEGMENT_COUNT_MAX, Shortcuts};
+use super::super::node::shortcut::{self, SEGMENT_ALIGNMENT, SEGMENT_COUNT_MAX};
 use super::edit::{self, Edit};
 use crate::memory::LINE_SIZE;
-use crate::short;
 
 const MEASURE: Measure = Measure { goal: SEGMENT_SIZE_GOAL, entry_count_max: ITEM_COUNT_MAX };
 /// Bytes of header, shortcut block and sorted block below which a leaf is joined with a neighbour.
@@ -166,21 +163,6 @@ impl<'a> LeafPlan<'a> {
 /// less room for its log.
 pub(crate) fn units(end: usize, log_block: LogBlock) -> usize {
     (end + log_block.size()).div_ceil(UNIT_512_SIZE).min(FRAME_UNITS_MAX)
-}
-
-/// Writes a copy of a leaf in which values are replaced by others of the same sizes.
-pub(crate) fn build_in_place(mut frame: FrameBuilder<'_>, leaf: Node<'_>, edits: &[Edit<'_>]) -> SealedFrame {
-    let end = leaf.log_start();
-    let bytes = &mut frame.bytes()[..end];
-    bytes[LINE_SIZE..].copy_from_slice(leaf.read(LINE_SIZE, end - LINE_SIZE));
-    for edit in edits {
-        if let (Some(item), Some(index)) = (edit.item, edit.over) {
-            let value = item.value.bytes;
-            short::overwrite(&mut bytes[usize::from(index)..][..value.len()], value);
-        }
-    }
-    let extent = Extent::new(Some(leaf.number()), end, Shortcuts::open(leaf).encoding());
-    frame.seal_leaf(leaf.lid(), extent, leaf.siblings())
 }
 
 /// Returns the size of a pair for the division into segments.

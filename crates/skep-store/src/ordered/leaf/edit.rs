@@ -8,12 +8,13 @@
 
 use std::ops::Range;
 
-use super::super::node::frame::{LOG_COUNT_MAX, Node};
+use super::super::node::frame::{LOG_COUNT_MAX, LockedNode, Node};
 use super::super::node::log::{BackPointer, Entry, LogOrder};
 use super::super::node::segment::{FINGERPRINTS_START, ITEM_COUNT_MAX, Item, Segment, UNIFORM, UNIFORM_HEAD_SIZE};
 use super::super::node::shortcut::Shortcuts;
 use super::super::node::value::Value;
-use super::find::{self, SortedPosition};
+use super::find::{self, LogRank, SortedPosition};
+use super::replace::Replacement;
 use crate::short;
 
 /// The entry that a write puts into a leaf.
@@ -47,20 +48,30 @@ pub(crate) struct Edits<'a> {
 }
 
 impl<'a> Edits<'a> {
-    /// Returns the changes by the log of a leaf, and by another entry whose position in the sorted block is known.
-    pub(crate) fn of_log(leaf: Node<'a>, new: Option<(&NewEntry<'a>, SortedPosition)>) -> Self {
+    /// Returns the changes by the log of a leaf.
+    pub(crate) fn of_log(leaf: Node<'a>) -> Self {
+        Edits::collect(leaf, None, LogRank { below: usize::MAX, is_followed: false })
+    }
+
+    /// Returns the changes by the log of a locked leaf and by another entry, whose position in the sorted block is
+    /// known.
+    pub(crate) fn of_log_and(locked: &LockedNode<'a>, new: &NewEntry<'a>, position: SortedPosition) -> Self {
+        let SortedPosition { back, is_exact } = position;
+        let item = new.value.map(|value| Item { key: new.key, value, fingerprint: new.fingerprint });
+        let edit = Edit { position: back, is_exact, item, over: None };
+        Edits::collect(locked.node(), Some(edit), find::log_rank(locked, new.key, back))
+    }
+
+    /// Returns the changes by the log of a leaf, and another one that has this place among them.
+    fn collect(leaf: Node<'a>, new: Option<Edit<'a>>, LogRank { below, is_followed }: LogRank) -> Self {
         let order = LogOrder::read(leaf);
         let fingerprints = leaf.log_fingerprints();
         let shortcuts = Shortcuts::open(leaf);
         let mut all = Edits { edits: Vec::with_capacity(LOG_COUNT_MAX + 1), dropped: Vec::new() };
-        let (new_position, is_followed) =
-            new.map_or((usize::MAX, false), |(new, sorted)| find::log_rank(leaf, new.key, sorted.back));
         let mut is_older = false;
         for position in 0..=order.count() {
-            if let (true, Some((new, sorted))) = (position == new_position, new) {
-                let SortedPosition { back, is_exact } = sorted;
-                let item = new.value.map(|value| Item { key: new.key, value, fingerprint: new.fingerprint });
-                all.add(leaf, shortcuts, Edit { position: back, is_exact, item, over: None });
+            if let (true, Some(new)) = (position == below, new) {
+                all.add(leaf, shortcuts, new);
                 is_older = is_followed;
             }
             if position == order.count() {
@@ -110,6 +121,11 @@ impl<'a> Edits<'a> {
     /// Returns true if all replace values in place, so that the sorted block keeps its layout.
     pub(crate) fn are_in_place(&self) -> bool {
         self.edits.iter().all(|edit| edit.over.is_some())
+    }
+
+    /// Returns the values that replace others in place.
+    pub(crate) fn replacements(&self) -> impl Iterator<Item = Replacement<'a>> {
+        self.edits.iter().filter_map(|edit| Some(Replacement { over: edit.over?, value: edit.item?.value.bytes }))
     }
 }
 

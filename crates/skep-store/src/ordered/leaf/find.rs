@@ -3,8 +3,8 @@
 use std::hint::select_unpredictable;
 
 use super::super::key_head::Target;
-use super::super::key_head::lanes::equal;
-use super::super::node::frame::{Frame, Node};
+use super::super::key_head::lanes::{Ranks, equal};
+use super::super::node::frame::{Frame, LockedNode, Node};
 use super::super::node::log::{BackPointer, DirectoryWord, Entry, read_delta};
 use super::super::node::segment::{ItemPosition, SEGMENT_SIZE_GOAL, Segment};
 use super::super::node::shortcut::{SegmentPosition, Shortcuts};
@@ -46,7 +46,7 @@ pub(crate) fn read_log<'g>(frame: Frame<'g>, key: &[u8], candidates: u32, versio
 #[inline(always)]
 pub(crate) fn get<'g>(leaf: Node<'g>, key: &[u8], fingerprint: u8, version: u64) -> Option<Value<'g>> {
     let position = Shortcuts::open(leaf).find(Target::AtOrBelow(key));
-    leaf.frame().prefetch_lines(usize::from(position.start), PREFETCHED_LINES);
+    prefetch_segment(leaf, position);
     let candidates = log_candidates(leaf, fingerprint);
     if candidates != 0
         && let Some(value) = read_log(leaf.frame(), key, candidates, version)
@@ -59,14 +59,37 @@ pub(crate) fn get<'g>(leaf: Node<'g>, key: &[u8], fingerprint: u8, version: u64)
 /// Lines of a segment that a single read prefetches: all of most segments. To look up the segment's end takes longer.
 const PREFETCHED_LINES: usize = SEGMENT_SIZE_GOAL / LINE_SIZE + 2;
 
+/// The first item of a segment that may have a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FirstItem {
+    /// Its position, [`ItemPosition::NONE`] if no item may have the key.
+    pub(crate) position: ItemPosition,
+    /// Its index in the segment.
+    pub(crate) index: u8,
+}
+
+impl FirstItem {
+    /// No item may have the key.
+    pub(crate) const NONE: FirstItem = FirstItem { position: ItemPosition::NONE, index: 0 };
+}
+
+/// Returns the first item of a segment that may have a key.
+#[inline(always)]
+pub(crate) fn first_item(leaf: Node<'_>, position: SegmentPosition, fingerprint: u8) -> FirstItem {
+    let segment = Segment::open(leaf, usize::from(position.start), usize::from(position.segment));
+    match segment.matching(fingerprint) {
+        0 => FirstItem::NONE,
+        candidates => {
+            let index = candidates.trailing_zeros();
+            FirstItem { position: segment.item_position(index as usize), index: index as u8 }
+        }
+    }
+}
+
 /// Returns the position of the first item of a segment that may have a key.
 #[inline(always)]
 pub(crate) fn first_item_position(leaf: Node<'_>, position: SegmentPosition, fingerprint: u8) -> ItemPosition {
-    let segment = Segment::open(leaf, usize::from(position.start), usize::from(position.segment));
-    match segment.matching(fingerprint) {
-        0 => ItemPosition::NONE,
-        candidates => segment.item_position(candidates.trailing_zeros() as usize),
-    }
+    first_item(leaf, position, fingerprint).position
 }
 
 /// Returns the value of a key in a segment. `first` is the position of the first candidate.
@@ -78,7 +101,7 @@ pub(crate) fn read_sorted<'g>(
     key: &[u8],
     fingerprint: u8,
 ) -> Option<Value<'g>> {
-    if first == ItemPosition::NONE {
+    if !first.exists() {
         return None;
     }
     let (found, value) = first.read(leaf);
@@ -107,19 +130,24 @@ fn search_segment<'g>(frame: Frame<'g>, position: SegmentPosition, key: &[u8], f
 }
 
 /// Prefetches the item that may have a key, or all of the segment. The segment's head is resident.
-#[inline]
-pub(crate) fn prefetch_position(leaf: Node<'_>, position: SegmentPosition, fingerprint: u8) {
-    let (start, index) = (usize::from(position.start), usize::from(position.segment));
-    let segment = Segment::open(leaf, start, index);
-    let candidates = segment.matching(fingerprint);
-    if index > 0 && candidates & 1 == 1 {
-        Shortcuts::open(leaf).prefetch_boundary(index, segment.key_size());
-    } else if candidates != 0 {
-        let (offset, key_size, value_size) = segment.layout(candidates.trailing_zeros() as usize);
-        leaf.frame().prefetch(offset, key_size + value_size);
-    } else {
-        Shortcuts::open(leaf).prefetch_segment(index);
+#[inline(always)]
+pub(crate) fn prefetch_item(leaf: Node<'_>, position: SegmentPosition, item: FirstItem) {
+    let FirstItem { position: ItemPosition { offset, key_size, value_size, .. }, index } = item;
+    if !item.position.exists() {
+        Shortcuts::open(leaf).prefetch_segment(usize::from(position.segment));
+        return;
     }
+    leaf.frame().prefetch(usize::from(offset), usize::from(key_size) + usize::from(value_size));
+    if index == 0 && position.segment > 0 {
+        let segment = Segment::open(leaf, usize::from(position.start), usize::from(position.segment));
+        Shortcuts::open(leaf).prefetch_boundary(usize::from(position.segment), segment.key_size());
+    }
+}
+
+/// Prefetches all of most segments.
+#[inline(always)]
+pub(crate) fn prefetch_segment(leaf: Node<'_>, position: SegmentPosition) {
+    leaf.frame().prefetch_lines(usize::from(position.start), PREFETCHED_LINES);
 }
 
 /// The position of a key in the sorted block.
@@ -131,15 +159,33 @@ pub(crate) struct SortedPosition {
     pub(crate) is_exact: bool,
 }
 
-/// Returns the position of a key in the sorted block, in the segment that was found for it.
+/// Returns the position of a key in the sorted block, in the segment that was found for it. `first` is the first item
+/// that may have the key.
 #[inline(always)]
 pub(crate) fn sorted_position(
     leaf: Node<'_>,
     position: SegmentPosition,
+    first: FirstItem,
     key: &[u8],
     fingerprint: u8,
 ) -> SortedPosition {
-    let index = usize::from(position.segment);
+    if first.position.exists() && short::equal(first.position.read(leaf).0, key) {
+        let back = BackPointer { segment: position.segment as u8, index: first.index };
+        return SortedPosition { back, is_exact: true };
+    }
+    search_sorted(leaf.frame(), position, key, fingerprint)
+}
+
+/// Does the same without knowing an item. The arguments fit registers, so callers need not write to memory for this
+/// call.
+#[inline(never)]
+pub(crate) fn search_sorted(
+    frame: Frame<'_>,
+    position: SegmentPosition,
+    key: &[u8],
+    fingerprint: u8,
+) -> SortedPosition {
+    let (leaf, index) = (frame.open(), usize::from(position.segment));
     let segment = Segment::open(leaf, usize::from(position.start), index);
     let mut candidates = segment.matching(fingerprint);
     while candidates != 0 {
@@ -220,25 +266,32 @@ pub(crate) fn sorted_value(leaf: Node<'_>, position: BackPointer) -> Value<'_> {
     segment.value(usize::from(position.index))
 }
 
-/// Counts the log entries with a lower key than one whose back pointer is `back`. The flag is true if an entry has the
-/// same key.
+/// The place of an entry among those of a log, in the order of their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogRank {
+    /// Number of entries with a lower key.
+    pub(crate) below: usize,
+    /// True if an entry has the same key.
+    pub(crate) is_followed: bool,
+}
+
+/// Finds the place of a key in the log of a locked leaf. `back` is the back pointer that its entry has.
 #[inline(always)]
-pub(crate) fn log_rank(leaf: Node<'_>, key: &[u8], back: BackPointer) -> (usize, bool) {
-    let (own, mut rank, mut tied) = (back.rank(), 0, 0_u32);
-    for (entry, word) in leaf.log_words().enumerate() {
-        let other = BackPointer::rank_of(word);
-        rank += usize::from(other < own);
-        tied |= u32::from(other == own) << entry;
-    }
-    let mut is_followed = false;
+pub(crate) fn log_rank(locked: &LockedNode<'_>, key: &[u8], back: BackPointer) -> LogRank {
+    let leaf = locked.node();
+    let published = (1 << leaf.state().log_count()) - 1;
+    let Ranks { below, equal } = back.compare(locked.directory_words());
+    let below = (below & published).count_ones() as usize;
+    let mut tied = equal & published;
+    let mut rank = LogRank { below, is_followed: false };
     // Different back pointers have an item of the sorted block between them, so their keys have the same order.
     while tied != 0 {
         let order = Entry::read(leaf, tied.trailing_zeros() as usize).key.cmp(key);
         tied &= tied - 1;
-        rank += usize::from(order.is_lt());
-        is_followed |= order.is_eq();
+        rank.below += usize::from(order.is_lt());
+        rank.is_followed |= order.is_eq();
     }
-    (rank, is_followed)
+    rank
 }
 
 /// Returns the version of the last change of a leaf.

@@ -7,3 +7,4 @@ pub(super) mod find;
 pub(super) mod merge;
 pub(super) mod pack;
 pub(super) mod range;
+pub(super) mod replace;

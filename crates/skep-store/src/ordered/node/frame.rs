@@ -230,6 +230,12 @@ impl<'g> Frame<'g> {
         }
     }
 
+    /// Prefetches the first `size` bytes of the frame, and up to three lines more.
+    #[inline(always)]
+    pub(crate) fn prefetch_first(self, size: usize) {
+        (0..size).step_by(4 * LINE_SIZE).for_each(|offset| self.prefetch_lines(offset, 4));
+    }
+
     /// Prefetches `count` lines, beginning with that of this byte.
     #[inline(always)]
     pub(crate) fn prefetch_lines(self, offset: usize, count: usize) {
@@ -421,8 +427,9 @@ impl<'g> Node<'g> {
     /// The directory of the log block.
     #[inline]
     fn log_directory(self) -> &'g [AtomicU32; LOG_COUNT_MAX] {
-        // SAFETY: the line after the sorted block of a leaf is within the frame, aligned, and is used as atomics only
-        // once the frame is sealed. Callers use it for leaves only, whose builder has made room for it.
+        // SAFETY: the line after the sorted block of a leaf is within the frame, aligned, and is used as atomics once the
+        // frame is sealed; plainly only by reads of the lock holder, who alone writes it. Callers use it for leaves only,
+        // whose builder has made room for it.
         unsafe { self.frame.address.add(self.log_start()).cast::<[AtomicU32; LOG_COUNT_MAX]>().as_ref() }
     }
 
@@ -481,6 +488,16 @@ impl<'g> LockedNode<'g> {
     /// Returns the node, which only the holder of this lock can change.
     pub(crate) fn node(&self) -> Node<'g> {
         self.node
+    }
+
+    /// Returns all directory words of a leaf. Those of entries that are not published are arbitrary.
+    #[inline(always)]
+    pub(crate) fn directory_words(&self) -> &[u32; LOG_COUNT_MAX] {
+        let start = self.node.frame.byte_offset() + self.node.log_start();
+        self.node.frame.frames.lines.touch(start, self.node.state.log_count() * size_of::<u32>());
+        // SAFETY: the line after the sorted block of a leaf is within the frame, aligned and initialised. Only the
+        // holder of the lock writes it, in a function that takes `self`. Other threads only read it.
+        unsafe { self.node.frame.address.add(self.node.log_start()).cast::<[u32; LOG_COUNT_MAX]>().as_ref() }
     }
 
     /// Returns the bytes after the published entries of a leaf, to the end of the frame.

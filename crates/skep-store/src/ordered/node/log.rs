@@ -15,6 +15,7 @@
 //!
 //! With these, entries are put in order and merged with the sorted block without comparing keys.
 
+use super::super::key_head::lanes::{Ranks, compare_ranks};
 use super::frame::{LOG_COUNT_MAX, Node};
 use super::value::Value;
 use crate::memory::LINE_SIZE;
@@ -78,10 +79,11 @@ impl LogBlock {
         entry_count <= self.entry_count_max() && LINE_SIZE + log_size <= usize::from(self.size_max)
     }
 
-    /// Returns true if a leaf has no room for another entry of the average size of its entries.
-    pub(crate) fn is_full(self, leaf: Node<'_>) -> bool {
-        let (count, size) = (leaf.state().log_count(), leaf.state().log_size());
-        !self.has_room(leaf, size.checked_div(count).unwrap_or(0))
+    /// Returns true if the next write probably merges a leaf: there is no room for an entry of usual size.
+    #[inline]
+    pub(crate) fn is_probably_full(self, leaf: Node<'_>) -> bool {
+        let end = leaf.log_start() + LINE_SIZE + leaf.state().log_size();
+        leaf.state().log_count() >= self.entry_count_max() || end + PREFETCHED_SIZE > leaf.frame_size()
     }
 }
 
@@ -107,6 +109,7 @@ const PREFETCHED_SIZE: usize = HEAD_SIZE + 32;
 const HINT_SHIFT: u32 = 8;
 const FLAGS_SHIFT: u32 = HINT_SHIFT + 4;
 const BACK_SHIFT: u32 = FLAGS_SHIFT + 4;
+const _: () = assert!(BACK_SHIFT == 16, "the back pointer is the upper half of a directory word");
 
 /// The position of an item in the sorted block. Back pointers have the order of the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,16 +119,16 @@ pub(crate) struct BackPointer {
 }
 
 impl BackPointer {
-    /// Returns a number with the same order.
+    /// Returns a number with the same order, which is not negative.
     #[inline]
-    pub(crate) fn rank(self) -> u16 {
-        u16::from_be_bytes([self.segment, self.index])
+    pub(crate) fn rank(self) -> i16 {
+        i16::from_be_bytes([self.segment, self.index])
     }
 
-    /// Returns the rank of the back pointer in a directory word.
-    #[inline]
-    pub(crate) fn rank_of(word: u32) -> u16 {
-        ((word >> BACK_SHIFT) as u16).swap_bytes()
+    /// Compares the back pointers of directory words with this one.
+    #[inline(always)]
+    pub(crate) fn compare(self, words: &[u32; LOG_COUNT_MAX]) -> Ranks {
+        compare_ranks(words, self.rank())
     }
 }
 
@@ -156,13 +159,21 @@ impl DirectoryWord {
     #[inline(always)]
     pub(crate) fn to_bits(self) -> u32 {
         let Flags { is_delete, is_exact, is_followed, is_marked } = self.flags;
-        let flags = [is_delete, is_exact, is_followed, is_marked];
-        let flags: u32 = flags.iter().enumerate().map(|(bit, flag)| u32::from(*flag) << bit).sum();
+        let flags =
+            u32::from(is_delete) | u32::from(is_exact) << 1 | u32::from(is_followed) << 2 | u32::from(is_marked) << 3;
         (self.offset / OFFSET_UNIT) as u32
             | (self.hint as u32) << HINT_SHIFT
             | flags << FLAGS_SHIFT
             | u32::from(self.back.index) << (BACK_SHIFT + 8)
             | u32::from(self.back.segment) << BACK_SHIFT
+    }
+
+    /// Returns true if the entry of this word gives a sorted key another value, and is not marked.
+    #[inline(always)]
+    pub(crate) fn is_plain_overwrite(bits: u32) -> bool {
+        const EXACT: u32 = 0b0010;
+        const FOLLOWED: u32 = 0b0100;
+        bits >> FLAGS_SHIFT & (0xf & !FOLLOWED) == EXACT
     }
 
     #[inline]
@@ -204,6 +215,15 @@ impl<'g> Entry<'g> {
     }
 }
 
+/// Returns the value of the entry of this directory word.
+#[inline(always)]
+pub(crate) fn value<'g>(node: Node<'g>, word: DirectoryWord) -> Value<'g> {
+    let head = node.log_bytes(word.offset, HEAD_SIZE);
+    let u16_at = |offset: usize| usize::from(u16::from_le_bytes([head[offset], head[offset + 1]]));
+    let bytes = node.log_bytes(word.offset + HEAD_SIZE + u16_at(KEY_SIZE_OFFSET), u16_at(VALUE_SIZE_OFFSET));
+    Value { bytes, is_marked: word.flags.is_marked }
+}
+
 /// Returns true if a fetched log block can be read beside this number of segments: its entries are in it, and each entry
 /// that is followed has a successor.
 pub(crate) fn is_readable(node: Node<'_>, segment_count: usize) -> bool {
@@ -234,8 +254,10 @@ pub(crate) fn prefetch(node: Node<'_>, entry: usize) {
 /// Prefetches the bytes of the next entry for writing.
 #[inline(always)]
 pub(crate) fn prefetch_end(leaf: Node<'_>) {
-    leaf.frame().prefetch_line(leaf.log_start());
-    leaf.frame().prefetch(leaf.log_start() + LINE_SIZE + leaf.state().log_size(), PREFETCHED_SIZE);
+    let (frame, end) = (leaf.frame(), leaf.log_start() + LINE_SIZE + leaf.state().log_size());
+    frame.prefetch_line(leaf.log_start());
+    frame.prefetch_line(end);
+    frame.prefetch_line(end + PREFETCHED_SIZE - 1);
 }
 
 /// Reads the version of an entry, relative to the node's.
@@ -255,20 +277,25 @@ pub(crate) fn entry_size(key: &[u8], value: &[u8]) -> usize {
     (HEAD_SIZE + key.len() + value.len()).next_multiple_of(OFFSET_UNIT)
 }
 
-/// Writes an entry except for its delta.
+/// Writes key and value of an entry.
 #[inline(always)]
-pub(crate) fn write_entry(room: &mut [u8], key: &[u8], value: &[u8]) {
-    room[KEY_SIZE_OFFSET..][..2].copy_from_slice(&(key.len() as u16).to_le_bytes());
-    room[VALUE_SIZE_OFFSET..][..2].copy_from_slice(&(value.len() as u16).to_le_bytes());
-    short::overwrite(&mut room[HEAD_SIZE..][..key.len()], key);
-    short::overwrite(&mut room[HEAD_SIZE + key.len()..][..value.len()], value);
+pub(crate) fn write_pair(room: &mut [u8], key: &[u8], value: &[u8]) {
+    let (to_key, to_value) = room[HEAD_SIZE..HEAD_SIZE + key.len() + value.len()].split_at_mut(key.len());
+    short::overwrite(to_key, key);
+    short::overwrite(to_value, value);
 }
 
-/// Writes the delta of an entry.
+/// Writes the head of an entry: its delta, and the sizes of its key and value.
 #[inline(always)]
-pub(crate) fn write_delta(room: &mut [u8], delta: u64) {
+pub(crate) fn write_head(room: &mut [u8], delta: u64, key_size: usize, value_size: usize) {
     assert!(delta <= DELTA_MAX, "a larger delta would have forced a merge");
-    room[..DELTA_SIZE].copy_from_slice(&delta.to_le_bytes()[..DELTA_SIZE]);
+    const _: () = assert!(HEAD_SIZE == size_of::<u64>() + 1);
+    let [value_low, value_high] = (value_size as u16).to_le_bytes();
+    let first =
+        delta | u64::from(key_size as u16) << (8 * KEY_SIZE_OFFSET) | u64::from(value_low) << (8 * VALUE_SIZE_OFFSET);
+    let (head, last) = room[..HEAD_SIZE].split_at_mut(size_of::<u64>());
+    head.copy_from_slice(&first.to_le_bytes());
+    last[0] = value_high;
 }
 
 /// The entries of a log in the order of their keys, four bits each (Figures 7 and 8 of the paper).
@@ -330,7 +357,7 @@ mod tests {
     fn words_come_back() {
         for bits in (0..=u32::MAX).step_by(65_537) {
             let word = DirectoryWord::from_bits(bits);
-            assert_eq!((word.to_bits(), word.back.rank()), (bits, BackPointer::rank_of(bits)));
+            assert_eq!((word.to_bits(), word.back.compare(&[bits; LOG_COUNT_MAX]).equal), (bits, 0xffff));
         }
         let low = BackPointer { segment: 1, index: 9 };
         assert!(low < BackPointer { segment: 2, index: 0 } && low < BackPointer { segment: 1, index: 10 });

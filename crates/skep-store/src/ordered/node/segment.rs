@@ -53,6 +53,12 @@ impl ItemPosition {
     /// The position of an item that does not exist: line 0 contains no items.
     pub(crate) const NONE: ItemPosition = ItemPosition { offset: 0, key_size: 0, value_size: 0, is_marked: false };
 
+    /// Returns true unless it is [`ItemPosition::NONE`].
+    #[inline(always)]
+    pub(crate) fn exists(self) -> bool {
+        self.offset != 0
+    }
+
     /// Reads the key (empty for the boundary key) and the value.
     #[inline(always)]
     pub(crate) fn read(self, node: Node<'_>) -> (&[u8], Value<'_>) {

@@ -10,15 +10,16 @@
 //!
 //! 1. [`OrderedStore::descend`] takes the steps for one target and reports the path. Gets, scans, reverse scans, writes,
 //!    splits and joins use it.
-//! 2. [`OrderedStore::find_leaves`] takes each step for a group of keys before the next step, so their cache misses
-//!    overlap.
+//! 2. [`OrderedStore::descend_group`] takes the steps for a group of keys in two loops for each level, so that their
+//!    cache misses overlap: one finds children, the other opens them and finds segments.
 
 use super::super::key_head::Target;
+use super::super::leaf::find::FirstItem;
 use super::super::memory::number::Lid;
 use super::super::node::frame::Node;
 use super::super::node::hint::Hint;
 use super::super::node::interior::{self, ChildPosition};
-use super::super::node::shortcut::{SegmentPosition, Shortcuts};
+use super::super::node::shortcut::{self, SegmentPosition, Shortcuts};
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
 
@@ -31,6 +32,23 @@ pub(crate) struct KeyPosition<'g> {
     pub(crate) leaf: Node<'g>,
     pub(crate) segment: SegmentPosition,
     pub(crate) fingerprint: u8,
+    /// The first item of the segment that may have the key.
+    pub(crate) item: FirstItem,
+}
+
+impl KeyPosition<'_> {
+    /// Returns the same position in the leaf's present state, which may be locked.
+    #[inline(always)]
+    pub(crate) fn at_present(self) -> Self {
+        KeyPosition { leaf: self.leaf.frame().open(), ..self }
+    }
+}
+
+/// A node, and the segment of a key in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'g> {
+    pub(crate) node: Node<'g>,
+    pub(crate) segment: SegmentPosition,
 }
 
 /// Finds the segment of the target in an interior node.
@@ -99,38 +117,77 @@ impl OrderedStore {
         (leaf, low)
     }
 
-    /// Finds the leaves of up to [`GROUP_SIZE`] keys as of a version, in the order of the keys. Header and shortcut
-    /// index of each leaf are resident. The remaining nodes are the root.
-    #[inline]
-    pub(crate) fn find_leaves<'g>(
+    /// Returns the place at which a group's descent as of a version begins.
+    #[inline(always)]
+    pub(crate) fn place_at_root<'g>(&'g self, version: u64, guard: &'g Guard<'_>) -> Place<'g> {
+        Place { node: self.as_of(Lid::ROOT, version, guard), segment: SegmentPosition::default() }
+    }
+
+    /// Moves the places of up to [`GROUP_SIZE`] keys from the root to their leaves as of a version, and to their
+    /// segments in them. Calls `f` with each key's index and leaf, whose header and shortcut index are resident. Prefetches the
+    /// first line of each segment.
+    #[inline(always)]
+    pub(crate) fn descend_group<'g>(
         &'g self,
         keys: &[&[u8]],
+        places: &mut [Place<'g>; GROUP_SIZE],
         version: u64,
         guard: &'g Guard<'_>,
-    ) -> [Node<'g>; GROUP_SIZE] {
+        mut f: impl FnMut(usize, Node<'g>),
+    ) {
         assert!(keys.len() <= GROUP_SIZE, "a group has a limit");
-        let root = self.as_of(Lid::ROOT, version, guard);
-        let mut nodes = [root; GROUP_SIZE];
-        let mut segments = [SegmentPosition::default(); GROUP_SIZE];
         let mut children = [None; GROUP_SIZE];
-        // The root is in the cache; the levels below it are not.
-        for _ in 0..root.level() {
-            for ((key, node), segment) in keys.iter().zip(&nodes).zip(&mut segments) {
-                *segment = find_segment(*node, Target::AtOrBelow(key));
-                interior::prefetch_segment(*node, *segment);
+        let root = places[0].node;
+        if root.level() > 0 {
+            // The root is in the cache; the levels below it are not.
+            let shortcuts = Shortcuts::open(root);
+            for (key, place) in keys.iter().zip(&mut *places) {
+                place.segment = shortcuts.find(Target::AtOrBelow(key));
+                interior::prefetch_segment(root, place.segment);
             }
-            for (((key, node), segment), child) in keys.iter().zip(&nodes).zip(&segments).zip(&mut children) {
-                let found = find_child(*node, *segment, Target::AtOrBelow(key));
+        }
+        for level in (0..root.level()).rev() {
+            for ((key, place), child) in keys.iter().zip(&*places).zip(&mut children) {
+                let found = find_child(place.node, place.segment, Target::AtOrBelow(key));
                 self.frames.prefetch_entry(found.lid);
                 self.frames.prefetch_hinted(found.hint);
                 *child = Some((found.lid, found.hint));
             }
-            for (child, node) in children[..keys.len()].iter().zip(&mut nodes) {
+            if level == 0 {
+                break;
+            }
+            for ((key, place), child) in keys.iter().zip(&mut *places).zip(&children) {
                 let Some((lid, hint)) = child else { break };
-                *node = self.open_child(*lid, *hint, version, guard);
+                let node = self.open_child(*lid, *hint, version, guard);
+                let segment = find_segment(node, Target::AtOrBelow(key));
+                interior::prefetch_segment(node, segment);
+                *place = Place { node, segment };
             }
         }
-        nodes
+        let mut tied = 0_u32;
+        for (index, ((key, place), child)) in keys.iter().zip(&mut *places).zip(&children).enumerate() {
+            if let Some((lid, hint)) = child {
+                place.node = self.open_child(*lid, *hint, version, guard);
+            }
+            match Shortcuts::open(place.node).find_untied(Target::AtOrBelow(key)) {
+                Ok(segment) => {
+                    place.segment = segment;
+                    place.node.frame().prefetch_line(usize::from(segment.start));
+                }
+                Err(tie) => {
+                    tied |= 1 << index;
+                    shortcut::prefetch_tied(place.node.frame(), tie, key);
+                }
+            }
+            f(index, place.node);
+        }
+        while tied != 0 {
+            let index = tied.trailing_zeros() as usize;
+            tied &= tied - 1;
+            let place = &mut places[index];
+            place.segment = Shortcuts::open(place.node).find(Target::AtOrBelow(keys[index]));
+            place.node.frame().prefetch_line(usize::from(place.segment.start));
+        }
     }
 }
 

@@ -31,8 +31,7 @@ use super::super::node::shortcut::Shortcuts;
 use super::super::store::OrderedStore;
 use super::super::version::clock::Snapshot;
 use super::super::version::epoch::Guard;
-use super::descent::GROUP_SIZE;
-use super::group;
+use super::descent::{GROUP_SIZE, Place};
 use crate::short::is_below;
 use skep_core::operation::{Range, ScanEnd, Start};
 
@@ -198,15 +197,11 @@ impl OrderedStore {
             *key = range.with_prefix_as_start().start.key();
         }
         let keys = &keys[..ranges.len()];
-        let leaves = self.find_leaves(keys, snapshot.version, guard);
-        let positions = group::find_segments(&leaves, keys);
+        let mut places = [self.place_at_root(snapshot.version, guard); GROUP_SIZE];
+        self.descend_group(keys, &mut places, snapshot.version, guard, |_, _| ());
         let mut scans: [Option<Scan<'g, 'k>>; GROUP_SIZE] = std::array::from_fn(|index| {
-            Scan::new(
-                leaves[index],
-                usize::from(positions[index].segment),
-                ranges.get(index)?.with_prefix_as_start(),
-                false,
-            )
+            let Place { node, segment } = places[index];
+            Scan::new(node, usize::from(segment.segment), ranges.get(index)?.with_prefix_as_start(), false)
         });
         let mut is_in_flight = true;
         while is_in_flight {

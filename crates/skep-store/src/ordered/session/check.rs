@@ -223,7 +223,7 @@ fn check_log(leaf: Node<'_>, log_block: LogBlock, mvcc: bool) {
     assert!(entries.last().is_none_or(|last| !last.word.flags.is_followed));
     for entry in &entries {
         let position = Shortcuts::open(leaf).find(Target::AtOrBelow(entry.key));
-        let sorted = find::sorted_position(leaf, position, entry.key, fingerprint(entry.key));
+        let sorted = find::search_sorted(leaf.frame(), position, entry.key, fingerprint(entry.key));
         let logged = SortedPosition { back: entry.word.back, is_exact: entry.word.flags.is_exact };
         assert_eq!(logged, sorted, "back pointers are right");
     }

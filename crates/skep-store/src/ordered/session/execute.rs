@@ -89,7 +89,12 @@ fn positions_of_lone<'g>(
     let is_lone = |request: &&Request<'_>| !request.operation.is_read() && short_scan(request).is_none();
     let lone = requests.iter().filter(is_lone);
     let count = keys.iter_mut().zip(lone).map(|(key, request)| *key = request.key).count();
-    (count > 1).then(|| store.positions_of_group(&keys[..count], guard))
+    if count <= 1 {
+        return None;
+    }
+    let mut positions = store.positions_at_root(guard);
+    store.find_positions(&keys[..count], &mut positions, guard);
+    Some(positions)
 }
 
 /// Reads that wait for their group, as indexes in the batch.

@@ -39,7 +39,9 @@ use super::version::garbage::BATCH_SIZE;
 use super::version::reclaim::PART_SIZE_MAX;
 use super::write::attempt::Writer;
 use super::write::change::Change;
-use skep_core::operation::{Operation, OperationError, PutCondition, Range, Reply, Request};
+use skep_core::operation::{
+    KEY_SIZE_MAX, Operation, OperationError, PutCondition, Range, Reply, Request, VALUE_SIZE_MAX,
+};
 
 /// Executes operations on a store, one at a time. Sessions of several threads run concurrently.
 #[derive(Debug)]
@@ -106,10 +108,13 @@ impl<'s> Session<'s> {
     /// [`Reply::NotFound`] or [`Reply::Failed`], once the data that decided it is readable. If memory is short it waits
     /// while garbage is being freed, and fails when none was freed for a second.
     pub fn put(&mut self, key: &[u8], value: &[u8], condition: PutCondition) -> Reply<'static> {
-        match (Request { key, operation: Operation::Put { value, condition } }).validate() {
-            Ok(()) => self.write(key, Change::Execute(&Operation::Put { value, condition })),
-            Err(error) => Reply::Failed(error),
+        if let Err(error) = validate_put(key, value) {
+            return Reply::Failed(error);
         }
+        let operation = Operation::Put { value, condition };
+        let change = Change::Execute(&operation);
+        let done = self.try_write_inlined(key, change);
+        self.end_write(key, change, done)
     }
 
     /// Puts many pairs in their order, as single puts would, and calls `f` with the replies. Cache misses of different
@@ -138,13 +143,16 @@ impl<'s> Session<'s> {
         let guard = participant.enter();
         let mut keys: [&[u8]; GROUP_SIZE] = [&[]; GROUP_SIZE];
         keys.iter_mut().zip(pairs).for_each(|(slot, (key, _))| *slot = key);
-        let positions = store.positions_of_group(&keys[..pairs.len()], &guard);
+        let mut positions = store.positions_at_root(&guard);
+        store.find_positions(&keys[..pairs.len()], &mut positions, &guard);
         let mut done = pairs.len();
         for (index, (key, value)) in pairs.iter().enumerate() {
-            let request = Request { key, operation: Operation::Put { value, condition } };
-            let change = Operation::Put { value, condition };
-            let reply = match request.validate() {
-                Ok(()) => store.write(key, Change::Execute(&change), Some(positions.of(index)), writer, &guard),
+            let operation = Operation::Put { value, condition };
+            let reply = match validate_put(key, value) {
+                Ok(()) => {
+                    let position = || positions.of(index).at_present();
+                    store.write_at(key, Change::Execute(&operation), position, writer, &guard)
+                }
                 Err(error) => Some(Reply::Failed(error)),
             };
             let Some(reply) = reply else {
@@ -249,14 +257,29 @@ impl<'s> Session<'s> {
 
     /// Executes a valid write.
     fn write(&mut self, key: &[u8], change: Change<'_>) -> Reply<'static> {
-        let reply = self.try_write(key, change).or_else(|| self.write_with_memory(key, change));
+        let done = self.try_write(key, change);
+        self.end_write(key, change, done)
+    }
+
+    /// Ends a write, for which there may have been no memory.
+    #[inline(always)]
+    fn end_write(&mut self, key: &[u8], change: Change<'_>, done: Option<Reply<'static>>) -> Reply<'static> {
+        let reply = done.or_else(|| self.write_with_memory(key, change));
         self.collect_batch();
         reply.unwrap_or(Reply::Failed(OperationError::NodesFull))
     }
 
     fn try_write(&mut self, key: &[u8], change: Change<'_>) -> Option<Reply<'static>> {
+        self.try_write_inlined(key, change)
+    }
+
+    /// Does the same without a call.
+    #[inline(always)]
+    fn try_write_inlined(&mut self, key: &[u8], change: Change<'_>) -> Option<Reply<'static>> {
         let Session { store, participant, writer, .. } = self;
-        store.write(key, change, None, writer, &participant.enter())
+        let guard = participant.enter();
+        let position = store.position_of(key, &guard);
+        store.write_at(key, change, || position, writer, &guard)
     }
 
     /// Waits for memory, and executes a write that has found none.
@@ -338,6 +361,16 @@ impl<'s> Session<'s> {
         }
         Outcome::Waits
     }
+}
+
+/// Checks a put.
+#[inline(always)]
+fn validate_put(key: &[u8], value: &[u8]) -> Result<(), OperationError> {
+    if !key.is_empty() && key.len() <= KEY_SIZE_MAX && value.len() <= VALUE_SIZE_MAX {
+        // As nearly all: without a call.
+        return Ok(());
+    }
+    (Request { key, operation: Operation::Put { value, condition: PutCondition::Always } }).validate()
 }
 
 /// The outcome of a write that had found no memory.

@@ -17,7 +17,7 @@ fn pairs_of_leaves(session: &mut Session<'_>) -> (Vec<usize>, usize) {
     }
     let (mut counts, mut first_pairs) = (Vec::new(), Vec::new());
     loop {
-        let edits = Edits::of_log(node, None);
+        let edits = Edits::of_log(node);
         let pairs = pairs_with(node, &edits.edits);
         counts.push(pairs.len());
         if counts.len() <= 3 {

@@ -80,7 +80,7 @@ fn only_segments_with_entries_are_written() {
     put(&mut session, &mut map, &sixteen(10 * 75), &[5; 16]);
     let (store, guard) = session.enter();
     let leaf = store.latest(Lid::ROOT, &guard);
-    let edits = Edits::of_log(leaf, None);
+    let edits = Edits::of_log(leaf);
     assert_eq!(edits.edits.len(), 2, "of one key the newest counts");
     let sorted = Sorted::edited(leaf, &edits.edits).expect("the segments can be edited");
     assert_eq!(sorted.parts.len(), Shortcuts::open(leaf).segment_count());

@@ -129,12 +129,15 @@ impl Epochs {
     /// Returns the operations that may still reach memory that was retired before this call.
     pub(crate) fn tag(&self) -> Tag {
         fence(Ordering::SeqCst);
-        let number = |(slot, word): (usize, &Slot)| {
+        let mut operations = Vec::new();
+        for (slot, word) in self.slots.iter().enumerate() {
             // Acquire: the reads of an operation that has ended happen before the memory is reused.
             let number = word.number.load(Ordering::Acquire);
-            (number & IN_FLIGHT != 0).then_some((slot, number))
-        };
-        Tag { operations: self.slots.iter().enumerate().filter_map(number).collect(), ask: self.asks.ask() }
+            if number & IN_FLIGHT != 0 {
+                operations.push((slot, number));
+            }
+        }
+        Tag { operations, ask: self.asks.ask() }
     }
 
     /// Returns the pins that a tag waits for. Returns none while it also waits for the operation of a thread or of an

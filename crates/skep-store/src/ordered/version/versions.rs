@@ -101,10 +101,11 @@ impl Versions {
         if self.read() + 1 == version {
             // It is this version's turn. While it is not marked, no other thread moves `read`, so no mark is needed.
             store_then_fence(&self.read.0, version);
+            self.advance_from(version);
         } else {
             store_then_fence(self.slot(version), version);
+            self.advance();
         }
-        self.advance();
     }
 
     /// Returns true if readers that begin from now on see this version.
@@ -124,8 +125,14 @@ impl Versions {
     }
 
     /// Moves the read version past all versions that are done.
+    #[inline(never)]
     fn advance(&self) {
-        let mut read = self.read();
+        self.advance_from(self.read());
+    }
+
+    /// Does the same. The read version was this one, or is greater.
+    #[inline(always)]
+    fn advance_from(&self, mut read: u64) {
         while self.slot(read + 1).load(Ordering::Acquire) == read + 1 {
             // If it fails, another thread has moved it.
             match self.read.0.compare_exchange(read, read + 1, Ordering::AcqRel, Ordering::Acquire) {

@@ -25,6 +25,14 @@ pub(crate) enum Attempt {
 /// version.
 pub(crate) struct AbortOnPanic;
 
+impl AbortOnPanic {
+    /// Notes that the version is published.
+    #[inline(always)]
+    pub(crate) fn end(self) {
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {

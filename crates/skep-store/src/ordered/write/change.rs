@@ -92,6 +92,12 @@ impl Scratch {
         self.new_size
     }
 
+    /// Notes a put of this many bytes that was done, and whose reply has no value.
+    #[inline(always)]
+    pub(crate) fn note_put(&mut self, size: usize) {
+        (self.replies_with, self.new_size) = (RepliesWith::Nothing, size);
+    }
+
     /// Sets the value of the reply to the one before the write.
     fn reply_with_old(&mut self, old: &[u8]) {
         self.old.clear();

@@ -157,7 +157,7 @@ impl OrderedStore {
         let Some(path) = self.path(key, node.lid(), guard) else { return Attempt::Conflict };
         let run = Run::of_leaf(path, leaf);
         let fences = run.fences();
-        let edits = Edits::of_log(node, None);
+        let edits = Edits::of_log(node);
         let terms = Terms { claim, dropped: self.parts_of(&edits.dropped, guard) };
         let mut pieces = Vec::with_capacity(2);
         if edits.are_ascending(node) {
@@ -204,12 +204,12 @@ impl OrderedStore {
         let neighbour = if is_last { first } else { first + 1 };
         let node = self.latest(parent.children[neighbour].lid, guard);
         let Some(neighbour) = node.try_lock() else { return Attempt::Conflict };
-        let of_neighbour = Edits::of_log(node, None);
+        let of_neighbour = Edits::of_log(node);
         let others = pairs_with(node, &of_neighbour.edits);
         let others = others.as_slice();
         let joined = |pairs: &[Item<'a>]| if is_last { [others, pairs].concat() } else { [pairs, others].concat() };
         let size = LeafPlan::of_pairs(joined(plan.pairs()), self.log_block).map(|plan| plan.size());
-        let of_leaf = Edits::of_log(leaf.node(), None);
+        let of_leaf = Edits::of_log(leaf.node());
         let own = pairs_with(leaf.node(), &of_leaf.edits);
         let pairs = joined(&own);
         let fits_one = LeafPlan::of_pairs(pairs.clone(), self.log_block).is_ok();

@@ -21,7 +21,7 @@
 use super::super::key_head::Target;
 use super::super::leaf::build::{self, LeafPlan, Sorted};
 use super::super::leaf::edit::{Edit, Edits, NewEntry};
-use super::super::leaf::find::{self, SortedPosition};
+use super::super::leaf::find::{self, LogRank, SortedPosition};
 use super::super::leaf::merge::pairs_with;
 use super::super::memory::frame_state::SealedFrame;
 use super::super::memory::number::{FRAME_UNITS_MAX, UNIT_512_SIZE};
@@ -48,7 +48,7 @@ impl OrderedStore {
         retired: &mut Vec<Garbage>,
     ) -> Option<Attempt> {
         let Some(locked) = leaf.try_lock() else { return Some(Attempt::Conflict) };
-        let Edits { edits, dropped } = Edits::of_log(leaf, Some((new, position)));
+        let Edits { edits, dropped } = Edits::of_log_and(&locked, new, position);
         if pairs_with(leaf, &edits).is_empty() {
             return None;
         }
@@ -102,13 +102,13 @@ impl OrderedStore {
     fn append_to_sealed(&self, sealed: &SealedFrame, item: &Item<'_>, guard: &Guard<'_>) {
         let leaf = self.frames.node(sealed.number(), guard);
         let position = Shortcuts::open(leaf).find(Target::AtOrBelow(item.key));
-        let SortedPosition { back, is_exact } = find::sorted_position(leaf, position, item.key, item.fingerprint);
-        let (hint, is_followed) = find::log_rank(leaf, item.key, back);
-        let flags = Flags { is_delete: false, is_exact, is_followed, is_marked: item.value.is_marked };
-        let word = DirectoryWord { offset: leaf.state().log_size(), hint, flags, back };
+        let SortedPosition { back, is_exact } = find::search_sorted(leaf.frame(), position, item.key, item.fingerprint);
         let mut locked = leaf.try_lock().expect("the leaf is not reachable yet");
-        log::write_entry(locked.log_room(), item.key, item.value.bytes);
-        log::write_delta(locked.log_room(), 0);
+        let LogRank { below, is_followed } = find::log_rank(&locked, item.key, back);
+        let flags = Flags { is_delete: false, is_exact, is_followed, is_marked: item.value.is_marked };
+        let word = DirectoryWord { offset: leaf.state().log_size(), hint: below, flags, back };
+        log::write_pair(locked.log_room(), item.key, item.value.bytes);
+        log::write_head(locked.log_room(), 0, item.key.len(), item.value.bytes.len());
         locked.publish_entry(log::entry_size(item.key, item.value.bytes), word.to_bits(), item.fingerprint);
     }
 }

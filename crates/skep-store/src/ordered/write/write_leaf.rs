@@ -6,8 +6,9 @@ use super::super::key_head::{Target, fingerprint};
 use super::super::leaf::build::{self, LEAF_SIZE_LOW, LeafPlan, Sorted};
 use super::super::leaf::cursor::LeafCursor;
 use super::super::leaf::edit::{Edits, NewEntry};
-use super::super::leaf::find::{self, SortedPosition};
+use super::super::leaf::find::{self, LogRank, SortedPosition};
 use super::super::leaf::merge::pairs_with;
+use super::super::leaf::replace::{self, Replacements};
 use super::super::memory::frame_state::{FreeFrame, SealedFrame};
 use super::super::node::frame::{LockedNode, Node};
 use super::super::node::log::{self, DELTA_MAX, DirectoryWord, Flags};
@@ -23,6 +24,7 @@ use super::super::version::garbage::Garbage;
 use super::super::version::versions::wait;
 use super::attempt::{AbortOnPanic, Attempt, Terms, Writer};
 use super::change::{Change, Decision, decide};
+use super::plain_put::plain_value;
 use crate::memory::LINE_SIZE;
 use skep_core::operation::Reply;
 
@@ -42,6 +44,13 @@ enum Growth {
     AsNeeded,
 }
 
+/// An entry that was appended to a log.
+pub(super) struct Appended {
+    pub(super) version: u64,
+    /// True if the log had an entry of the same key.
+    pub(super) is_followed: bool,
+}
+
 impl OrderedStore {
     /// Attempts a write until it is done or refused, and the data that decided it is readable. Returns `None` if there
     /// is no memory for it. The position of its key may be known.
@@ -53,11 +62,45 @@ impl OrderedStore {
         writer: &mut Writer,
         guard: &Guard<'_>,
     ) -> Option<Reply<'static>> {
-        let mut rounds = 0;
-        let (retired_before, mut has_overflow) = (writer.retired.len(), false);
+        let position = known.map_or_else(|| self.position_of(key, guard), KeyPosition::at_present);
+        self.write_at(key, change, || position, writer, guard)
+    }
+
+    /// Does the same. `position` returns the position of the key, in a recent state of its leaf. Inlined for callers
+    /// that write much.
+    #[inline(always)]
+    pub(crate) fn write_at<'g>(
+        &'g self,
+        key: &[u8],
+        change: Change<'_>,
+        position: impl Fn() -> KeyPosition<'g>,
+        writer: &mut Writer,
+        guard: &'g Guard<'_>,
+    ) -> Option<Reply<'static>> {
         if let Some(effects) = &mut writer.effects {
             effects.open(self, change);
         }
+        if let Some(value) = plain_value(change)
+            && let Some(version) = self.put_plainly(key, value, change, position(), writer, guard)
+        {
+            self.versions.wait_until_readable(version);
+            return Some(Reply::Done);
+        }
+        self.write_any(key, change, position(), writer, guard)
+    }
+
+    /// Does the same for any write, whose effects can be recorded.
+    #[inline(never)]
+    fn write_any(
+        &self,
+        key: &[u8],
+        change: Change<'_>,
+        known: KeyPosition<'_>,
+        writer: &mut Writer,
+        guard: &Guard<'_>,
+    ) -> Option<Reply<'static>> {
+        let mut rounds = 0;
+        let (retired_before, mut has_overflow) = (writer.retired.len(), false);
         let outcome = loop {
             match self.attempt(key, change, known, writer, &mut has_overflow, guard) {
                 Attempt::Committed { reply, version } => break Ok((reply, version)),
@@ -95,21 +138,21 @@ impl OrderedStore {
         &self,
         key: &[u8],
         change: Change<'_>,
-        known: Option<KeyPosition<'_>>,
+        known: KeyPosition<'_>,
         Writer { scratch, retired, effects, .. }: &mut Writer,
         has_written_overflow: &mut bool,
         guard: &Guard<'_>,
     ) -> Attempt {
-        // In its present state.
-        let known = known.map(|known| KeyPosition { leaf: known.leaf.frame().open(), ..known });
+        let mut position = known.at_present();
         // A replaced leaf stays locked, so an unlocked one still has the key's range.
-        let position =
-            known.filter(|known| !known.leaf.state().is_locked()).unwrap_or_else(|| self.position_of(key, guard));
-        let KeyPosition { leaf, segment, fingerprint } = position;
+        if position.leaf.state().is_locked() {
+            position = self.position_of(key, guard);
+        }
+        let KeyPosition { leaf, segment, fingerprint, item } = position;
         if leaf.state().is_locked() {
             return Attempt::Conflict;
         }
-        let position = find::sorted_position(leaf, segment, key, fingerprint);
+        let position = find::sorted_position(leaf, segment, item, key, fingerprint);
         let SortedPosition { back, is_exact } = position;
         let logged = find::find_in_log(leaf, key, find::log_candidates(leaf, fingerprint), u64::MAX)
             .map(|entry| (!entry.word.flags.is_delete).then_some(entry.value));
@@ -149,13 +192,14 @@ impl OrderedStore {
     }
 
     /// Descends to a key and prefetches its position.
-    fn position_of<'g>(&'g self, key: &[u8], guard: &'g Guard<'_>) -> KeyPosition<'g> {
+    #[inline(always)]
+    pub(crate) fn position_of<'g>(&'g self, key: &[u8], guard: &'g Guard<'_>) -> KeyPosition<'g> {
         let leaf = self.find_leaf(Target::AtOrBelow(key), u64::MAX, guard);
         log::prefetch_end(leaf);
-        let shortcuts = Shortcuts::open(leaf);
-        let segment = shortcuts.find(Target::AtOrBelow(key));
-        shortcuts.prefetch_segment(usize::from(segment.segment));
-        KeyPosition { leaf, segment, fingerprint: fingerprint(key) }
+        let segment = Shortcuts::open(leaf).find(Target::AtOrBelow(key));
+        find::prefetch_segment(leaf, segment);
+        let fingerprint = fingerprint(key);
+        KeyPosition { leaf, segment, fingerprint, item: find::first_item(leaf, segment, fingerprint) }
     }
 
     /// Puts an entry into a leaf if it is unchanged. `old` returns the value before, if there is one.
@@ -171,10 +215,6 @@ impl OrderedStore {
     ) -> Attempt {
         let value = entry.value;
         let size = log::entry_size(entry.key, value.map_or(&[], |value| value.bytes));
-        let has_room = self.log_block.has_room(leaf, size);
-        // Half of the largest delta, so that the writers in flight cannot allocate the versions in between. The leaf's
-        // own version may not be readable yet.
-        let delta_fits = self.versions.read().saturating_sub(leaf.version()) < DELTA_MAX / 2;
         // A leaf must keep a pair: it might never be written again.
         let has_others = || {
             let mut cursor = LeafCursor::new(leaf, 0, Snapshot::ALL);
@@ -184,7 +224,7 @@ impl OrderedStore {
         // scarce.
         let frees = |old: Value<'_>| old.reference().is_some_and(|old| self.is_scarce() || overflow::is_large(old));
         let must_free = || self.has_values() && old().is_some_and(frees);
-        let can_append = has_room && delta_fits && (value.is_some() || has_others());
+        let can_append = self.may_append(leaf, size) && (value.is_some() || has_others());
         if !can_append || must_free() {
             // With equal sizes, a value that has an expiry has more bytes than one that has none. To lose it is no growth.
             let added_expiry =
@@ -200,26 +240,40 @@ impl OrderedStore {
                 return attempt;
             }
         }
-        self.append(leaf, entry, position)
+        match self.append(leaf, entry, position) {
+            Some(Appended { version, .. }) => Attempt::Committed { reply: Reply::Done, version },
+            None => Attempt::Conflict,
+        }
     }
 
-    /// Appends to the log block.
+    /// Returns true if the log of a leaf has room for an entry of this size.
     #[inline(always)]
-    fn append(&self, leaf: Node<'_>, new: &NewEntry<'_>, position: SortedPosition) -> Attempt {
+    pub(super) fn may_append(&self, leaf: Node<'_>, entry_size: usize) -> bool {
+        // Half of the largest delta, so that the writers in flight cannot allocate the versions in between. The leaf's
+        // own version may not be readable yet.
+        let delta_fits = || self.versions.read().saturating_sub(leaf.version()) < DELTA_MAX / 2;
+        self.log_block.has_room(leaf, entry_size) && delta_fits()
+    }
+
+    /// Appends to the log block, which has room. Returns `None` if the leaf has changed.
+    #[inline(always)]
+    pub(super) fn append(&self, leaf: Node<'_>, new: &NewEntry<'_>, position: SortedPosition) -> Option<Appended> {
         let SortedPosition { back, is_exact } = position;
-        let (hint, is_followed) = find::log_rank(leaf, new.key, back);
         let value = new.value.map_or(&[][..], |value| value.bytes);
         let is_marked = new.value.is_some_and(|value| value.is_marked);
+        let mut locked = leaf.try_lock()?;
+        let LogRank { below, is_followed } = find::log_rank(&locked, new.key, back);
         let flags = Flags { is_delete: new.value.is_none(), is_exact, is_followed, is_marked };
-        let word = DirectoryWord { offset: leaf.state().log_size(), hint, flags, back };
-        let Some(mut locked) = leaf.try_lock() else { return Attempt::Conflict };
-        log::write_entry(locked.log_room(), new.key, value);
-        let _abort = AbortOnPanic;
+        let word = DirectoryWord { offset: leaf.state().log_size(), hint: below, flags, back };
+        let room = locked.log_room();
+        log::write_pair(room, new.key, value);
+        let abort = AbortOnPanic;
         let version = self.versions.allocate();
-        log::write_delta(locked.log_room(), version - leaf.version());
+        log::write_head(room, version - leaf.version(), new.key.len(), value.len());
         locked.publish_entry(log::entry_size(new.key, value), word.to_bits(), new.fingerprint);
         self.publish_version(version);
-        Attempt::Committed { reply: Reply::Done, version }
+        abort.end();
+        Some(Appended { version, is_followed })
     }
 
     /// Merges log, sorted block and new entry into another frame. If they need two leaves, or too small a part of one,
@@ -256,16 +310,22 @@ impl OrderedStore {
     ) -> Attempt {
         let Some(locked) = leaf.try_lock() else { return Attempt::Conflict };
         leaf.frame().prefetch(leaf.log_start(), LINE_SIZE + leaf.state().log_size());
-        leaf.frame().prefetch(LINE_SIZE, leaf.log_start() - LINE_SIZE);
-        let edits = Edits::of_log(leaf, Some((new, position)));
-        let terms = Terms { claim, dropped: self.parts_of(&edits.dropped, guard) };
+        leaf.frame().prefetch_first(leaf.log_start());
         // A small leaf that grows is not joined: a load in ascending order splits off small leaves and fills them.
         let is_alone = leaf.left().is_none() && leaf.right().is_none();
         let is_large = |size: usize| size >= LEAF_SIZE_LOW.min(leaf.log_start()) || is_alone;
-        if edits.are_in_place() && is_large(leaf.log_start()) {
-            let build = |frame| build::build_in_place(self.frames.build(frame), leaf, &edits.edits);
-            let units = build::units(leaf.log_start(), self.log_block);
-            return self.replace_frame(locked, units, build, &terms, retired);
+        let units_in_place = build::units(leaf.log_start(), self.log_block);
+        let mut replacements = Replacements::new();
+        if replacements.take_log(leaf, new, position).is_some() {
+            let build = |frame| replace::build_in_place(self.frames.build(frame), leaf, replacements.iter());
+            let terms = Terms { claim, dropped: Vec::new() };
+            return self.replace_frame(locked, units_in_place, build, &terms, retired);
+        }
+        let edits = Edits::of_log_and(&locked, new, position);
+        let terms = Terms { claim, dropped: self.parts_of(&edits.dropped, guard) };
+        if edits.are_in_place() {
+            let build = |frame| replace::build_in_place(self.frames.build(frame), leaf, edits.replacements());
+            return self.replace_frame(locked, units_in_place, build, &terms, retired);
         }
         if let Some(sorted) = Sorted::edited(leaf, &edits.edits) {
             match LeafPlan::new(sorted, self.log_block) {
