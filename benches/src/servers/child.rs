@@ -109,10 +109,9 @@ impl Setting {
         if missing.is_empty() { Ok(()) } else { Err(format!("missing programs:\n  {}", missing.join("\n  "))) }
     }
 
-    /// Starts Skep.
+    /// Starts Skep. All its settings are the default ones, except the memory and the ports.
     pub(crate) fn skep(&self, form: PairForm) -> Result<Server, String> {
-        let (memory, kv_size) = (self.memory(form), kv_size(form).to_string());
-        self.skep_with(&["--resp", ANY, "--shards", "1", "--memory", &memory, "--kv-size", &kv_size])
+        self.skep_with(&["--resp", ANY, "--shards", "1", "--memory", &self.memory(form)])
     }
 
     /// Returns the memory that Skep needs for its pairs of this form.

@@ -125,9 +125,8 @@ fn all_operations_while_the_index_grows() {
             mix: Mix { put: 40, delete: 8, ..Mix::default() },
             ..GeneratorSettings::default()
         };
-        let settings = Settings::growing(2 << 20 << round, seed());
+        let settings = Settings::growing(1 << 19 << round, seed());
         let seen = run(Case { settings, generator, operations: 60_000 << (round / 2), reply_budget: 1 << 20 });
-        assert_eq!((seen.index_full, seen.slab_full), (0, 0));
         assert!(seen.has_grown);
     }
 }

@@ -14,12 +14,17 @@ const RUNS: u64 = 10_000;
 /// A step of a walk: takes the position, returns the keys and the next position.
 type Step = fn(&mut Processor, u64, WalkLimit) -> (Vec<Vec<u8>>, Option<u64>);
 
+/// Returns the position of a cursor, which has fewer bits than a position.
+fn of_cursor(position: u64) -> u64 {
+    position >> 24 << 24
+}
+
 /// The step of the store.
 fn step_of_store(store: &mut Processor, from: u64, limit: WalkLimit) -> (Vec<Vec<u8>>, Option<u64>) {
     let mut keys = Vec::new();
     let step = store.walk(from, limit, |key| keys.push(key.to_vec()));
     assert!(step.buckets <= STEP_BUCKETS_MAX);
-    (keys, step.next)
+    (keys, step.next.map(of_cursor))
 }
 
 /// A control: the position is the number of keys so far, as if their order did not change.
@@ -160,6 +165,29 @@ fn keys_that_exist_during_a_whole_walk_are_returned_once() {
 #[test]
 fn a_walk_by_numbers_misses_keys() {
     assert!((0..100).any(|seed| Run::new(seed).walk(step_by_number).0 > 0));
+}
+
+/// Each chain has more slabs than a step, and a cursor begins at the end of the chain before.
+#[test]
+fn a_walk_by_cursors_passes_long_chains() {
+    let settings = Settings { memory: 1 << 20, hash_index_ratio: 0.0002, inline_threshold: 0, grows: false, seed: 3 };
+    let (mut store, mut replies) = (Processor::new(&settings).unwrap(), Replies::with_budget(1 << 20));
+    assert_eq!(store.home_bucket_count(), 3);
+    for number in 0..3000_u64 {
+        let operation = Operation::Put { value: &[1; 20], condition: PutCondition::Always };
+        store.execute(&[Request { key: &number.to_le_bytes(), operation }], &mut replies);
+        assert_eq!(replies.get(0), Reply::Done);
+    }
+    let limit = WalkLimit { keys: 10, size: usize::MAX };
+    let (mut found, mut next, mut steps) = (BTreeSet::new(), Some(0), 0);
+    while let Some(from) = next {
+        let keys;
+        (keys, next) = step_of_store(&mut store, from, limit);
+        found.extend(keys);
+        steps += 1;
+        assert!(steps <= 3, "each step passes a chain");
+    }
+    assert_eq!(found.len(), 3000);
 }
 
 #[test]

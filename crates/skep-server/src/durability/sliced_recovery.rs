@@ -17,9 +17,10 @@
 //!    is free stays in as few stretches as it can, and all of the memory can be allocated, in each order of the pairs.
 //! 3. The seed is kept, so a key has the same home bucket. The pairs of a chain are put in the order of the chain in the
 //!    scratch store. Each then fits a bucket that is not later than its own was. So the chain has no more buckets than there.
-//! 4. If the number of home buckets grows, the store has an eighth fewer than it had when the replay found no memory, and they
-//!    do not grow while its pairs are put. So they are fewer than when the server ran. Fewer home buckets have longer chains,
-//!    but the chain of all keys of some home buckets has no more buckets than their own chains together.
+//! 4. If the number of home buckets grows, the store has fewer than it had when the replay found no memory, and they do not grow
+//!    while its pairs are put: first an eighth fewer, and if the pairs do not fit, half of that, and so on, to the number of the
+//!    start. The server has had no fewer. Fewer home buckets have longer chains, but the chain of all keys of some home
+//!    buckets has no more buckets than their own chains together.
 //! 5. A chain of the scratch store may have a bucket more than it had when the server ran: the order of operations is the
 //!    same, but expired keys may have been removed at other times. Such buckets are in spare memory, which the store has for
 //!    this: `skep_store`, `hash/slab/spare.rs`. As much memory is not given out until keys are deleted. So the store takes
@@ -56,8 +57,6 @@ use crate::recovery_error::RecoveryError;
 
 /// Slab memory of a scratch store, in quarters of the memory of its store: the first that is enough for the slice.
 const SCRATCH_QUARTERS: [u64; 4] = [1, 4, 16, 64];
-/// Smallest memory of a scratch store.
-const SCRATCH_MIN: u64 = 1 << 20;
 /// All stores together may take one in this many bytes more than their memory.
 const SPARE_PART: u64 = 16;
 
@@ -82,10 +81,29 @@ impl Source<'_> {
         tracing::info!(
             "the log needs more memory than its keys: it is read again in {SLICES} parts, with up to a quarter more memory"
         );
+        let mut home_buckets = Vec::new();
+        stores.each(|store| home_buckets.push(store.processor.home_bucket_count() / 8 * 7));
+        loop {
+            let packed = self.pack(stores, &home_buckets);
+            let does_not_fit = matches!(packed, Err(RecoveryError::HashSpaceDoesNotFit { .. }));
+            let has_fewer =
+                self.tables.iter().zip(&home_buckets).any(|(table, count)| *count > table.first_home_buckets());
+            if !does_not_fit || !has_fewer {
+                return packed;
+            }
+            home_buckets.iter_mut().for_each(|count| *count /= 2);
+        }
+    }
+
+    /// Recovers all pairs into stores whose indexes, if they grow, have these many home buckets. Returns the bytes that the
+    /// stores owe.
+    fn pack(&self, stores: &Stores<'_>, home_buckets: &[u32]) -> Result<u64, RecoveryError> {
         self.progress.begin_again(SLICES);
+        let mut counts = home_buckets.iter();
         stores.each(|store| {
             store.failure = None;
-            store.processor.begin_packing();
+            store.missing = 0;
+            store.processor.begin_packing(*counts.next().expect("each store has one"));
         });
         (0..SLICES).try_for_each(|number| self.recover_slice(stores, number))?;
         let (mut debt, mut missing) = (0, 0);
@@ -190,16 +208,13 @@ fn hold_back(stores: &Stores<'_>, balances: Vec<(u64, u64)>, excess: u64) {
     });
 }
 
-/// Returns a store for the keys of a slice, with as many home buckets as the store for all keys, unless their number grows.
+/// Returns a store for the keys of a slice, with as many home buckets as the store for all keys.
 fn scratch_store(table: &Settings, buckets: u32, quarters: u64) -> Result<Processor, RegionError> {
-    if table.grows {
-        return Processor::new(&Settings { memory: (table.memory / 2 * quarters).max(SCRATCH_MIN), ..table.clone() });
-    }
     let index = u64::from(buckets) * LINE_SIZE as u64;
     // A store has at least a fifteenth of its index as slabs.
     let memory = (index + (table.memory / 4 * quarters).max(index / 8)).next_multiple_of(LINE_SIZE as u64);
     let hash_index_ratio = (f64::from(buckets) + 0.5) / (memory / LINE_SIZE as u64) as f64;
-    Processor::new(&Settings { memory, hash_index_ratio, ..table.clone() })
+    Processor::new(&Settings { memory, hash_index_ratio, grows: false, ..table.clone() })
 }
 
 /// Puts the pairs of a slice into their store, except those that have expired.

@@ -14,19 +14,17 @@
 //! half of it on, the index hardly grows. With short chains, one more home bucket saves accesses; with long ones, the same
 //! memory holds more pairs in chained buckets, which are full except the last.
 //!
-//! **Why it is right.** Growth runs between batches, when no operation is in flight. A chain is copied, and its slabs are freed,
-//! before its keys are inserted again. A group of buckets is only moved if enough free slabs are at hand without merging,
-//! so no insertion fails. Slabs themselves stay where they are.
+//! **Why it is right.** Growth runs between batches, when no operation is in flight. Chains are copied before their keys are
+//! inserted again, and their slabs are freed after that. A group of buckets is only moved if enough free slabs are at hand
+//! without merging, so no insertion fails. Slabs themselves stay where they are.
 //!
 //! **What it costs.** A key is moved two or three times while its store grows to its final size: a read and a write of its bucket,
 //! one bucket after the other in the order of addresses, and a read of its slab, if it has one.
 
-use std::cell::Cell;
-
 use super::bucket::{Bucket, Entry, SlabSlot};
 use super::bucket_index::BucketIndex;
 use super::edit::NewEntry;
-use super::index::Moved;
+use super::index::{CHAINED_INLINE, Moved};
 use super::object;
 use super::slab::SlabClass;
 use super::table::{HashTable, Home, KeyHash};
@@ -41,18 +39,18 @@ const MOVED_PER_BATCH: u64 = 32;
 const MOVED_MAX: u64 = 2048;
 /// Slots that count as a key that is moved.
 const SLOTS_PER_KEY: usize = 3;
-/// Old home buckets that are copied at once.
+/// Old buckets that are copied at once, about.
 const GROUP: u32 = 32;
 /// Chained buckets that the keys of a bucket may need, besides those that they have: the keys of a chain go to three home
 /// buckets, and each chained bucket is at least half full, except the last.
 const BUCKETS_PER_MOVED: usize = 4;
 
-/// Chained buckets for each home bucket from which on the index grows, if pairs are inline and memory is plentiful.
-const CHAINED_INLINE: f64 = 1.0 / 28.0;
-/// The same if all pairs are in slabs: a chain adds less to what an access costs.
+/// [`CHAINED_INLINE`] if all pairs are in slabs: a chain adds less to what an access costs.
 const CHAINED_IN_SLABS: f64 = 1.0 / 4.0;
 /// The same if no memory is free.
 const CHAINED_FULL: f64 = 0.9;
+/// One in this many bytes of the memory stays free when the index begins to grow: for operations that were promised memory.
+const SPARED_PART: u64 = 32;
 /// Memory is plentiful as long as this share of it is free.
 const PLENTIFUL: f64 = 0.5;
 
@@ -62,46 +60,11 @@ const PARTS: [f64; 2] = [1.0 / 2.0, 1.0 / 8.0];
 const PARTS_WHILE_SMALL: [f64; 2] = [1.0, 1.0 / 2.0];
 const SMALL_PART: u64 = 16;
 
-/// Whether the index of a table grows, and when.
-#[derive(Debug)]
-pub(super) struct Growth {
-    /// Home buckets at the start, and after a flush.
-    first_count: u32,
-    /// The most home buckets. As many as at the start if the index does not grow.
-    count_max: u32,
-    /// Chained buckets from which on it is considered.
-    at: Cell<u64>,
-}
-
-impl Growth {
-    /// Returns growth from one number of home buckets to another.
-    pub(super) fn new(first_count: u32, count_max: u32) -> Growth {
-        let growth = Growth { first_count, count_max, at: Cell::new(0) };
-        growth.consider_at(first_count);
-        growth
-    }
-
-    /// Returns true if the index grows.
-    pub(super) fn is_possible(&self) -> bool {
-        self.first_count < self.count_max
-    }
-
-    /// Returns the number of home buckets at the start.
-    pub(super) fn first_count(&self) -> u32 {
-        self.first_count
-    }
-
-    /// Considers growth of this number of home buckets as soon as it may be worthwhile.
-    pub(super) fn consider_at(&self, count: u32) {
-        self.at.set(if count < self.count_max { (f64::from(count) * CHAINED_INLINE) as u64 } else { u64::MAX });
-    }
-}
-
 impl<M: Memory> HashTable<M> {
     /// Lets the index grow, for a batch after which the table has `inserted` more pairs.
     #[inline]
     pub(crate) async fn grow(&self, inserted: u64, group: &mut Vec<(BucketIndex, Bucket)>) {
-        if self.index.is_growing() || self.chained_count() > self.growth.at.get() {
+        if self.index.is_growing() || self.growth.is_due(self.chained_count()) {
             self.continue_to_grow(inserted, group).await;
         }
     }
@@ -116,7 +79,14 @@ impl<M: Memory> HashTable<M> {
             && let Some(next) = self.index.next_to_move()
         {
             let end = next.old + 1;
-            self.read_group(group, end.saturating_sub(GROUP.min(left as u32))..end).await;
+            // Buckets of a chain, on average.
+            let chain = 1 + self.chained_count() / u64::from(end);
+            let homes = (GROUP / chain as u32).clamp(1, end).min(left as u32);
+            // Before the chains are read, as far as their length is known.
+            if !self.slabs().has_buckets(homes as usize * BUCKETS_PER_MOVED) {
+                return;
+            }
+            self.read_group(group, end - homes..end).await;
             if !self.slabs().has_buckets(group.len() * BUCKETS_PER_MOVED) {
                 return;
             }
@@ -132,7 +102,7 @@ impl<M: Memory> HashTable<M> {
         let parts = if is_small { PARTS_WHILE_SMALL } else { PARTS };
         let may_grow = parts.into_iter().any(|part| self.begin_to_grow_by(part));
         if !may_grow {
-            self.growth.at.set(self.chained_count() + self.chained_count() / 8);
+            self.growth.refuse(self.chained_count());
         }
         may_grow
     }
@@ -143,7 +113,8 @@ impl<M: Memory> HashTable<M> {
         let count = self.index.count();
         let grown = (count + (f64::from(count) * part).ceil() as u32).min(self.growth.count_max);
         let more = grown.saturating_sub(count);
-        let needed = GROUP as usize * BUCKETS_PER_MOVED + more as usize;
+        let spared = (self.memory().size() / LINE_SIZE as u64 / SPARED_PART) as usize;
+        let needed = 2 * GROUP as usize * BUCKETS_PER_MOVED + spared + more as usize;
         let may_grow = more > 0
             && self.chained_count() > self.chained_max(count, u64::from(more) * LINE_SIZE as u64)
             && self.slabs().has_buckets(needed)
@@ -175,7 +146,7 @@ impl<M: Memory> HashTable<M> {
             }
             self.index.reset(count);
         }
-        self.growth.at.set(u64::MAX);
+        self.growth.stop();
         self.slabs().use_front();
     }
 
@@ -198,16 +169,15 @@ impl<M: Memory> HashTable<M> {
             self.move_chain(&moved, &group[begin..end]).await;
             end = begin;
         }
+        // Not before: releases may hand free slabs to the merge daemon, which are needed here.
+        for next in group.iter().filter_map(|(_, bucket)| bucket.chain()) {
+            self.release(SlabClass::BUCKET, next);
+            self.count_chained(-1);
+        }
     }
 
     /// Moves the keys of a chain, of which these are copies.
     async fn move_chain(&self, moved: &Moved, chain: &[(BucketIndex, Bucket)]) {
-        for (_, bucket) in chain {
-            if let Some(next) = bucket.chain() {
-                self.release(SlabClass::BUCKET, next);
-                self.count_chained(-1);
-            }
-        }
         for new in moved.first_new..moved.end_new {
             self.memory().write_line(BucketIndex(new).pointer(), Bucket::EMPTY.as_line()).await;
         }

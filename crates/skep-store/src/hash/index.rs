@@ -20,6 +20,9 @@ use std::cell::Cell;
 
 use super::bucket_index::BucketIndex;
 
+/// Chained buckets for each home bucket from which on the index grows, if pairs are inline and memory is plentiful.
+pub(super) const CHAINED_INLINE: f64 = 1.0 / 28.0;
+
 /// How keys are divided among home buckets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Division {
@@ -137,6 +140,66 @@ impl Index {
             self.reset(self.division().above);
         }
         is_last
+    }
+}
+
+/// Whether the index of a table grows, and when.
+#[derive(Debug)]
+pub(super) struct Growth {
+    /// Home buckets at the start, and after a flush.
+    first_count: u32,
+    /// The most home buckets. As many as at the start if the index does not grow.
+    pub(super) count_max: u32,
+    /// Chained buckets from which on it is considered.
+    at: Cell<u64>,
+    /// The fewest from which on it may be worthwhile.
+    least: Cell<u64>,
+}
+
+impl Growth {
+    /// Returns growth from one number of home buckets to another.
+    pub(super) fn new(first_count: u32, count_max: u32) -> Growth {
+        let growth = Growth { first_count, count_max, at: Cell::new(0), least: Cell::new(0) };
+        growth.consider_at(first_count);
+        growth
+    }
+
+    /// Returns true if the index grows.
+    pub(super) fn is_possible(&self) -> bool {
+        self.first_count < self.count_max
+    }
+
+    /// Returns the number of home buckets at the start.
+    pub(super) fn first_count(&self) -> u32 {
+        self.first_count
+    }
+
+    /// Considers growth of this number of home buckets as soon as it may be worthwhile.
+    pub(super) fn consider_at(&self, count: u32) {
+        let least = if count < self.count_max { (f64::from(count) * CHAINED_INLINE) as u64 } else { u64::MAX };
+        self.least.set(least);
+        self.at.set(least);
+    }
+
+    /// Returns true if growth is to be considered, with this many chained buckets.
+    #[inline]
+    pub(super) fn is_due(&self, chained: u64) -> bool {
+        if chained < self.at.get() / 2 && self.at.get() > self.least.get() {
+            // Memory was short when it was refused, and may not be any more.
+            self.refuse(chained);
+        }
+        chained > self.at.get()
+    }
+
+    /// Considers growth again when there are an eighth more chained buckets.
+    pub(super) fn refuse(&self, chained: u64) {
+        self.at.set((chained + chained / 8).max(self.least.get()));
+    }
+
+    /// Considers growth no more.
+    pub(super) fn stop(&self) {
+        self.least.set(u64::MAX);
+        self.at.set(u64::MAX);
     }
 }
 

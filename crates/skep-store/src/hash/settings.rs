@@ -27,8 +27,9 @@ const INLINE_THRESHOLD_AMONG_SLABS: usize = 2 * super::bucket::SLOT_SIZE;
 /// If only the average is known, pairs are inline up to this average: with larger averages, some pairs do not fit a bucket,
 /// and a large index leaves no room for their slabs.
 const INLINE_AVERAGE_MAX: usize = 40;
-/// The hash index ratio from which on an index grows: little, so that values of some kilobytes have nearly all memory.
-const GROWING_RATIO: f64 = 1.0 / 256.0;
+/// The hash index ratio from which on an index grows. It is no less because slabs of another time may be where the index would
+/// grow: even then, chains of small pairs are not endless.
+const GROWING_RATIO: f64 = 1.0 / 16.0;
 /// Default utilization of an index of inline pairs, as a share of the most at a ratio near zero. Up to it, one per cent more
 /// room costs less than one per cent more accesses while filling, as `tests/settings.rs` counts.
 const FILL_INLINE: f64 = 0.80;
@@ -56,6 +57,11 @@ impl Settings {
     /// that takes no more memory than a slab.
     pub fn growing(memory: u64, seed: u64) -> Self {
         Settings { memory, hash_index_ratio: GROWING_RATIO, inline_threshold: INLINE_SIZE_MAX, grows: true, seed }
+    }
+
+    /// Returns the number of home buckets at the start; all there are, if the index does not grow.
+    pub fn first_home_buckets(&self) -> u32 {
+        self.bucket_count(self.memory).unwrap_or(1)
     }
 
     /// Returns the sizes of pairs that are inline: bit s for s bytes.

@@ -69,6 +69,7 @@ impl<M: Memory> HashTable<M> {
     ) -> WalkStep {
         let (keys, size) = (Cell::new(0), Cell::new(0));
         let first = self.index.bucket(from);
+        let begins_within = from > self.index.first_position(first.0);
         let mut each = |home: BucketIndex, key: &[u8]| {
             if home == first && self.position(key) < from {
                 return;
@@ -130,6 +131,9 @@ impl<M: Memory> HashTable<M> {
                 if is_end_of_chain {
                     next = bucket.0 + 1;
                     is_complete = keys.get() >= limit.keys || size.get() >= limit.size || slabs >= STEP_SLABS_MAX;
+                    // A position within a chain is that of a cursor, which has fewer bits. If the step ended with this chain,
+                    // the next one would begin there again.
+                    is_complete &= !(begins_within && *bucket == first);
                     if is_complete {
                         break;
                     }

@@ -34,6 +34,7 @@ mod resident;
 mod resident_large;
 mod same_key;
 mod station;
+mod walk;
 
 pub use flow::{Admitted, Begun, Flow, Plan};
 pub use replies::Replies;
@@ -54,12 +55,11 @@ use self::station::{Admission, QueueIndex, Station};
 use crate::apply::{Arena, NewValue};
 use crate::hash::slab::{MergeDaemon, SlabStatistics};
 use crate::hash::{
-    Bucket, BucketIndex, Division, HashTable, Home, KeyHash, Lanes, NotStored, Reclaim, Room, Settings, WalkLimit,
-    WalkStep, WithLanes,
+    Bucket, BucketIndex, Division, HashTable, Home, KeyHash, Lanes, NotStored, Reclaim, Room, Settings, WithLanes,
 };
 use crate::memory::{LocalMemory, Memory, RegionError};
 use crate::short::equal;
-use skep_core::operation::{Expiry, Operation, OperationError, Reply, Request, StringWrite, VALUE_SIZE_MAX};
+use skep_core::operation::{Operation, OperationError, Reply, Request, StringWrite, VALUE_SIZE_MAX};
 
 /// Free slabs that a batch may merge in the shard itself, plus at most the rest of a zone: a millisecond's work.
 const MERGE_WORK_MAX: usize = 1 << 15;
@@ -172,7 +172,7 @@ impl<M: Memory> Processor<M> {
     /// Executes requests that do not depend on each other, without the reservation station. The difference in time to
     /// [`Processor::execute`] is the cost of the station.
     ///
-    /// The caller promises that no two of them have the same [home bucket](Processor::home_bucket), unless both only
+    /// The caller promises that no two of them have the same [home bucket](Processor::home_bucket), now, unless both only
     /// read. Otherwise one may undo the other.
     pub fn execute_independent(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
         self.execute_admitted_by(requests, replies, |_| Admission::Alone);
@@ -334,20 +334,6 @@ impl<M: Memory> Processor<M> {
     /// Returns the number of home buckets; while the index grows, the number that there will be.
     pub fn home_bucket_count(&self) -> u32 {
         self.table.bucket_count()
-    }
-
-    /// Makes a step of a walk over all keys: calls `each` with the keys from a [position](KeyPositions) on, in the order of the
-    /// home buckets, up to the limit. A key that exists during all steps of a walk is returned by one of them, however the
-    /// operations between the steps change the store. Keys that have expired are left out.
-    pub fn walk(&mut self, from: u64, limit: WalkLimit, each: impl FnMut(&[u8])) -> WalkStep {
-        drive(self.table.walk(&mut self.walked, from, limit, each))
-    }
-
-    /// Makes a step of a walk over all pairs, of at most 64 home buckets from a [position](KeyPositions) on: calls `each` with their
-    /// keys, values and expiries. Returns the position with which the next step begins; `None` after the last one. Keys that
-    /// have expired and are not removed yet are among them.
-    pub fn walk_pairs(&mut self, from: u64, each: impl FnMut(&[u8], &[u8], Option<Expiry>)) -> Option<u64> {
-        drive(self.table.walk_pairs(&mut self.walked, from, each))
     }
 
     /// Returns a daemon that merges free slabs, to be run on its own thread. Without one, the shard merges a part in

@@ -12,12 +12,12 @@ use crate::memory::Memory;
 impl Processor {
     /// Removes all pairs at once. From now on, puts that find no memory take spare memory, of which no page is touched
     /// before. So pairs that have fitted this memory fit it in any order, if the system grants the spare memory. An index that
-    /// grows has an eighth fewer home buckets than now, and does not grow until then.
-    pub fn begin_packing(&mut self) {
-        let home_buckets = self.home_bucket_count();
+    /// grows has this many home buckets, or as many as at the start if those are more, and does not grow until
+    /// [`Processor::end_packing`]. With those of the start, pairs fit that have fitted before.
+    pub fn begin_packing(&mut self, home_buckets: u32) {
         self.flush();
         while self.flush_step() {}
-        drive(self.table.fix_index(home_buckets - home_buckets / 8));
+        drive(self.table.fix_index(home_buckets));
         self.table.open_spare();
     }
 

@@ -99,7 +99,7 @@ pub(super) struct HostPools {
     range: Range<u32>,
     /// The first unit of all.
     first: u32,
-    /// The memory from the start to the end of this zone is used last. It has fragments, because the index ends there.
+    /// The memory from the start to the end of this zone is used last: the index may grow there.
     front_zone: Option<usize>,
     /// The first zone whose entries were forgotten and not returned.
     next_forgotten: usize,
@@ -181,7 +181,9 @@ impl HostPools {
     /// Sets the first unit. No entry is before it.
     pub(super) fn set_start(&mut self, start: u32) {
         self.range.start = start;
-        self.front_zone = self.front_zone.map(|_| self.zone_of(Pointer::new(start)));
+        if self.front_zone.is_some() {
+            self.keep_front();
+        }
     }
 
     /// Returns the entries of a zone, if there is such a zone.
@@ -221,9 +223,17 @@ impl HostPools {
         self.units[stack] += u64::from(entry.unit_count());
     }
 
-    /// Lets the front of the memory be used last.
+    /// Lets the front of the memory be used last: as much as the index has before it, and at most a quarter of the memory.
     pub(super) fn keep_front(&mut self) {
-        self.front_zone = Some(self.zone_of(Pointer::new(self.range.start)));
+        let size = self.range.start.min((self.range.end - self.first) / 4);
+        let end = (self.range.start + size).min(self.range.end - 1);
+        self.front_zone = Some(self.zone_of(Pointer::new(end)));
+    }
+
+    /// Returns true if an address is of the front that is used last.
+    #[inline]
+    pub(super) fn is_in_front(&self, pointer: Pointer) -> bool {
+        self.front_zone.is_some_and(|front| self.zone_of(pointer) <= front)
     }
 
     /// Lets all memory be used as it comes.

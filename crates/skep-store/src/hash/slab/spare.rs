@@ -175,7 +175,13 @@ impl SlabAllocator {
             self.spare.release(class);
             return false;
         }
-        self.local[class.index()].push(SlabEntry::slab(class, pointer));
+        let entry = SlabEntry::slab(class, pointer);
+        if self.host.is_in_front(pointer) {
+            // What is in the local cache is used next.
+            self.host.push(entry);
+        } else {
+            self.local[class.index()].push(entry);
+        }
         self.free_size += class.size() as u64;
         true
     }

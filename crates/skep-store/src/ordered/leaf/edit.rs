@@ -14,7 +14,6 @@ use super::super::node::segment::{FINGERPRINTS_START, ITEM_COUNT_MAX, Item, Segm
 use super::super::node::shortcut::Shortcuts;
 use super::super::node::value::Value;
 use super::find::{self, LogRank, SortedPosition};
-use super::replace::Replacement;
 use crate::short;
 
 /// The entry that a write puts into a leaf.
@@ -121,11 +120,6 @@ impl<'a> Edits<'a> {
     /// Returns true if all replace values in place, so that the sorted block keeps its layout.
     pub(crate) fn are_in_place(&self) -> bool {
         self.edits.iter().all(|edit| edit.over.is_some())
-    }
-
-    /// Returns the values that replace others in place.
-    pub(crate) fn replacements(&self) -> impl Iterator<Item = Replacement<'a>> {
-        self.edits.iter().filter_map(|edit| Some(Replacement { over: edit.over?, value: edit.item?.value.bytes }))
     }
 }
 

@@ -14,7 +14,7 @@ use super::super::node::header::Extent;
 use super::super::node::log::{self, BackPointer, DirectoryWord};
 use super::super::node::segment::Segment;
 use super::super::node::shortcut::Shortcuts;
-use super::edit::NewEntry;
+use super::edit::{Edits, NewEntry};
 use super::find::SortedPosition;
 use crate::memory::LINE_SIZE;
 use crate::short;
@@ -75,6 +75,11 @@ impl<'a> Replacements<'a> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = Replacement<'a>> {
         self.all[..self.count].iter().copied()
     }
+}
+
+/// Returns the values that edits in place replace.
+pub(crate) fn replacements_of<'a>(edits: &Edits<'a>) -> impl Iterator<Item = Replacement<'a>> {
+    edits.edits.iter().filter_map(|edit| Some(Replacement { over: edit.over?, value: edit.item?.value.bytes }))
 }
 
 /// Writes a copy of a leaf in which values are replaced.

@@ -21,6 +21,13 @@ pub(crate) enum Attempt {
     NoMemory(Claim),
 }
 
+/// An entry that was appended to a log.
+pub(super) struct Appended {
+    pub(super) version: u64,
+    /// True if the log had an entry of the same key.
+    pub(super) is_followed: bool,
+}
+
 /// Ends the process if a writer panics between allocating and publishing a version: readers could never pass that
 /// version.
 pub(crate) struct AbortOnPanic;

@@ -16,9 +16,8 @@ use super::super::node::value::{Value, is_inside};
 use super::super::read::descent::KeyPosition;
 use super::super::store::OrderedStore;
 use super::super::version::epoch::Guard;
-use super::attempt::Writer;
+use super::attempt::{Appended, Writer};
 use super::change::Change;
-use super::write_leaf::Appended;
 use skep_core::operation::{Operation, PutCondition};
 
 /// Returns the value of a change that may take the short way.

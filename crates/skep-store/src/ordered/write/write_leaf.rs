@@ -22,7 +22,7 @@ use super::super::version::clock::Snapshot;
 use super::super::version::epoch::Guard;
 use super::super::version::garbage::Garbage;
 use super::super::version::versions::wait;
-use super::attempt::{AbortOnPanic, Attempt, Terms, Writer};
+use super::attempt::{AbortOnPanic, Appended, Attempt, Terms, Writer};
 use super::change::{Change, Decision, decide};
 use super::plain_put::plain_value;
 use crate::memory::LINE_SIZE;
@@ -42,13 +42,6 @@ enum Growth {
     No,
     /// Yes: it is a delete or has a value of the same size, and must not fail. It seldom needs more than the leaf has.
     AsNeeded,
-}
-
-/// An entry that was appended to a log.
-pub(super) struct Appended {
-    pub(super) version: u64,
-    /// True if the log had an entry of the same key.
-    pub(super) is_followed: bool,
 }
 
 impl OrderedStore {
@@ -324,7 +317,8 @@ impl OrderedStore {
         let edits = Edits::of_log_and(&locked, new, position);
         let terms = Terms { claim, dropped: self.parts_of(&edits.dropped, guard) };
         if edits.are_in_place() {
-            let build = |frame| replace::build_in_place(self.frames.build(frame), leaf, edits.replacements());
+            let build =
+                |frame| replace::build_in_place(self.frames.build(frame), leaf, replace::replacements_of(&edits));
             return self.replace_frame(locked, units_in_place, build, &terms, retired);
         }
         if let Some(sorted) = Sorted::edited(leaf, &edits.edits) {
