@@ -120,12 +120,13 @@ fn all_operations_while_the_index_grows() {
     for round in 0..6 {
         let generator = GeneratorSettings {
             seed: seed() + 50 + round,
-            key_count: 3000 << round,
+            key_count: 12_000 << (round / 2),
+            sizes: SizeWeights { empty: 1, inline: 8, slab: 2, large: 0 },
             key_size: 1..=if round % 2 == 0 { 12 } else { 64 },
             mix: Mix { put: 40, delete: 8, ..Mix::default() },
             ..GeneratorSettings::default()
         };
-        let settings = Settings::growing(1 << 19 << round, seed());
+        let settings = Settings::growing(2 << 20 << (round / 2), seed());
         let seen = run(Case { settings, generator, operations: 60_000 << (round / 2), reply_budget: 1 << 20 });
         assert!(seen.has_grown);
     }
