@@ -14,8 +14,9 @@
 //! - A new item has no marks, except that of a key that was written as base64.
 
 use super::bucket::KeyHash;
-use super::execute::{Before, Execution, Find, Item, LARGE_SIZE_MIN, Progress, grant, item_bytes};
+use super::execute::{Before, Execution, Find, Item, LARGE_SIZE_MIN, Progress, grant};
 use super::item::{Attributes, CasNumber, Header, Marks};
+use super::item_lines::item_bytes;
 use super::item_request::{
     FIELDS_SIZE, ItemArithmetic, ItemChange, ItemCommand, ItemFields, ItemGet, ItemPut, ItemPutMode, ItemRequest,
 };
@@ -27,35 +28,9 @@ use skep_core::operation::{ExpiryChange, OperationError, Reply};
 const DIGITS_MAX: usize = u64::MAX.ilog10() as usize + 1;
 
 impl<L: ResidentLines> Execution<'_, L> {
-    /// Executes a valid command. Sets the reply at `index`, unless it is deferred.
-    #[inline(always)]
-    pub(super) fn execute_item(
-        &mut self,
-        index: usize,
-        request: &ItemRequest<'_>,
-        hash: KeyHash,
-        replies: &mut Replies,
-    ) -> Progress {
-        if let ItemCommand::Read = request.command
-            && request.cas.is_none()
-        {
-            return self.read_item(index, request.key, hash, replies);
-        }
-        if let ItemCommand::Put(put) = &request.command
-            && put.mode == ItemPutMode::Always
-            && request.cas.is_none()
-        {
-            let expiry = put.expiry.apply(None);
-            if !self.has_passed(expiry) {
-                return self.put_item(index, request.key, hash, put, replies);
-            }
-        }
-        self.access_item(index, request, hash, replies)
-    }
-
     /// Stores a value, whether or not the key exists.
     #[inline(always)]
-    fn put_item(
+    pub(super) fn put_item(
         &mut self,
         index: usize,
         key: &[u8],
@@ -76,7 +51,7 @@ impl<L: ResidentLines> Execution<'_, L> {
 
     /// Returns an item, and marks it as read: what `get_item` does for [`ItemGet::PLAIN`].
     #[inline(always)]
-    fn read_item(&mut self, index: usize, key: &[u8], hash: KeyHash, replies: &mut Replies) -> Progress {
+    pub(super) fn read_item(&mut self, index: usize, key: &[u8], hash: KeyHash, replies: &mut Replies) -> Progress {
         let Find::Item(item) = self.find_unexpired(key, hash) else { return self.miss(index, replies) };
         let header = item.header;
         let size = header.value_size();
@@ -108,7 +83,7 @@ impl<L: ResidentLines> Execution<'_, L> {
 
     /// Executes any command on the item of its key.
     #[inline(never)]
-    fn access_item(
+    pub(super) fn access_item(
         &mut self,
         index: usize,
         request: &ItemRequest<'_>,

@@ -19,8 +19,7 @@
 //!                                            2⁶⁴ − 1: none   bits 0–5: the fields that are true or false
 //! ```
 
-use super::bucket::KeyHash;
-use super::execute::{Execution, Progress};
+use super::execute::{Execution, Run, Target};
 use super::item::CasNumber;
 use crate::memory::ResidentLines;
 use crate::processor::Replies;
@@ -263,13 +262,22 @@ impl<'a> ItemRequest<'a> {
     }
 }
 
+/// What is known of requests before they are executed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checked {
+    /// They are valid for every value. May be false for valid ones.
+    pub(super) are_valid: bool,
+    /// One may read the item of its key. May be true for others.
+    pub(super) read_items: bool,
+}
+
 /// A request that a cache executes.
 pub(super) trait CacheRequest {
     /// Returns the key.
     fn key(&self) -> &[u8];
 
-    /// Returns true if the request is valid. It is faster than [`CacheRequest::validate`], and may be false for others.
-    fn is_valid(&self) -> bool;
+    /// Checks the request, faster than [`CacheRequest::validate`] and [`CacheRequest::reads_item`].
+    fn check(&self) -> Checked;
 
     /// Checks the request without its value.
     fn validate(&self) -> Result<(), OperationError>;
@@ -277,14 +285,17 @@ pub(super) trait CacheRequest {
     /// Returns true if it may read the item of its key.
     fn reads_item(&self) -> bool;
 
-    /// Executes the request, which is valid. Sets the reply at `index`, unless it is deferred.
-    fn execute<'e, L: ResidentLines>(
-        &'e self,
+    /// Executes the first of these requests, which are valid, and those after it that are alike, if it is a frequent one. Sets
+    /// their replies, which begin at `first`, except that of a deferred one.
+    fn execute_run<'e, L: ResidentLines>(
+        requests: &'e [Self],
+        targets: &[Target],
         execution: &mut Execution<'e, L>,
-        index: usize,
-        hash: KeyHash,
+        first: usize,
         replies: &mut Replies,
-    ) -> Progress;
+    ) -> Run
+    where
+        Self: Sized;
 }
 
 impl CacheRequest for Request<'_> {
@@ -294,8 +305,8 @@ impl CacheRequest for Request<'_> {
     }
 
     #[inline(always)]
-    fn is_valid(&self) -> bool {
-        super::is_valid(self)
+    fn check(&self) -> Checked {
+        super::check(self)
     }
 
     fn validate(&self) -> Result<(), OperationError> {
@@ -308,14 +319,14 @@ impl CacheRequest for Request<'_> {
     }
 
     #[inline(always)]
-    fn execute<'e, L: ResidentLines>(
-        &'e self,
+    fn execute_run<'e, L: ResidentLines>(
+        requests: &'e [Self],
+        targets: &[Target],
         execution: &mut Execution<'e, L>,
-        index: usize,
-        hash: KeyHash,
+        first: usize,
         replies: &mut Replies,
-    ) -> Progress {
-        execution.execute(index, self, hash, replies)
+    ) -> Run {
+        execution.execute_run(requests, targets, first, replies)
     }
 }
 
@@ -326,8 +337,10 @@ impl CacheRequest for ItemRequest<'_> {
     }
 
     #[inline(always)]
-    fn is_valid(&self) -> bool {
-        matches!(self.key.len(), 1..=KEY_SIZE_MAX) && self.value().len() <= VALUE_SIZE_MAX
+    fn check(&self) -> Checked {
+        let is_key = matches!(self.key.len(), 1..=KEY_SIZE_MAX);
+        let are_valid = is_key & (self.value().len() <= VALUE_SIZE_MAX);
+        Checked { are_valid, read_items: self.reads_item() }
     }
 
     fn validate(&self) -> Result<(), OperationError> {
@@ -345,14 +358,14 @@ impl CacheRequest for ItemRequest<'_> {
     }
 
     #[inline(always)]
-    fn execute<'e, L: ResidentLines>(
-        &'e self,
+    fn execute_run<'e, L: ResidentLines>(
+        requests: &'e [Self],
+        targets: &[Target],
         execution: &mut Execution<'e, L>,
-        index: usize,
-        hash: KeyHash,
+        first: usize,
         replies: &mut Replies,
-    ) -> Progress {
-        execution.execute_item(index, self, hash, replies)
+    ) -> Run {
+        execution.execute_item_run(requests, targets, first, replies)
     }
 }
 
