@@ -182,7 +182,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
 
     /// Returns the item of the entry that has the tag and the check of a key, if it is kept.
     #[inline(always)]
-    fn item_of(&mut self, target: &Target) -> Option<Pointer> {
+    pub(super) fn item_of(&mut self, target: &Target) -> Option<Pointer> {
         if self.are_targets_valid && target.item != Target::NO_ITEM {
             return Some(target.item);
         }
@@ -199,7 +199,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
 
     /// Removes the entry of an item that has expired, and has the tag of a key.
     #[cold]
-    fn expire_entry(&mut self, hash: KeyHash) {
+    pub(super) fn expire_entry(&mut self, hash: KeyHash) {
         let entry = Bucket::from_line_mut(self.lines.line(hash.pointer())).find(hash);
         self.expire(hash, entry.expect("the item has an entry").slot);
     }

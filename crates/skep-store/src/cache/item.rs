@@ -93,16 +93,19 @@ impl Marks {
     pub(super) const BASE64_KEY: Marks = Marks(8);
 
     /// Returns true if one of these marks is set.
+    #[inline(always)]
     pub(super) fn has(self, marks: Marks) -> bool {
         self.0 & marks.0 != 0
     }
 
     /// Returns the other marks.
+    #[inline(always)]
     pub(super) fn without(self, marks: Marks) -> Marks {
         Marks(self.0 & !marks.0)
     }
 
     /// Returns these marks too, if the condition holds.
+    #[inline(always)]
     pub(super) fn with(self, marks: Marks, condition: bool) -> Marks {
         if condition { Marks(self.0 | marks.0) } else { self }
     }
@@ -127,6 +130,15 @@ impl Parts<'_> {
         }
         Expiry::at(i64::from_le_bytes(*self.options.first_chunk().expect("the expiry is the first option")))
     }
+
+    /// Returns the flags of the client.
+    #[inline(always)]
+    pub(super) fn flags(&self) -> u32 {
+        if !self.header.has_flags() {
+            return 0;
+        }
+        u32::from_le_bytes(*self.options.last_chunk().expect("the flags are the last option"))
+    }
 }
 
 /// The first word of an item.
@@ -143,11 +155,13 @@ impl Header {
         Header(sizes | expiry | flags | u64::from(attributes.marks.0) << MARKS_SHIFT)
     }
 
-    fn marks(self) -> Marks {
+    #[inline(always)]
+    pub(super) fn marks(self) -> Marks {
         Marks((self.0 >> MARKS_SHIFT) as u8)
     }
 
     /// Returns the header with these marks instead of its own.
+    #[inline(always)]
     pub(super) fn with_marks(self, marks: Marks) -> Self {
         let without = self.0 & ((1 << MARKS_SHIFT) - 1);
         Header(without | u64::from(marks.0) << MARKS_SHIFT)

@@ -1,7 +1,7 @@
 //! Items in the lines of a memory. Most have all of their bytes in one line, which is then the only access.
 
 use super::item::{Header, Parts};
-use crate::memory::{LINE_SIZE, Pointer, ResidentLines, UNIT_SIZE};
+use crate::memory::{Effect, LINE_SIZE, Pointer, ResidentLines, UNIT_SIZE};
 
 /// The position of an item in a line.
 #[derive(Clone, Copy)]
@@ -47,4 +47,11 @@ pub(super) fn item_parts<L: ResidentLines>(lines: &mut L, item: Pointer) -> Part
     } else {
         header.divide(lines.span(item.span(header.size()))).expect(WHOLE)
     }
+}
+
+/// Writes the header of an item anew.
+#[inline(always)]
+pub(super) fn write_header<L: ResidentLines>(lines: &mut L, item: Pointer, header: Header) {
+    header.write(Position::of(item).bytes(lines));
+    lines.note(item.span(header.size()), Effect::Changed);
 }

@@ -18,15 +18,21 @@
 //!      └─────────┴─────────┴───────────────┴───────────────┴───────┴─────────┘
 //!                                            2⁶⁴ − 1: none   bits 0–5: the fields that are true or false
 //! ```
+//!
+//! The reply to [`ItemCommand::ReadValue`] is an [`ItemValue`], which has only the flags before the value.
 
 use super::execute::{Execution, Run, Target};
 use super::item::CasNumber;
 use crate::memory::ResidentLines;
 use crate::processor::Replies;
+use crate::short::{PADDED_SIZE, padded};
 use skep_core::operation::{Expiry, ExpiryChange, KEY_SIZE_MAX, OperationError, Request, VALUE_SIZE_MAX};
 
 /// Bytes of encoded [`ItemFields`].
 pub(super) const FIELDS_SIZE: usize = 25;
+
+/// Bytes of the flags in an encoded [`ItemValue`].
+const FLAGS_SIZE: usize = size_of::<u32>();
 
 /// A command of memcached's protocol on one item.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,6 +50,8 @@ pub struct ItemRequest<'a> {
 pub enum ItemCommand<'a> {
     /// Returns the item, which counts as read from now on.
     Read,
+    /// Does the same, but returns an [`ItemValue`].
+    ReadValue,
     /// Returns the item, and changes it.
     Get(ItemGet),
     /// Stores a value.
@@ -227,12 +235,55 @@ impl ItemFields {
     }
 }
 
+/// The flags and the value of an item: the reply to [`ItemCommand::ReadValue`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ItemValue<'r> {
+    /// The flags of the client.
+    pub flags: u32,
+    /// The value.
+    pub value: &'r [u8],
+}
+
+impl<'r> ItemValue<'r> {
+    /// Bytes besides the value when it is encoded.
+    pub(super) const OVERHEAD: usize = FLAGS_SIZE;
+
+    /// Decodes the reply of the command.
+    ///
+    /// # Panics
+    /// If the bytes are not such a reply.
+    #[inline]
+    pub fn decode(reply: &'r [u8]) -> Self {
+        let (flags, value) = reply.split_first_chunk().expect("the reply begins with the flags");
+        ItemValue { flags: u32::from_le_bytes(*flags), value }
+    }
+
+    /// Appends the encoded bytes.
+    #[inline(always)]
+    pub(super) fn append(&self, to: &mut Vec<u8>) {
+        let flags = self.flags.to_le_bytes();
+        let Some(padded) = padded(self.value) else {
+            to.extend_from_slice(&flags);
+            return to.extend_from_slice(self.value);
+        };
+        // One copy of a constant size, whose end is taken back.
+        let mut bytes = [0; FLAGS_SIZE + PADDED_SIZE];
+        bytes[..FLAGS_SIZE].copy_from_slice(&flags);
+        bytes[FLAGS_SIZE..].copy_from_slice(&padded);
+        let end = to.len() + FLAGS_SIZE + self.value.len();
+        to.extend_from_slice(&bytes);
+        to.truncate(end);
+    }
+}
+
 impl<'a> ItemRequest<'a> {
     /// Returns true if the command changes no item, except that the item counts as read.
     pub fn is_read(&self) -> bool {
         matches!(
             self.command,
-            ItemCommand::Read | ItemCommand::Get(ItemGet { expiry: ExpiryChange::KEEP, may_win: false, .. })
+            ItemCommand::Read
+                | ItemCommand::ReadValue
+                | ItemCommand::Get(ItemGet { expiry: ExpiryChange::KEEP, may_win: false, .. })
         )
     }
 
@@ -253,6 +304,7 @@ impl<'a> ItemRequest<'a> {
         let command = match self.command {
             ItemCommand::Put(put) => ItemCommand::Put(ItemPut { value, ..put }),
             ItemCommand::Read => ItemCommand::Read,
+            ItemCommand::ReadValue => ItemCommand::ReadValue,
             ItemCommand::Get(get) => ItemCommand::Get(get),
             ItemCommand::Delete => ItemCommand::Delete,
             ItemCommand::Invalidate { expiry } => ItemCommand::Invalidate { expiry },
@@ -372,6 +424,18 @@ impl CacheRequest for ItemRequest<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_and_values_come_back() {
+        let text = b"a value of more than sixteen bytes";
+        for (size, flags) in (0..=text.len()).flat_map(|size| [(size, 0), (size, u32::MAX)]) {
+            let item = ItemValue { flags, value: &text[..size] };
+            let mut reply = vec![0xff];
+            item.append(&mut reply);
+            assert_eq!(reply.len(), 1 + ItemValue::OVERHEAD + size);
+            assert_eq!((ItemValue::decode(&reply[1..]), reply[0]), (item, 0xff));
+        }
+    }
 
     #[test]
     fn fields_come_back() {

@@ -48,7 +48,7 @@ mod tests;
 pub use counts::Statistics;
 pub use item::CasNumber;
 pub use item_request::{
-    ItemArithmetic, ItemChange, ItemCommand, ItemFields, ItemGet, ItemPut, ItemPutMode, ItemRequest,
+    ItemArithmetic, ItemChange, ItemCommand, ItemFields, ItemGet, ItemPut, ItemPutMode, ItemRequest, ItemValue,
 };
 pub use settings::Settings;
 

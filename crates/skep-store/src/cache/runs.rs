@@ -99,7 +99,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         replies: &mut Replies,
     ) -> Run {
         let run = match &requests[0] {
-            ItemRequest { command: ItemCommand::Read, cas: None, .. } => {
+            ItemRequest { command: ItemCommand::ReadValue, cas: None, .. } => {
                 self.read_run(requests, targets, first, replies)
             }
             ItemRequest { command: ItemCommand::Put(ItemPut { mode: ItemPutMode::Always, .. }), cas: None, .. } => {
@@ -113,7 +113,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         Run::of_one(self.access_item(first, &requests[0], targets[0].hash, replies))
     }
 
-    /// Executes the plain reads at the start of these commands.
+    /// Executes the reads of values at the start of these commands.
     #[inline(never)]
     fn read_run(
         &mut self,
@@ -123,8 +123,10 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         replies: &mut Replies,
     ) -> Run {
         for (count, (request, target)) in requests.iter().zip(targets).enumerate() {
-            let ItemRequest { key, cas: None, command: ItemCommand::Read } = request else { return Run::done(count) };
-            let progress = self.read_item(first + count, key, target.hash, replies);
+            let ItemRequest { key, cas: None, command: ItemCommand::ReadValue } = request else {
+                return Run::done(count);
+            };
+            let progress = self.read_value(first + count, key, target, replies);
             if progress != Progress::Done {
                 return Run { count, progress };
             }
