@@ -46,11 +46,15 @@ pub fn overwrite(old: &mut [u8], new: &[u8]) {
         *old.last_chunk_mut()? = last;
         Some(())
     }
-    let copied = match new.len() {
-        2..=3 => by_words::<2>(old, new),
-        4..=7 => by_words::<4>(old, new),
-        8..=16 => by_words::<8>(old, new),
-        _ => None,
+    // Most have eight bytes or more.
+    let copied = if matches!(new.len(), 8..=16) {
+        by_words::<8>(old, new)
+    } else {
+        match new.len() {
+            2..=3 => by_words::<2>(old, new),
+            4..=7 => by_words::<4>(old, new),
+            _ => None,
+        }
     };
     if copied.is_none() {
         old.copy_from_slice(new);

@@ -362,6 +362,7 @@ mod tests {
             ItemRequest { key: b"a", cas: Some(CasNumber(5)), command: ItemCommand::Put(put) },
             ItemRequest { key: b"bc", cas: None, command: ItemCommand::Get(ItemGet::PLAIN) },
             ItemRequest { key: b"bc", cas: None, command: ItemCommand::Read },
+            ItemRequest { key: b"bc", cas: None, command: ItemCommand::ReadValue },
             ItemRequest { key: b"d", cas: None, command: ItemCommand::Put(ItemPut { value: b"", ..put }) },
             ItemRequest { key: b"", cas: None, command: ItemCommand::Delete },
         ];

@@ -185,7 +185,7 @@ pub mod ordered {
 pub mod cache {
     pub use skep_store::cache::{
         Cache, CasNumber, ItemArithmetic, ItemChange, ItemCommand, ItemFields, ItemGet, ItemPut, ItemPutMode,
-        ItemRequest, Settings, Statistics,
+        ItemRequest, ItemValue, Settings, Statistics,
     };
 }
 

@@ -445,7 +445,7 @@ impl Command {
                 let put = ItemPut { value: self.value.of(input), flags, expiry, ..ItemPut::PLAIN };
                 ItemRequest { key: self.key.of(input), cas: None, command: ItemCommand::Put(put) }
             }
-            _ => ItemRequest { key: self.key.of(input), cas: None, command: ItemCommand::Read },
+            _ => ItemRequest { key: self.key.of(input), cas: None, command: ItemCommand::ReadValue },
         }
     }
 
@@ -459,10 +459,11 @@ impl Command {
         now: UnixTime,
     ) -> Operation<'a> {
         let mut item = match &self.action {
-            Action::Retrieve { expiry, .. } => {
+            Action::Retrieve { expiry, with_cas } => {
                 let key = word.expect("a retrieval has as many keys as operations");
                 let command = match *expiry {
-                    ExpiryChange::KEEP => ItemCommand::Read,
+                    ExpiryChange::KEEP if *with_cas => ItemCommand::Read,
+                    ExpiryChange::KEEP => ItemCommand::ReadValue,
                     expiry => ItemCommand::Get(ItemGet { expiry, ..ItemGet::PLAIN }),
                 };
                 ItemRequest { key, cas: None, command }
@@ -502,7 +503,7 @@ fn count_from(command: &mut ItemCommand<'_>, now_ms: u64) {
             count(expiry);
             create.iter_mut().for_each(|(_, expiry)| count(expiry));
         }
-        ItemCommand::Read | ItemCommand::Delete => {}
+        ItemCommand::Read | ItemCommand::ReadValue | ItemCommand::Delete => {}
     }
 }
 

@@ -1,7 +1,7 @@
 //! The replies to the commands of a memcached connection.
 
 use skep_core::operation::{Expiry, ExpiryChange, OperationError, Reply};
-use skep_store::cache::ItemFields;
+use skep_store::cache::{ItemFields, ItemValue};
 use skep_wire::memcached::{
     Direction, ErrorReply, Exptime, MetaCode, MetaDebug, MetaItem, ReplyWriter, ReturnFlags, Statistics, Status,
     StoreMode,
@@ -70,13 +70,13 @@ impl Command {
             }
             (_, Ok(reply)) => {
                 if let Reply::Value(bytes) = reply {
-                    let (fields, value) = ItemFields::decode(bytes);
-                    writer.value(self.key.of(input), fields.flags, value, None);
+                    let ItemValue { flags, value } = ItemValue::decode(bytes);
+                    writer.only_value(self.key.of(input), flags, value);
                     counts.hits += 1;
                 } else {
                     counts.misses += 1;
+                    writer.status(Status::End);
                 }
-                writer.status(Status::End);
             }
         }
     }
@@ -97,9 +97,14 @@ impl Command {
                 let touches = *expiry != ExpiryChange::KEEP;
                 match response {
                     Ok(Reply::Value(bytes)) => {
-                        let (fields, value) = ItemFields::decode(bytes);
                         let key = word.expect("a retrieval has as many keys as operations");
-                        writer.value(key, fields.flags, value, with_cas.then_some(fields.cas.0));
+                        if touches || *with_cas {
+                            let (fields, value) = ItemFields::decode(bytes);
+                            writer.value(key, fields.flags, value, with_cas.then_some(fields.cas.0));
+                        } else {
+                            let ItemValue { flags, value } = ItemValue::decode(bytes);
+                            writer.value(key, flags, value, None);
+                        }
                         context.count_retrieval(touches, true);
                     }
                     Ok(_) => context.count_retrieval(touches, false),

@@ -24,7 +24,7 @@
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::log::{Age, Log, StoredOffset};
+use super::log::{Log, StoredOffset};
 use crate::memory::{LINE_SIZE, Line, Pointer};
 
 /// Entries of a bucket.
@@ -35,8 +35,8 @@ pub(super) const ENTRY_COUNT: usize = 8;
 pub(super) struct KeyHash {
     /// The number of the bucket.
     bucket: u32,
-    tag: u16,
-    check: u16,
+    /// The tag, and the check above it.
+    tag_and_check: u32,
 }
 
 /// Selects the bucket, the tag and the check of a key, by its secret hash.
@@ -75,7 +75,19 @@ impl KeyHash {
     #[inline(always)]
     pub(super) fn from_hash(hash: u64, bucket_count: u32) -> Self {
         let bucket = (u128::from(hash) * u128::from(bucket_count)) >> 64;
-        KeyHash { bucket: bucket as u32, tag: (hash as u16).max(1), check: (hash >> 16) as u16 }
+        // A tag of 0 becomes 1.
+        let tag_and_check = hash as u32 + u32::from(hash as u16 == 0);
+        KeyHash { bucket: bucket as u32, tag_and_check }
+    }
+
+    #[inline(always)]
+    fn tag(self) -> u16 {
+        self.tag_and_check as u16
+    }
+
+    #[inline(always)]
+    fn check(self) -> u16 {
+        (self.tag_and_check >> u16::BITS) as u16
     }
 
     /// Returns the address of the bucket. The index begins at line 0.
@@ -127,26 +139,36 @@ impl Bucket {
         zerocopy::transmute_mut!(line)
     }
 
-    /// Returns the entry with the tag of a key.
+    /// Returns the first slot with this tag.
     #[inline(always)]
-    pub(super) fn find(&self, hash: KeyHash) -> Option<Entry> {
+    fn slot_of(&self, tag: u16) -> Option<usize> {
         // One load, where the machine is little-endian.
         let lanes =
             |begin: usize| (0..LANES).fold(0, |word, lane| word | u64::from(self.tags[begin + lane]) << (16 * lane));
-        let equal = (equal_lanes(lanes(0), hash.tag), equal_lanes(lanes(LANES), hash.tag));
-        let slot = match equal {
+        let lane = |equal: u64| (equal.trailing_zeros() / u16::BITS) as usize;
+        let slot = match (equal_lanes(lanes(0), tag), equal_lanes(lanes(LANES), tag)) {
             (0, 0) => return None,
-            (0, second) => LANES + (second.trailing_zeros() / u16::BITS) as usize,
-            (first, _) => (first.trailing_zeros() / u16::BITS) as usize,
-        } % ENTRY_COUNT;
+            (0, second) => LANES + lane(second),
+            (first, _) => lane(first),
+        };
+        Some(slot % ENTRY_COUNT)
+    }
+
+    /// Returns the entry with the tag of a key.
+    #[inline(always)]
+    pub(super) fn find(&self, hash: KeyHash) -> Option<Entry> {
+        let slot = self.slot_of(hash.tag())?;
         let offset = StoredOffset(self.offsets[slot]);
-        Some(Entry { slot, offset, has_check: self.checks[slot] == hash.check })
+        Some(Entry { slot, offset, has_check: self.checks[slot] == hash.check() })
     }
 
     /// Returns the slot that a new key takes: an empty one, or else the one with the oldest item.
     #[inline(always)]
     pub(super) fn oldest(&self, log: &Log) -> usize {
-        let age = |slot: usize| if self.tags[slot] == 0 { Age::MAX } else { log.age(StoredOffset(self.offsets[slot])) };
+        if let Some(empty) = self.slot_of(0) {
+            return empty;
+        }
+        let age = |slot: usize| log.age(StoredOffset(self.offsets[slot]));
         let (mut oldest, mut age_max) = (0, age(0));
         for slot in 1..ENTRY_COUNT {
             let age = age(slot);
@@ -158,13 +180,15 @@ impl Bucket {
     /// Returns the offset of the item of a slot. `None` if it is empty.
     #[inline(always)]
     pub(super) fn offset(&self, slot: usize) -> Option<StoredOffset> {
+        let slot = slot % ENTRY_COUNT;
         (self.tags[slot] != 0).then_some(StoredOffset(self.offsets[slot]))
     }
 
     /// Sets the entry of a slot.
     #[inline(always)]
     pub(super) fn set(&mut self, slot: usize, hash: KeyHash, item: StoredOffset) {
-        (self.tags[slot], self.checks[slot], self.offsets[slot]) = (hash.tag, hash.check, item.0);
+        let slot = slot % ENTRY_COUNT;
+        (self.tags[slot], self.checks[slot], self.offsets[slot]) = (hash.tag(), hash.check(), item.0);
     }
 
     /// Empties a slot.
@@ -175,7 +199,12 @@ impl Bucket {
     /// Returns the slots whose items are lost, as bits.
     #[inline]
     pub(super) fn lost(&self, log: &Log) -> u32 {
-        let is_lost = |slot: usize| self.tags[slot] != 0 && log.age(StoredOffset(self.offsets[slot])) > log.age_max();
+        let is_lost =
+            |slot: usize| (self.tags[slot] != 0) & (log.age(StoredOffset(self.offsets[slot])) > log.age_max());
+        // Mostly none is lost, which is found out for all at once.
+        if !(0..ENTRY_COUNT).fold(false, |any, slot| any | is_lost(slot)) {
+            return 0;
+        }
         (0..ENTRY_COUNT).map(|slot| u32::from(is_lost(slot)) << slot).sum()
     }
 }
@@ -185,14 +214,15 @@ mod tests {
     use super::*;
 
     fn hash(tag: u16, check: u16) -> KeyHash {
-        KeyHash { bucket: 0, tag, check }
+        KeyHash { bucket: 0, tag_and_check: u32::from(check) << u16::BITS | u32::from(tag) }
     }
 
     #[test]
     fn a_hash_is_bucket_check_and_tag() {
         let hash = KeyHash::from_hash(0x8000_0000_1234_5678, 10);
-        assert_eq!(hash, KeyHash { bucket: 5, tag: 0x5678, check: 0x1234 });
-        assert_eq!(KeyHash::from_hash(0, 10).tag, 1, "0 is an empty entry");
+        assert_eq!((hash.bucket, hash.tag(), hash.check()), (5, 0x5678, 0x1234));
+        let zero = KeyHash::from_hash(0x1_0000, 10);
+        assert_eq!((zero.tag(), zero.check()), (1, 1), "0 is an empty entry");
         assert_eq!(KeyHash::from_hash(u64::MAX, 10).bucket, 9);
         assert_eq!(hash.pointer(), Pointer::to_line(5));
     }

@@ -19,6 +19,7 @@
 use super::bucket::{Bucket, KeyHash};
 use super::counts::Counts;
 use super::item::{Attributes, CasNumber, Header};
+use super::item_lines::{item_bytes, item_parts};
 use super::log::{Log, StoredOffset, VirtualOffset};
 use crate::apply::{Arena, Edit, Found, NewValue, Outcome, apply, apply_to_missing};
 use crate::memory::{Effect, LINE_SIZE, Pointer, ResidentLines, UNIT_SIZE};
@@ -40,6 +41,28 @@ pub(super) enum Progress {
     Stopped,
 }
 
+/// The result of executing adjacent requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    /// Requests that have their replies.
+    pub(super) count: usize,
+    /// The progress of the request after them; [`Progress::Done`] if there is none, or if it has not begun.
+    pub(super) progress: Progress,
+}
+
+impl Run {
+    /// Returns the run of these requests, which have their replies.
+    #[inline(always)]
+    pub(super) fn done(count: usize) -> Run {
+        Run { count, progress: Progress::Done }
+    }
+
+    /// Returns the run of one request.
+    pub(super) fn of_one(progress: Progress) -> Run {
+        Run { count: usize::from(progress == Progress::Done), progress }
+    }
+}
+
 /// The entry of a key before it is stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Before {
@@ -56,6 +79,25 @@ pub(super) struct Item {
     pub(super) offset: StoredOffset,
     pub(super) pointer: Pointer,
     pub(super) header: Header,
+}
+
+/// A key of a part, and its item if the part has probed for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) hash: KeyHash,
+    /// The item of the entry that has the tag and the check of the key, or [`Target::NO_ITEM`].
+    pub(super) item: Pointer,
+}
+
+impl Target {
+    /// Beyond the end of any memory.
+    pub(super) const NO_ITEM: Pointer = Pointer::to_line_below_end(u32::MAX);
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Target { hash: KeyHash::default(), item: Target::NO_ITEM }
+    }
 }
 
 /// The result of a search for a key.
@@ -76,6 +118,8 @@ pub(super) struct Execution<'a, L> {
     pub(super) arena: &'a Arena,
     /// A copy of a value that is changed and appended.
     pub(super) scratch: &'a mut Vec<u8>,
+    /// No entry has changed since the part has probed for its items.
+    pub(super) are_targets_valid: bool,
 }
 
 /// Returns the value and the change of the expiry if an operation stores a value in any case, so that its item is not read.
@@ -93,18 +137,15 @@ pub(super) fn unconditional<'a>(operation: &Operation<'a>) -> Option<(&'a [u8], 
 }
 
 impl<'a, L: ResidentLines> Execution<'a, L> {
-    /// Executes a valid operation. Sets the reply at `index`, unless it is deferred.
+    /// Executes an operation that is less frequent. Sets the reply at `index`, unless it is deferred.
     #[inline(always)]
-    pub(super) fn execute(
+    pub(super) fn execute_other(
         &mut self,
         index: usize,
         request: &'a Request<'a>,
         hash: KeyHash,
         replies: &mut Replies,
     ) -> Progress {
-        if let Operation::Get = request.operation {
-            return self.get(index, request.key, hash, replies);
-        }
         if let Some((value, change)) = unconditional(&request.operation) {
             let expiry = change.apply(None);
             if !self.has_passed(expiry) {
@@ -116,26 +157,68 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
 
     /// Executes a GET.
     #[inline(always)]
-    fn get(&mut self, index: usize, key: &[u8], hash: KeyHash, replies: &mut Replies) -> Progress {
-        let Find::Item(item) = self.find(key, hash) else {
+    pub(super) fn get(&mut self, index: usize, key: &[u8], target: &Target, replies: &mut Replies) -> Progress {
+        let Some(pointer) = self.item_of(target) else {
             return self.miss(index, replies);
         };
-        let (header, bytes) = (item.header, item_bytes(&mut self.lines, item.pointer));
-        if header.has_options() && header.expiry(bytes).is_some_and(|expiry| expiry.has_passed(self.now)) {
-            self.expire(hash, item.slot);
+        let parts = item_parts(&mut self.lines, pointer);
+        if !equal(parts.key, key) {
             return self.miss(index, replies);
         }
-        if header.value_size() >= LARGE_SIZE_MIN
-            && let Some(progress) = grant(index, header.value_size(), header.value_size(), replies)
+        if parts.expiry().is_some_and(|expiry| expiry.has_passed(self.now)) {
+            self.expire_entry(target.hash);
+            return self.miss(index, replies);
+        }
+        let size = parts.value.len();
+        if size >= LARGE_SIZE_MIN
+            && let Some(progress) = grant(index, size, size, replies)
         {
             return progress;
         }
-        replies.slot(index).set_value(header.value(bytes));
+        replies.slot(index).set_value(parts.value);
         self.counts.hits += 1;
         Progress::Done
     }
 
+    /// Returns the item of the entry that has the tag and the check of a key, if it is kept.
+    #[inline(always)]
+    pub(super) fn item_of(&mut self, target: &Target) -> Option<Pointer> {
+        if self.are_targets_valid && target.item != Target::NO_ITEM {
+            return Some(target.item);
+        }
+        let entry = Bucket::from_line_mut(self.lines.line(target.hash.pointer())).find(target.hash)?;
+        if !entry.has_check {
+            return None;
+        }
+        let Some(at) = self.log.locate(entry.offset) else {
+            self.lose(target.hash, entry.slot);
+            return None;
+        };
+        Some(self.log.pointer(at))
+    }
+
+    /// Removes the entry of an item that has expired, and has the tag of a key.
+    #[cold]
+    pub(super) fn expire_entry(&mut self, hash: KeyHash) {
+        let entry = Bucket::from_line_mut(self.lines.line(hash.pointer())).find(hash);
+        self.expire(hash, entry.expect("the item has an entry").slot);
+    }
+
+    /// Executes a delete.
+    #[inline(always)]
+    pub(super) fn delete(&mut self, index: usize, key: &[u8], hash: KeyHash, replies: &mut Replies) -> Progress {
+        let reply = if let Find::Item(item) = self.find_unexpired(key, hash) {
+            self.remove(hash, item.slot);
+            Reply::Done
+        } else {
+            Reply::NotFound
+        };
+        replies.set(index, reply);
+        Progress::Done
+    }
+
     /// Replies to a GET that has not found its key.
+    #[inline(never)]
     pub(super) fn miss(&mut self, index: usize, replies: &mut Replies) -> Progress {
         self.counts.misses += 1;
         replies.set(index, Reply::NotFound);
@@ -144,7 +227,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
 
     /// Stores a value, whether or not the key exists.
     #[inline(always)]
-    fn put(
+    pub(super) fn put(
         &mut self,
         index: usize,
         key: &[u8],
@@ -193,7 +276,8 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         value: &[u8],
     ) -> CasNumber {
         let header = Header::new(key.len(), value.len(), attributes);
-        let item = self.append(header, |item| header.write_item(item, attributes, key, value));
+        let (item, bytes) = self.append(attributes.item_size(key.len(), value.len()));
+        header.write_item(bytes, attributes, key, value);
         self.enter(hash, before, item);
         header.cas(item)
     }
@@ -300,27 +384,6 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     /// Returns the item of a key, if it has not expired. Removes the entry of an expired item.
     #[inline(always)]
     pub(super) fn find_unexpired(&mut self, key: &[u8], hash: KeyHash) -> Find {
-        let found = self.find(key, hash);
-        if let Find::Item(item) = found {
-            let expiry = item.header.expiry(item_bytes(&mut self.lines, item.pointer));
-            if self.has_passed(expiry) {
-                self.expire(hash, item.slot);
-                return Find::Absent;
-            }
-        }
-        found
-    }
-
-    /// Removes the entry of an item that has expired.
-    #[cold]
-    fn expire(&mut self, hash: KeyHash, slot: usize) {
-        self.remove(hash, slot);
-        self.counts.expired += 1;
-    }
-
-    /// Returns the item of a key.
-    #[inline(always)]
-    fn find(&mut self, key: &[u8], hash: KeyHash) -> Find {
         let Some(entry) = Bucket::from_line_mut(self.lines.line(hash.pointer())).find(hash) else {
             return Find::Absent;
         };
@@ -332,13 +395,23 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
             return Find::Absent;
         };
         let pointer = self.log.pointer(at);
-        let bytes = item_bytes(&mut self.lines, pointer);
-        let header = Header::of(bytes);
-        if equal(header.key(bytes), key) {
-            Find::Item(Item { slot: entry.slot, offset: entry.offset, pointer, header })
-        } else {
-            Find::Other(entry.slot)
+        let parts = item_parts(&mut self.lines, pointer);
+        if !equal(parts.key, key) {
+            return Find::Other(entry.slot);
         }
+        let header = parts.header;
+        if parts.expiry().is_some_and(|expiry| expiry.has_passed(self.now)) {
+            self.expire(hash, entry.slot);
+            return Find::Absent;
+        }
+        Find::Item(Item { slot: entry.slot, offset: entry.offset, pointer, header })
+    }
+
+    /// Removes the entry of an item that has expired.
+    #[cold]
+    fn expire(&mut self, hash: KeyHash, slot: usize) {
+        self.remove(hash, slot);
+        self.counts.expired += 1;
     }
 
     #[inline(always)]
@@ -349,6 +422,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     /// Removes the entry of an item that is lost.
     #[cold]
     fn lose(&mut self, hash: KeyHash, slot: usize) {
+        self.are_targets_valid = false;
         let at = hash.pointer();
         self.counts.lose(Bucket::from_line_mut(self.lines.line(at)), 1 << slot, self.log);
         self.lines.note(at.span(LINE_SIZE), Effect::Changed);
@@ -374,6 +448,7 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
 
     /// Removes the entry of an item.
     pub(super) fn remove(&mut self, hash: KeyHash, slot: usize) {
+        self.are_targets_valid = false;
         let at = hash.pointer();
         Bucket::from_line_mut(self.lines.line(at)).clear(slot);
         self.lines.note(at.span(LINE_SIZE), Effect::Changed);
@@ -383,10 +458,9 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     /// Appends a new item with a value.
     fn store(&mut self, key: &[u8], hash: KeyHash, before: Before, attributes: Attributes, new: &NewValue<'_>) {
         let header = Header::new(key.len(), new.size(), attributes);
-        let item = self.append(header, |item| {
-            header.write_item(item, attributes, key, new.bytes());
-            new.finish(0, header.value_mut(item));
-        });
+        let (item, bytes) = self.append(attributes.item_size(key.len(), new.size()));
+        header.write_item(bytes, attributes, key, new.bytes());
+        new.finish(0, header.value_mut(bytes));
         self.enter(hash, before, item);
     }
 
@@ -431,17 +505,17 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         *self.scratch = value;
     }
 
-    /// Appends an item to the log. `fill` writes its bytes.
+    /// Appends an item of `size` bytes to the log. Returns its offset, and its bytes, which are to be written.
     #[inline(always)]
-    fn append(&mut self, header: Header, fill: impl FnOnce(&mut [u8])) -> VirtualOffset {
-        let (item, at) = self.log.append(header.units());
-        fill(self.lines.new_span(self.log.pointer(at).span(header.size())));
-        item
+    fn append(&mut self, size: u32) -> (VirtualOffset, &mut [u8]) {
+        let (item, at) = self.log.append((size - 1) / UNIT_SIZE as u32 + 1);
+        (item, self.lines.new_span(self.log.pointer(at).span(size as usize)))
     }
 
     /// Lets the bucket of a key point to its new item.
     #[inline(always)]
     fn enter(&mut self, hash: KeyHash, before: Before, item: VirtualOffset) {
+        self.are_targets_valid = false;
         let at = hash.pointer();
         let bucket = Bucket::from_line_mut(self.lines.line(at));
         let slot = match before {
@@ -457,20 +531,6 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         bucket.set(slot, hash, item.stored());
         self.counts.items += 1;
         self.lines.note(at.span(LINE_SIZE), Effect::Changed);
-    }
-}
-
-/// Returns the bytes of an item. Uses one line if that has all of it.
-#[inline(always)]
-pub(super) fn item_bytes<L: ResidentLines>(lines: &mut L, pointer: Pointer) -> &mut [u8] {
-    const LINE_UNITS: u32 = (LINE_SIZE / UNIT_SIZE) as u32;
-    let line = Pointer::to_line_below_end(pointer.unit() / LINE_UNITS);
-    let begin = (pointer.unit() % LINE_UNITS) as usize * UNIT_SIZE;
-    let size = Header::of(&lines.line(line).0[begin..]).size();
-    if begin + size <= LINE_SIZE {
-        &mut lines.line(line).0[begin..begin + size]
-    } else {
-        lines.span(pointer.span(size))
     }
 }
 

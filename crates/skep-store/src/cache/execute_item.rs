@@ -14,48 +14,25 @@
 //! - A new item has no marks, except that of a key that was written as base64.
 
 use super::bucket::KeyHash;
-use super::execute::{Before, Execution, Find, Item, LARGE_SIZE_MIN, Progress, grant, item_bytes};
+use super::execute::{Before, Execution, Find, Item, LARGE_SIZE_MIN, Progress, Target, grant};
 use super::item::{Attributes, CasNumber, Header, Marks};
+use super::item_lines::{item_bytes, item_parts, write_header};
 use super::item_request::{
     FIELDS_SIZE, ItemArithmetic, ItemChange, ItemCommand, ItemFields, ItemGet, ItemPut, ItemPutMode, ItemRequest,
+    ItemValue,
 };
 use crate::memory::{Effect, ResidentLines};
 use crate::processor::Replies;
+use crate::short::equal;
 use skep_core::operation::{ExpiryChange, OperationError, Reply};
 
 /// The digits of the largest number.
 const DIGITS_MAX: usize = u64::MAX.ilog10() as usize + 1;
 
 impl<L: ResidentLines> Execution<'_, L> {
-    /// Executes a valid command. Sets the reply at `index`, unless it is deferred.
-    #[inline(always)]
-    pub(super) fn execute_item(
-        &mut self,
-        index: usize,
-        request: &ItemRequest<'_>,
-        hash: KeyHash,
-        replies: &mut Replies,
-    ) -> Progress {
-        if let ItemCommand::Read = request.command
-            && request.cas.is_none()
-        {
-            return self.read_item(index, request.key, hash, replies);
-        }
-        if let ItemCommand::Put(put) = &request.command
-            && put.mode == ItemPutMode::Always
-            && request.cas.is_none()
-        {
-            let expiry = put.expiry.apply(None);
-            if !self.has_passed(expiry) {
-                return self.put_item(index, request.key, hash, put, replies);
-            }
-        }
-        self.access_item(index, request, hash, replies)
-    }
-
     /// Stores a value, whether or not the key exists.
     #[inline(always)]
-    fn put_item(
+    pub(super) fn put_item(
         &mut self,
         index: usize,
         key: &[u8],
@@ -74,33 +51,32 @@ impl<L: ResidentLines> Execution<'_, L> {
         Progress::Done
     }
 
-    /// Returns an item, and marks it as read: what `get_item` does for [`ItemGet::PLAIN`].
+    /// Returns the flags and the value of an item, and marks it as read.
     #[inline(always)]
-    fn read_item(&mut self, index: usize, key: &[u8], hash: KeyHash, replies: &mut Replies) -> Progress {
-        let Find::Item(item) = self.find_unexpired(key, hash) else { return self.miss(index, replies) };
-        let header = item.header;
-        let size = header.value_size();
+    pub(super) fn read_value(&mut self, index: usize, key: &[u8], target: &Target, replies: &mut Replies) -> Progress {
+        let Some(pointer) = self.item_of(target) else {
+            return self.miss(index, replies);
+        };
+        let parts = item_parts(&mut self.lines, pointer);
+        if !equal(parts.key, key) {
+            return self.miss(index, replies);
+        }
+        if parts.expiry().is_some_and(|expiry| expiry.has_passed(self.now)) {
+            self.expire_entry(target.hash);
+            return self.miss(index, replies);
+        }
+        let size = parts.value.len();
         if size >= LARGE_SIZE_MIN
-            && let Some(progress) = grant(index, size, size + FIELDS_SIZE, replies)
+            && let Some(progress) = grant(index, size, size + ItemValue::OVERHEAD, replies)
         {
             return progress;
         }
-        let bytes = item_bytes(&mut self.lines, item.pointer);
-        let attributes = header.attributes(bytes);
-        let was_fetched = attributes.marks.has(Marks::FETCHED);
-        let fields = ItemFields {
-            was_fetched,
-            has_base64_key: attributes.marks.has(Marks::BASE64_KEY),
-            is_stale: attributes.marks.has(Marks::STALE),
-            is_won_by_other: attributes.marks.has(Marks::WON),
-            ..fields_of(attributes, size, header.cas(self.log.virtual_offset(item.offset)))
-        };
-        if !was_fetched {
-            header.with_marks(attributes.marks.with(Marks::FETCHED, true)).write(bytes);
-        }
-        replies.slot(index).set_item(&fields.encode(), header.value(bytes));
-        if !was_fetched {
-            self.lines.note(item.pointer.span(header.size()), Effect::Changed);
+        let header = parts.header;
+        let begin = replies.bytes_mut().len();
+        ItemValue { flags: parts.flags(), value: parts.value }.append(replies.bytes_mut());
+        replies.finish_value(index, begin);
+        if !header.marks().has(Marks::FETCHED) {
+            write_header(&mut self.lines, pointer, header.with_marks(header.marks().with(Marks::FETCHED, true)));
         }
         self.counts.hits += 1;
         Progress::Done
@@ -108,7 +84,7 @@ impl<L: ResidentLines> Execution<'_, L> {
 
     /// Executes any command on the item of its key.
     #[inline(never)]
-    fn access_item(
+    pub(super) fn access_item(
         &mut self,
         index: usize,
         request: &ItemRequest<'_>,
@@ -122,13 +98,21 @@ impl<L: ResidentLines> Execution<'_, L> {
         let cas = self.cas(item);
         let is_expected = request.cas.is_none_or(|expected| expected == cas);
         match &request.command {
-            ItemCommand::Read | ItemCommand::Get(_) | ItemCommand::Delete | ItemCommand::Invalidate { .. }
+            ItemCommand::Read
+            | ItemCommand::ReadValue
+            | ItemCommand::Get(_)
+            | ItemCommand::Delete
+            | ItemCommand::Invalidate { .. }
                 if !is_expected =>
             {
                 replies.set(index, Reply::Exists);
                 Progress::Done
             }
             ItemCommand::Read => self.get_item(index, request.key, hash, item, &ItemGet::PLAIN, replies),
+            ItemCommand::ReadValue => {
+                let target = Target { hash, item: item.pointer };
+                self.read_value(index, request.key, &target, replies)
+            }
             ItemCommand::Get(get) => self.get_item(index, request.key, hash, item, get, replies),
             ItemCommand::Put(put) => {
                 let is_older = is_stale(request, put, cas);
@@ -192,7 +176,7 @@ impl<L: ResidentLines> Execution<'_, L> {
             ItemCommand::Put(put) if put.mode == ItemPutMode::Always && request.cas.is_none() => {
                 (put.value, new_attributes(put))
             }
-            ItemCommand::Read => return self.miss(index, replies),
+            ItemCommand::Read | ItemCommand::ReadValue => return self.miss(index, replies),
             ItemCommand::Get(get) => {
                 self.counts.misses += u64::from(get.returns_value);
                 replies.set(index, Reply::NotFound);

@@ -22,7 +22,6 @@
 //! until 2⁴⁸ units (8 PiB) were appended. An item that was changed 2¹⁶ − 1 times is appended anew at its next change.
 
 use super::log::VirtualOffset;
-use crate::memory::UNIT_SIZE;
 use crate::short::overwrite;
 use skep_core::operation::{Expiry, KEY_SIZE_MAX, VALUE_SIZE_MAX};
 
@@ -63,6 +62,22 @@ pub(super) struct Attributes {
     pub(super) marks: Marks,
 }
 
+impl Attributes {
+    /// Returns the bytes of an item before its key.
+    #[inline(always)]
+    fn key_offset(&self) -> usize {
+        let expiry_size = if self.expiry.is_some() { EXPIRY_SIZE } else { 0 };
+        let flags_size = if self.flags != 0 { FLAGS_SIZE } else { 0 };
+        HEADER_SIZE + expiry_size + flags_size
+    }
+
+    /// Returns the bytes of an item with these attributes. A key and a value have less than 4 GiB.
+    #[inline(always)]
+    pub(super) fn item_size(&self, key_size: usize, value_size: usize) -> u32 {
+        (self.key_offset() + key_size + value_size) as u32
+    }
+}
+
 /// Marks of an item, which memcached's commands set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks(u8);
@@ -78,18 +93,51 @@ impl Marks {
     pub(super) const BASE64_KEY: Marks = Marks(8);
 
     /// Returns true if one of these marks is set.
+    #[inline(always)]
     pub(super) fn has(self, marks: Marks) -> bool {
         self.0 & marks.0 != 0
     }
 
     /// Returns the other marks.
+    #[inline(always)]
     pub(super) fn without(self, marks: Marks) -> Marks {
         Marks(self.0 & !marks.0)
     }
 
     /// Returns these marks too, if the condition holds.
+    #[inline(always)]
     pub(super) fn with(self, marks: Marks, condition: bool) -> Marks {
         if condition { Marks(self.0 | marks.0) } else { self }
+    }
+}
+
+/// The parts of an item.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts<'i> {
+    pub(super) header: Header,
+    /// The expiry and the flags, as far as the item has them.
+    options: &'i [u8],
+    pub(super) key: &'i [u8],
+    pub(super) value: &'i [u8],
+}
+
+impl Parts<'_> {
+    /// Returns the expiry.
+    #[inline(always)]
+    pub(super) fn expiry(&self) -> Option<Expiry> {
+        if !self.header.has_expiry() {
+            return None;
+        }
+        Expiry::at(i64::from_le_bytes(*self.options.first_chunk().expect("the expiry is the first option")))
+    }
+
+    /// Returns the flags of the client.
+    #[inline(always)]
+    pub(super) fn flags(&self) -> u32 {
+        if !self.header.has_flags() {
+            return 0;
+        }
+        u32::from_le_bytes(*self.options.last_chunk().expect("the flags are the last option"))
     }
 }
 
@@ -107,11 +155,13 @@ impl Header {
         Header(sizes | expiry | flags | u64::from(attributes.marks.0) << MARKS_SHIFT)
     }
 
-    fn marks(self) -> Marks {
+    #[inline(always)]
+    pub(super) fn marks(self) -> Marks {
         Marks((self.0 >> MARKS_SHIFT) as u8)
     }
 
     /// Returns the header with these marks instead of its own.
+    #[inline(always)]
     pub(super) fn with_marks(self, marks: Marks) -> Self {
         let without = self.0 & ((1 << MARKS_SHIFT) - 1);
         Header(without | u64::from(marks.0) << MARKS_SHIFT)
@@ -123,17 +173,12 @@ impl Header {
         Header(u64::from_le_bytes(*item.first_chunk().expect("an item begins with its header")))
     }
 
-    /// Returns true if the item has an expiry or flags.
-    #[inline(always)]
-    pub(super) fn has_options(self) -> bool {
-        self.0 & (HAS_EXPIRY | HAS_FLAGS) != 0
-    }
-
     #[inline(always)]
     fn has_expiry(self) -> bool {
         self.0 & HAS_EXPIRY != 0
     }
 
+    #[inline(always)]
     fn has_flags(self) -> bool {
         self.0 & HAS_FLAGS != 0
     }
@@ -165,12 +210,6 @@ impl Header {
         self.value_offset() + self.value_size()
     }
 
-    /// Returns the units that the item takes in the log.
-    #[inline(always)]
-    pub(super) fn units(self) -> u32 {
-        self.size().div_ceil(UNIT_SIZE) as u32
-    }
-
     fn changes(self) -> u64 {
         self.0 >> CHANGES_SHIFT & ((1 << CHANGES_BITS) - 1)
     }
@@ -189,6 +228,15 @@ impl Header {
     #[inline(always)]
     pub(super) fn write(self, item: &mut [u8]) {
         *item.first_chunk_mut().expect("an item begins with its header") = self.0.to_le_bytes();
+    }
+
+    /// Divides the bytes from the begin of an item on. `None` if they do not have all of it.
+    #[inline(always)]
+    pub(super) fn divide(self, bytes: &[u8]) -> Option<Parts<'_>> {
+        let (before, after) = bytes.split_at_checked(self.key_offset())?;
+        let (key, after) = after.split_at_checked(self.key_size())?;
+        let value = after.get(..self.value_size())?;
+        Some(Parts { header: self, options: &before[HEADER_SIZE..], key, value })
     }
 
     /// Returns the key of an item.
@@ -246,8 +294,8 @@ impl Header {
     pub(super) fn write_item(self, item: &mut [u8], attributes: Attributes, key: &[u8], value: &[u8]) {
         self.write(item);
         self.write_attributes(item, attributes);
-        let (before, value_bytes) = item.split_at_mut(self.value_offset());
-        overwrite(&mut before[self.key_offset()..], key);
+        let (key_bytes, value_bytes) = item[attributes.key_offset()..].split_at_mut(key.len());
+        overwrite(key_bytes, key);
         overwrite(&mut value_bytes[..value.len()], value);
     }
 
@@ -261,7 +309,7 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::LINE_SIZE;
+    use crate::memory::{LINE_SIZE, UNIT_SIZE};
 
     #[test]
     fn an_item_is_read_as_it_was_written() {
@@ -278,7 +326,8 @@ mod tests {
                 assert_eq!((header.key(&item), header.value(&item)), (&key[..], &value[..]));
                 assert_eq!(header.attributes(&item), attributes);
                 assert_eq!(header.expiry(&item), expiry);
-                assert!(header.size() <= ITEM_SIZE_MAX && header.units() as usize * UNIT_SIZE >= header.size());
+                assert_eq!(attributes.item_size(key_size, value_size) as usize, header.size());
+                assert!(header.size() <= ITEM_SIZE_MAX);
             }
         }
     }
@@ -286,8 +335,8 @@ mod tests {
     #[test]
     fn small_pairs_take_a_unit_or_a_line() {
         let expiring = Attributes { expiry: Some(Expiry::MAX), ..Attributes::default() };
-        assert_eq!(Header::new(8, 8, Attributes::default()).units(), 1);
-        assert_eq!(Header::new(8, 8, expiring).units(), 1);
+        assert!(Header::new(8, 8, Attributes::default()).size() <= UNIT_SIZE);
+        assert_eq!(Header::new(8, 8, expiring).size(), UNIT_SIZE);
         assert_eq!(Header::new(28, 28, Attributes::default()).size(), LINE_SIZE);
     }
 

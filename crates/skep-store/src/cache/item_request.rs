@@ -18,16 +18,21 @@
 //!      └─────────┴─────────┴───────────────┴───────────────┴───────┴─────────┘
 //!                                            2⁶⁴ − 1: none   bits 0–5: the fields that are true or false
 //! ```
+//!
+//! The reply to [`ItemCommand::ReadValue`] is an [`ItemValue`], which has only the flags before the value.
 
-use super::bucket::KeyHash;
-use super::execute::{Execution, Progress};
+use super::execute::{Execution, Run, Target};
 use super::item::CasNumber;
 use crate::memory::ResidentLines;
 use crate::processor::Replies;
+use crate::short::{PADDED_SIZE, padded};
 use skep_core::operation::{Expiry, ExpiryChange, KEY_SIZE_MAX, OperationError, Request, VALUE_SIZE_MAX};
 
 /// Bytes of encoded [`ItemFields`].
 pub(super) const FIELDS_SIZE: usize = 25;
+
+/// Bytes of the flags in an encoded [`ItemValue`].
+const FLAGS_SIZE: usize = size_of::<u32>();
 
 /// A command of memcached's protocol on one item.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,6 +50,8 @@ pub struct ItemRequest<'a> {
 pub enum ItemCommand<'a> {
     /// Returns the item, which counts as read from now on.
     Read,
+    /// Does the same, but returns an [`ItemValue`].
+    ReadValue,
     /// Returns the item, and changes it.
     Get(ItemGet),
     /// Stores a value.
@@ -228,12 +235,55 @@ impl ItemFields {
     }
 }
 
+/// The flags and the value of an item: the reply to [`ItemCommand::ReadValue`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ItemValue<'r> {
+    /// The flags of the client.
+    pub flags: u32,
+    /// The value.
+    pub value: &'r [u8],
+}
+
+impl<'r> ItemValue<'r> {
+    /// Bytes besides the value when it is encoded.
+    pub(super) const OVERHEAD: usize = FLAGS_SIZE;
+
+    /// Decodes the reply of the command.
+    ///
+    /// # Panics
+    /// If the bytes are not such a reply.
+    #[inline]
+    pub fn decode(reply: &'r [u8]) -> Self {
+        let (flags, value) = reply.split_first_chunk().expect("the reply begins with the flags");
+        ItemValue { flags: u32::from_le_bytes(*flags), value }
+    }
+
+    /// Appends the encoded bytes.
+    #[inline(always)]
+    pub(super) fn append(&self, to: &mut Vec<u8>) {
+        let flags = self.flags.to_le_bytes();
+        let Some(padded) = padded(self.value) else {
+            to.extend_from_slice(&flags);
+            return to.extend_from_slice(self.value);
+        };
+        // One copy of a constant size, whose end is taken back.
+        let mut bytes = [0; FLAGS_SIZE + PADDED_SIZE];
+        bytes[..FLAGS_SIZE].copy_from_slice(&flags);
+        bytes[FLAGS_SIZE..].copy_from_slice(&padded);
+        let end = to.len() + FLAGS_SIZE + self.value.len();
+        to.extend_from_slice(&bytes);
+        to.truncate(end);
+    }
+}
+
 impl<'a> ItemRequest<'a> {
     /// Returns true if the command changes no item, except that the item counts as read.
     pub fn is_read(&self) -> bool {
         matches!(
             self.command,
-            ItemCommand::Read | ItemCommand::Get(ItemGet { expiry: ExpiryChange::KEEP, may_win: false, .. })
+            ItemCommand::Read
+                | ItemCommand::ReadValue
+                | ItemCommand::Get(ItemGet { expiry: ExpiryChange::KEEP, may_win: false, .. })
         )
     }
 
@@ -254,6 +304,7 @@ impl<'a> ItemRequest<'a> {
         let command = match self.command {
             ItemCommand::Put(put) => ItemCommand::Put(ItemPut { value, ..put }),
             ItemCommand::Read => ItemCommand::Read,
+            ItemCommand::ReadValue => ItemCommand::ReadValue,
             ItemCommand::Get(get) => ItemCommand::Get(get),
             ItemCommand::Delete => ItemCommand::Delete,
             ItemCommand::Invalidate { expiry } => ItemCommand::Invalidate { expiry },
@@ -263,13 +314,22 @@ impl<'a> ItemRequest<'a> {
     }
 }
 
+/// What is known of requests before they are executed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checked {
+    /// They are valid for every value. May be false for valid ones.
+    pub(super) are_valid: bool,
+    /// One may read the item of its key. May be true for others.
+    pub(super) read_items: bool,
+}
+
 /// A request that a cache executes.
 pub(super) trait CacheRequest {
     /// Returns the key.
     fn key(&self) -> &[u8];
 
-    /// Returns true if the request is valid. It is faster than [`CacheRequest::validate`], and may be false for others.
-    fn is_valid(&self) -> bool;
+    /// Checks the request, faster than [`CacheRequest::validate`] and [`CacheRequest::reads_item`].
+    fn check(&self) -> Checked;
 
     /// Checks the request without its value.
     fn validate(&self) -> Result<(), OperationError>;
@@ -277,14 +337,17 @@ pub(super) trait CacheRequest {
     /// Returns true if it may read the item of its key.
     fn reads_item(&self) -> bool;
 
-    /// Executes the request, which is valid. Sets the reply at `index`, unless it is deferred.
-    fn execute<'e, L: ResidentLines>(
-        &'e self,
+    /// Executes the first of these requests, which are valid, and those after it that are alike, if it is a frequent one. Sets
+    /// their replies, which begin at `first`, except that of a deferred one.
+    fn execute_run<'e, L: ResidentLines>(
+        requests: &'e [Self],
+        targets: &[Target],
         execution: &mut Execution<'e, L>,
-        index: usize,
-        hash: KeyHash,
+        first: usize,
         replies: &mut Replies,
-    ) -> Progress;
+    ) -> Run
+    where
+        Self: Sized;
 }
 
 impl CacheRequest for Request<'_> {
@@ -294,8 +357,8 @@ impl CacheRequest for Request<'_> {
     }
 
     #[inline(always)]
-    fn is_valid(&self) -> bool {
-        super::is_valid(self)
+    fn check(&self) -> Checked {
+        super::check(self)
     }
 
     fn validate(&self) -> Result<(), OperationError> {
@@ -308,14 +371,14 @@ impl CacheRequest for Request<'_> {
     }
 
     #[inline(always)]
-    fn execute<'e, L: ResidentLines>(
-        &'e self,
+    fn execute_run<'e, L: ResidentLines>(
+        requests: &'e [Self],
+        targets: &[Target],
         execution: &mut Execution<'e, L>,
-        index: usize,
-        hash: KeyHash,
+        first: usize,
         replies: &mut Replies,
-    ) -> Progress {
-        execution.execute(index, self, hash, replies)
+    ) -> Run {
+        execution.execute_run(requests, targets, first, replies)
     }
 }
 
@@ -326,8 +389,10 @@ impl CacheRequest for ItemRequest<'_> {
     }
 
     #[inline(always)]
-    fn is_valid(&self) -> bool {
-        matches!(self.key.len(), 1..=KEY_SIZE_MAX) && self.value().len() <= VALUE_SIZE_MAX
+    fn check(&self) -> Checked {
+        let is_key = matches!(self.key.len(), 1..=KEY_SIZE_MAX);
+        let are_valid = is_key & (self.value().len() <= VALUE_SIZE_MAX);
+        Checked { are_valid, read_items: self.reads_item() }
     }
 
     fn validate(&self) -> Result<(), OperationError> {
@@ -345,20 +410,32 @@ impl CacheRequest for ItemRequest<'_> {
     }
 
     #[inline(always)]
-    fn execute<'e, L: ResidentLines>(
-        &'e self,
+    fn execute_run<'e, L: ResidentLines>(
+        requests: &'e [Self],
+        targets: &[Target],
         execution: &mut Execution<'e, L>,
-        index: usize,
-        hash: KeyHash,
+        first: usize,
         replies: &mut Replies,
-    ) -> Progress {
-        execution.execute_item(index, self, hash, replies)
+    ) -> Run {
+        execution.execute_item_run(requests, targets, first, replies)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_and_values_come_back() {
+        let text = b"a value of more than sixteen bytes";
+        for (size, flags) in (0..=text.len()).flat_map(|size| [(size, 0), (size, u32::MAX)]) {
+            let item = ItemValue { flags, value: &text[..size] };
+            let mut reply = vec![0xff];
+            item.append(&mut reply);
+            assert_eq!(reply.len(), 1 + ItemValue::OVERHEAD + size);
+            assert_eq!((ItemValue::decode(&reply[1..]), reply[0]), (item, 0xff));
+        }
+    }
 
     #[test]
     fn fields_come_back() {

@@ -25,6 +25,8 @@
 //!
 //! **What a flush costs.** It sets [`Log::kept`] to zero. The memory is not touched.
 
+use std::hint::cold_path;
+
 use crate::memory::{LINE_SIZE, Pointer, UNIT_SIZE};
 
 /// Units of a line.
@@ -64,11 +66,6 @@ pub(super) struct StoredOffset(pub(super) u32);
 /// least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Age(u32);
-
-impl Age {
-    /// More than the age of any item.
-    pub(super) const MAX: Age = Age(u32::MAX);
-}
 
 /// The state of an item in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +178,7 @@ impl Log {
     /// Returns the address of an item.
     #[inline(always)]
     pub(super) fn pointer(&self, at: PhysicalOffset) -> Pointer {
-        Pointer::new(self.first_unit + at.0)
+        Pointer::below_end(self.first_unit + at.0)
     }
 
     /// Takes the next `units` units for an item, and loses the items that were there. Never fails.
@@ -195,6 +192,7 @@ impl Log {
         let mut begin = if units == LINE_UNITS { tail.next_multiple_of(LINE_UNITS) } else { tail };
         let mut left_out = begin - tail;
         if units > self.unit_count - begin {
+            cold_path();
             assert!(units <= self.unit_count, "an item is larger than the log");
             left_out = self.unit_count - tail;
             begin = 0;
@@ -203,7 +201,8 @@ impl Log {
         self.tail = VirtualOffset(item.0 + u64::from(units));
         // The tail may be at the end of the memory: the next item begins at 0 then.
         self.tail_at = PhysicalOffset(begin + units);
-        self.kept = self.unit_count.min(self.kept.saturating_add(left_out + units));
+        // The sum has 32 bits: fewer units are left out than the item has, or one.
+        self.kept = self.unit_count.min(self.kept + left_out + units);
         (item, PhysicalOffset(begin))
     }
 

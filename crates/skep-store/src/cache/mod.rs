@@ -25,9 +25,9 @@
 //! ```
 //!
 //! A batch is executed in parts of up to 256 requests. The first three stages are loops over a part (HERD, section 4.1.1: each
-//! stage accesses only lines that the stage before has prefetched). The last loop executes the requests one after another in
-//! their order, and probes the bucket again, because an earlier request may have changed it. So requests on one key need no
-//! dependency queue. A request never waits for memory.
+//! stage accesses only lines that the stage before has prefetched). The last stage executes the requests one after another in
+//! their order (`runs.rs`). It probes the bucket again if an earlier request has changed an entry. So requests on one key need
+//! no dependency queue. A request never waits for memory.
 //!
 //! One thread owns a cache. Time and the seed of the secret hash are arguments.
 
@@ -36,8 +36,10 @@ mod counts;
 mod execute;
 mod execute_item;
 mod item;
+mod item_lines;
 mod item_request;
 mod log;
+mod runs;
 mod settings;
 mod sweep;
 #[cfg(test)]
@@ -46,7 +48,7 @@ mod tests;
 pub use counts::Statistics;
 pub use item::CasNumber;
 pub use item_request::{
-    ItemArithmetic, ItemChange, ItemCommand, ItemFields, ItemGet, ItemPut, ItemPutMode, ItemRequest,
+    ItemArithmetic, ItemChange, ItemCommand, ItemFields, ItemGet, ItemPut, ItemPutMode, ItemRequest, ItemValue,
 };
 pub use settings::Settings;
 
@@ -55,16 +57,16 @@ use std::hint::cold_path;
 
 use self::bucket::{Bucket, KeyHash, Locator};
 use self::counts::Counts;
-use self::execute::{Execution, Progress};
+use self::execute::{Execution, Progress, Run, Target};
 use self::item::ITEM_SIZE_MAX;
-use self::item_request::CacheRequest;
+use self::item_request::{CacheRequest, Checked};
 use self::log::{Log, UNIT_COUNT_MAX};
 use self::settings::Division;
 use self::sweep::Sweep;
 use crate::apply::Arena;
-use crate::memory::{LINE_SIZE, LocalMemory, Memory, Pointer, RegionError, ResidentLines, UNIT_SIZE};
+use crate::memory::{LINE_SIZE, LocalMemory, Memory, RegionError, ResidentLines, UNIT_SIZE};
 use crate::processor::Replies;
-use skep_core::operation::{KEY_SIZE_MAX, Operation, Reply, Request, VALUE_SIZE_MAX};
+use skep_core::operation::{KEY_SIZE_MAX, Operation, PutCondition, Reply, Request, VALUE_SIZE_MAX};
 
 /// Most requests of a part of a batch.
 const PART_MAX: usize = 256;
@@ -84,10 +86,8 @@ pub struct Cache<M = LocalMemory> {
     now: u64,
     /// The time of the flush that was asked for, if it has not come.
     flush_at: Option<u64>,
-    /// The hashes of the keys of a part.
-    key_hashes: Box<[KeyHash; PART_MAX]>,
-    /// The items that a part may read.
-    items: Box<[Pointer; PART_MAX]>,
+    /// The keys of a part.
+    targets: Box<[Target; PART_MAX]>,
     /// Keys of a batch whose requests are deferred, by their hashes.
     deferred: HashSet<KeyHash>,
     /// Values that were computed for a batch.
@@ -114,8 +114,7 @@ impl<M: Memory> Cache<M> {
             counts: Counts::default(),
             now: 0,
             flush_at: None,
-            key_hashes: Box::new([KeyHash::default(); PART_MAX]),
-            items: Box::new([Pointer::to_line(0); PART_MAX]),
+            targets: Box::new([Target::default(); PART_MAX]),
             deferred: HashSet::new(),
             arena: Arena::default(),
             scratch: Vec::new(),
@@ -212,85 +211,109 @@ impl<M: Memory> Cache<M> {
     /// Executes a part of a batch. Returns false if the budget was used up, and some are deferred.
     #[inline(always)]
     fn execute_part<R: CacheRequest>(&mut self, requests: &[R], first_reply: usize, replies: &mut Replies) -> bool {
-        let all_valid = self.prefetch_buckets(requests);
-        let Cache { memory, log, sweep, counts, key_hashes, items, deferred, arena, scratch, .. } = self;
-        let key_hashes = &key_hashes[..requests.len()];
-        let mut item_count = 0;
-        let mut lines = memory.resident().expect("a cache needs a memory whose lines are resident");
-        for (request, hash) in requests.iter().zip(key_hashes) {
-            if !request.reads_item() {
-                continue;
-            }
-            let entry = Bucket::from_line_mut(lines.line(hash.pointer())).find(*hash);
-            if let Some(entry) = entry.filter(|entry| entry.has_check)
-                && let Some(at) = log.locate(entry.offset)
-            {
-                items[item_count] = log.pointer(at);
-                item_count += 1;
-            }
+        let Checked { are_valid, read_items } = self.prefetch_buckets(requests);
+        if read_items {
+            self.prefetch_items(requests);
         }
-        for item in &items[..item_count] {
-            memory.prefetch_line(*item);
-        }
+        let Cache { memory, log, sweep, counts, targets, deferred, arena, scratch, .. } = self;
+        let lines = memory.resident().expect("a cache needs a memory whose lines are resident");
         let (arena, now) = (&*arena, self.now);
-        let mut execution = Execution { lines, log, counts, now, arena, scratch };
-        let mut is_complete = true;
-        let mut done = requests.len() as u64;
-        for (index, (request, hash)) in requests.iter().zip(key_hashes).enumerate() {
-            let reply = first_reply + index;
-            if !all_valid && let Err(error) = request.validate() {
-                replies.set(reply, Reply::Failed(error));
-                continue;
+        let mut execution = Execution { lines, log, counts, now, arena, scratch, are_targets_valid: read_items };
+        let (mut is_complete, mut are_checked) = (true, !are_valid);
+        let (mut index, mut deferred_count) = (0, 0);
+        while index < requests.len() {
+            let mut run = Run { count: 0, progress: Progress::Done };
+            let mut end = requests.len();
+            if are_checked {
+                cold_path();
+                if let Err(error) = requests[index].validate() {
+                    replies.set(first_reply + index, Reply::Failed(error));
+                    index += 1;
+                    continue;
+                }
+                end = index + 1;
+                if deferred.contains(&targets[index].hash) {
+                    run.progress = Progress::Deferred;
+                }
             }
-            let progress = if !deferred.is_empty() && deferred.contains(hash) {
-                Progress::Deferred
-            } else {
-                request.execute(&mut execution, reply, *hash, replies)
-            };
-            match progress {
+            if run.progress == Progress::Done {
+                let (requests, targets) = (&requests[index..end], &targets[index..end]);
+                run = R::execute_run(requests, targets, &mut execution, first_reply + index, replies);
+            }
+            index += run.count;
+            match run.progress {
                 Progress::Done => {}
                 Progress::Deferred => {
                     cold_path();
-                    deferred.insert(*hash);
-                    done -= 1;
+                    deferred.insert(targets[index].hash);
+                    are_checked = true;
+                    deferred_count += 1;
+                    index += 1;
                 }
                 Progress::Stopped => {
                     cold_path();
-                    done = index as u64 - (requests.len() as u64 - done);
                     is_complete = false;
                     break;
                 }
             }
         }
         let Execution { mut lines, log, counts, .. } = execution;
-        counts.operations += done;
+        counts.operations += (index - deferred_count) as u64;
         sweep.step(&mut lines, log, self.locator.bucket_count, counts);
         is_complete
     }
 
-    /// Checks requests, hashes their keys and prefetches their buckets. Returns true if all requests are valid.
+    /// Checks requests, hashes their keys and prefetches their buckets.
     #[inline(always)]
-    fn prefetch_buckets<R: CacheRequest>(&mut self, requests: &[R]) -> bool {
-        let mut all_valid = true;
-        for (request, hash) in requests.iter().zip(self.key_hashes.iter_mut()) {
-            all_valid &= request.is_valid();
-            *hash = self.locator.hash(request.key());
+    fn prefetch_buckets<R: CacheRequest>(&mut self, requests: &[R]) -> Checked {
+        // A later part has the deferred keys of those before it.
+        let mut all = Checked { are_valid: self.deferred.is_empty(), read_items: false };
+        for (request, target) in requests.iter().zip(&mut self.targets[..]) {
+            let checked = request.check();
+            all.are_valid &= checked.are_valid;
+            all.read_items |= checked.read_items;
+            target.hash = self.locator.hash(request.key());
         }
         // This loop only prefetches, so that the page walks of adjacent prefetches overlap.
-        for hash in &self.key_hashes[..requests.len()] {
-            self.memory.prefetch_line(hash.pointer());
+        for target in &self.targets[..requests.len()] {
+            self.memory.prefetch_line(target.hash.pointer());
         }
-        all_valid
+        all
+    }
+
+    /// Probes the buckets of requests that may read an item, and prefetches the items.
+    #[inline(always)]
+    fn prefetch_items<R: CacheRequest>(&mut self, requests: &[R]) {
+        let Cache { memory, log, targets, .. } = self;
+        let mut lines = memory.resident().expect("a cache needs a memory whose lines are resident");
+        for (request, target) in requests.iter().zip(&mut targets[..]) {
+            target.item = Target::NO_ITEM;
+            if request.reads_item()
+                && let Some(entry) = Bucket::from_line_mut(lines.line(target.hash.pointer())).find(target.hash)
+                && entry.has_check
+                && let Some(at) = log.locate(entry.offset)
+            {
+                target.item = log.pointer(at);
+            }
+        }
+        for target in &targets[..requests.len()] {
+            if target.item != Target::NO_ITEM {
+                memory.prefetch_line(target.item);
+            }
+        }
     }
 }
 
-/// Returns true if the request is valid. Most requests are GETs and puts, which need few checks.
+/// Checks a request. Most requests are GETs and puts, which need few checks.
 #[inline(always)]
-fn is_valid(request: &Request<'_>) -> bool {
+fn check(request: &Request<'_>) -> Checked {
     let is_key = matches!(request.key.len(), 1..=KEY_SIZE_MAX);
     match request.operation {
-        Operation::Get => is_key,
-        Operation::Put { value, .. } => is_key && value.len() <= VALUE_SIZE_MAX,
-        _ => request.validate_unordered().is_ok(),
+        Operation::Get => Checked { are_valid: is_key, read_items: true },
+        Operation::Put { value, condition } => Checked {
+            are_valid: is_key & (value.len() <= VALUE_SIZE_MAX),
+            read_items: condition != PutCondition::Always,
+        },
+        _ => Checked { are_valid: request.validate_unordered().is_ok(), read_items: true },
     }
 }

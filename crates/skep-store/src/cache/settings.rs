@@ -12,7 +12,7 @@
 //! distribution with exponent 0.99 (`tests/fifo.rs`). A pair of 8 + 8 bytes takes 45 bytes: a unit of 32 bytes, and a
 //! fifth of a bucket.
 
-use super::item::{Attributes, Header, ITEM_SIZE_MAX};
+use super::item::{Attributes, ITEM_SIZE_MAX};
 use super::log::UNIT_COUNT_MAX;
 use crate::memory::{LINE_SIZE, MEMORY_SIZE_MAX, RegionError, UNIT_SIZE};
 use skep_core::operation::{KEY_SIZE_MAX, VALUE_SIZE_MAX};
@@ -51,7 +51,8 @@ impl Settings {
         }
         let key_size = self.kv_size.clamp(1, 8);
         let value_size = self.kv_size.saturating_sub(key_size).min(KEY_SIZE_MAX + VALUE_SIZE_MAX - key_size);
-        let item_size = u64::from(Header::new(key_size, value_size, Attributes::default()).units()) * UNIT_SIZE as u64;
+        let item_size =
+            u64::from(Attributes::default().item_size(key_size, value_size)).next_multiple_of(UNIT_SIZE as u64);
         let line_count = memory_size / LINE_SIZE as u64;
         let bucket_size = LINE_SIZE as u64 + ITEMS_PER_BUCKET * item_size;
         let bucket_count = (memory_size / bucket_size).max(1);

@@ -73,8 +73,16 @@ impl Pointer {
     /// The caller must ensure this. A larger number gives a pointer to another line or to none. It is not checked,
     /// because that would cost every operation a check.
     #[inline(always)]
-    pub(crate) fn to_line_below_end(line_index: u32) -> Self {
+    pub(crate) const fn to_line_below_end(line_index: u32) -> Self {
         Pointer(line_index << 1)
+    }
+
+    /// The pointer to a unit below the end of a memory.
+    ///
+    /// The caller must ensure this, as for [`Pointer::to_line_below_end`].
+    #[inline(always)]
+    pub(crate) fn below_end(unit: u32) -> Self {
+        Pointer(unit)
     }
 
     /// Number of the unit.

@@ -2,7 +2,7 @@
 //!
 //! A reply of several lines is written line by line: after the pairs or statistics the caller writes `END`.
 
-use skep_core::short::{PADDED_SIZE, padded};
+use skep_core::short::overwrite;
 
 use super::base64::encode;
 use super::{ErrorReply, ReturnFlag, ReturnFlags};
@@ -100,6 +100,17 @@ pub struct MetaDebug<'i> {
     pub size: usize,
 }
 
+/// Most bytes of the key of a short pair.
+const SHORT_KEY_SIZE_MAX: usize = 16;
+/// Bytes for the lines of a short pair.
+const SHORT_PAIR_SIZE: usize = 64;
+
+/// Returns true if the lines of a pair are short, and both of its numbers have one digit.
+#[inline(always)]
+fn is_short(key: &[u8], flags: u32, value: &[u8]) -> bool {
+    key.len() <= SHORT_KEY_SIZE_MAX && flags < 10 && value.len() < 10
+}
+
 impl<'o> ReplyWriter<'o> {
     /// Returns a writer that appends to `out`.
     pub fn new(out: &'o mut Vec<u8>) -> Self {
@@ -109,11 +120,23 @@ impl<'o> ReplyWriter<'o> {
     /// Writes a pair that `get` or another retrieval has found.
     #[inline]
     pub fn value(&mut self, key: &[u8], flags: u32, value: &[u8], cas: Option<u64>) {
-        if let (0..10, 0..10, None) = (flags, value.len(), cas)
-            && let (Some(padded_key), Some(padded_value)) = (padded(key), padded(value))
-        {
-            return self.short_value(padded_key, key.len(), flags as u8, padded_value, value.len());
+        if cas.is_none() && is_short(key, flags, value) {
+            return self.short_value(key, flags, value, b"\r\n");
         }
+        self.long_value(key, flags, value, cas);
+    }
+
+    /// Writes the only pair of a retrieval, and `END`.
+    #[inline]
+    pub fn only_value(&mut self, key: &[u8], flags: u32, value: &[u8]) {
+        if is_short(key, flags, value) {
+            return self.short_value(key, flags, value, b"\r\nEND\r\n");
+        }
+        self.long_value(key, flags, value, None);
+        self.status(Status::End);
+    }
+
+    fn long_value(&mut self, key: &[u8], flags: u32, value: &[u8], cas: Option<u64>) {
         self.out.extend_from_slice(b"VALUE ");
         self.out.extend_from_slice(key);
         for number in [Some(flags.into()), Some(value.len() as u64), cas].into_iter().flatten() {
@@ -125,44 +148,37 @@ impl<'o> ReplyWriter<'o> {
         self.end_line();
     }
 
-    /// Writes a pair of a short key and a short value, in one copy of a constant size, whose end is taken back. Flags and the
-    /// size of the value have one digit each.
+    /// Writes a [short](is_short) pair and what follows its value. The output grows once, by a constant size, whose end is
+    /// taken back.
     #[inline(always)]
-    fn short_value(
-        &mut self,
-        key: [u8; PADDED_SIZE],
-        key_size: usize,
-        flags: u8,
-        value: [u8; PADDED_SIZE],
-        size: usize,
-    ) {
-        let mut lines = [0; 64];
+    fn short_value<const N: usize>(&mut self, key: &[u8], flags: u32, value: &[u8], end: &[u8; N]) {
+        let begin = self.out.len();
+        self.out.extend_from_slice(&[0; SHORT_PAIR_SIZE]);
+        let lines: &mut [u8; SHORT_PAIR_SIZE] = self.out.last_chunk_mut().expect("the output has grown");
         lines[..6].copy_from_slice(b"VALUE ");
-        lines[6..6 + PADDED_SIZE].copy_from_slice(&key);
-        let numbers = [b' ', b'0' + flags, b' ', b'0' + size as u8, b'\r', b'\n'];
-        let (numbers_at, value_at) = (6 + key_size, 12 + key_size);
-        lines[numbers_at..value_at].copy_from_slice(&numbers);
-        lines[value_at..value_at + PADDED_SIZE].copy_from_slice(&value);
-        lines[value_at + size..value_at + size + 2].copy_from_slice(b"\r\n");
-        let end = self.out.len() + value_at + size + 2;
-        self.out.extend_from_slice(&lines);
-        self.out.truncate(end);
+        overwrite(&mut lines[6..6 + key.len()], key);
+        let numbers = [b' ', b'0' + flags as u8, b' ', b'0' + value.len() as u8, b'\r', b'\n'];
+        let (value_at, end_at) = (12 + key.len(), 12 + key.len() + value.len());
+        lines[value_at - numbers.len()..value_at].copy_from_slice(&numbers);
+        overwrite(&mut lines[value_at..end_at], value);
+        lines[end_at..end_at + N].copy_from_slice(end);
+        self.out.truncate(begin + end_at + N);
     }
 
     /// Writes a line that depends on nothing else.
     #[inline]
     pub fn status(&mut self, status: Status) {
-        self.line(match status {
-            Status::Stored => "STORED",
-            Status::NotStored => "NOT_STORED",
-            Status::Exists => "EXISTS",
-            Status::NotFound => "NOT_FOUND",
-            Status::Deleted => "DELETED",
-            Status::Touched => "TOUCHED",
-            Status::Ok => "OK",
-            Status::Reset => "RESET",
-            Status::End => "END",
-            Status::MetaNoOperation => "MN",
+        self.out.extend_from_slice(match status {
+            Status::Stored => b"STORED\r\n",
+            Status::NotStored => b"NOT_STORED\r\n",
+            Status::Exists => b"EXISTS\r\n",
+            Status::NotFound => b"NOT_FOUND\r\n",
+            Status::Deleted => b"DELETED\r\n",
+            Status::Touched => b"TOUCHED\r\n",
+            Status::Ok => b"OK\r\n",
+            Status::Reset => b"RESET\r\n",
+            Status::End => b"END\r\n",
+            Status::MetaNoOperation => b"MN\r\n",
         });
     }
 
@@ -177,7 +193,8 @@ impl<'o> ReplyWriter<'o> {
     /// Writes the server's version.
     pub fn version(&mut self, version: &str) {
         self.out.extend_from_slice(b"VERSION ");
-        self.line(version);
+        self.out.extend_from_slice(version.as_bytes());
+        self.end_line();
     }
 
     /// Writes an error.
@@ -262,12 +279,6 @@ impl<'o> ReplyWriter<'o> {
     }
 
     #[inline]
-    fn line(&mut self, text: &str) {
-        self.out.extend_from_slice(text.as_bytes());
-        self.end_line();
-    }
-
-    #[inline]
     fn end_line(&mut self) {
         self.out.extend_from_slice(b"\r\n");
     }
@@ -342,6 +353,8 @@ mod tests {
                 let (key, value) = (&letters[..key_size], &letters[26 - size..]);
                 let pair = written(|writer| writer.value(key.as_bytes(), flags, value.as_bytes(), None));
                 assert_eq!(pair, format!("VALUE {key} {flags} {size}\r\n{value}\r\n"));
+                let only = written(|writer| writer.only_value(key.as_bytes(), flags, value.as_bytes()));
+                assert_eq!(only, pair + "END\r\n");
             }
         }
     }

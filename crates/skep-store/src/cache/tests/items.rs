@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::super::{
     CasNumber, ItemArithmetic, ItemChange, ItemCommand, ItemFields, ItemGet, ItemPut, ItemPutMode, ItemRequest,
+    ItemValue,
 };
 use super::{Tested, put};
 use crate::naive::{SplitMix64, test_seeds};
@@ -105,6 +106,7 @@ fn flags_and_expiry_are_stored_with_the_value() {
 fn a_read_does_what_a_plain_get_does() {
     let mut of_reads = Tested::new(16, 1);
     let mut of_gets = Tested::new(16, 1);
+    let mut of_values = Tested::new(16, 1);
     let large = [7; 3000];
     let states = [
         set(b"1"),
@@ -118,15 +120,26 @@ fn a_read_does_what_a_plain_get_does() {
     ];
     let (mut hits, mut misses) = (0, 0);
     for (step, state) in states.into_iter().enumerate() {
-        assert_eq!(run(&mut of_reads, state), run(&mut of_gets, state));
+        let expected = run(&mut of_gets, state);
+        assert_eq!((run(&mut of_reads, state), run(&mut of_values, state)), (expected.clone(), expected));
         for time in [0, 0, 1000].into_iter().take(if step == 7 { 3 } else { 2 }) {
             of_reads.cache.set_now(time);
             of_gets.cache.set_now(time);
+            of_values.cache.set_now(time);
             let read = run(&mut of_reads, ItemCommand::Read);
             assert_eq!(read, run(&mut of_gets, ItemCommand::Get(ItemGet::PLAIN)), "step {step} at {time}");
+            let request = ItemRequest { key: b"key", cas: None, command: ItemCommand::ReadValue };
+            of_values.cache.execute_items(&[request], &mut of_values.replies);
+            let expected = read.1.map(|fields| ItemValue { flags: fields.flags, value: read.0.as_bytes() });
+            let of_value = match of_values.replies.get(0) {
+                Reply::Value(bytes) => Some(ItemValue::decode(bytes)),
+                _ => None,
+            };
+            assert_eq!(of_value, expected, "step {step} at {time}");
             (hits, misses) = (hits + u32::from(read.1.is_some()), misses + u32::from(read.1.is_none()));
         }
         assert_eq!(of_reads.cache.statistics(), of_gets.cache.statistics());
+        assert_eq!(of_values.cache.statistics(), of_gets.cache.statistics());
     }
     assert_eq!((hits, misses), (14, 3));
 }
