@@ -25,7 +25,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use super::bucket::{Bucket, Entry};
+use super::bucket::{Bucket, Entry, SlabSlot};
 use super::bucket_index::BucketIndex;
 use super::object;
 use super::table::HashTable;
@@ -104,26 +104,7 @@ impl<M: Memory> HashTable<M> {
                         Entry::Inline(pair) => each(*bucket, copy.inline_key(pair)),
                         Entry::Slab(slab) => {
                             slabs += 1;
-                            let key_end = self
-                                .memory()
-                                .read(slab.pointer.span(slab.class.size().min(LINE_SIZE)), |bytes| {
-                                    let (key, expiry) = object::key(slab.class, bytes);
-                                    if self.has_expired(expiry) {
-                                        return None;
-                                    }
-                                    bytes.get(key.clone()).map_or(Some(key.end), |key| {
-                                        each(*bucket, key);
-                                        None
-                                    })
-                                })
-                                .await;
-                            if let Some(key_end) = key_end {
-                                self.memory()
-                                    .read(slab.pointer.span(key_end), |bytes| {
-                                        each(*bucket, &bytes[object::key(slab.class, bytes).0]);
-                                    })
-                                    .await;
-                            }
+                            self.read_key(slab, |key| each(*bucket, key)).await;
                         }
                     }
                 }
@@ -142,6 +123,26 @@ impl<M: Memory> HashTable<M> {
             buckets += next - begin;
         }
         WalkStep { next: None, buckets: buckets + summary_lines(summary_words), slabs }
+    }
+
+    /// Calls `each` with the key of a slab, unless it has expired.
+    async fn read_key(&self, slab: SlabSlot, mut each: impl FnMut(&[u8])) {
+        let first_line = slab.pointer.span(slab.class.size().min(LINE_SIZE));
+        let key_of = |bytes: &[u8]| {
+            let (key, expiry) = object::key(slab.class, bytes);
+            if self.has_expired(expiry) {
+                return None;
+            }
+            bytes.get(key.clone()).map_or(Some(key.end), |key| {
+                each(key);
+                None
+            })
+        };
+        // A long key ends in a later line.
+        if let Some(key_end) = self.memory().read(first_line, key_of).await {
+            let key_of = |bytes: &[u8]| each(&bytes[object::key(slab.class, bytes).0]);
+            self.memory().read(slab.pointer.span(key_end), key_of).await;
+        }
     }
 
     /// Returns the first home bucket from `from` on whose group may have pairs. Counts the words of the summary that it
