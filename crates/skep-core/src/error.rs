@@ -32,14 +32,10 @@ pub enum OperationError {
     #[error("increment or decrement would overflow")]
     DecimalOverflow,
     /// No slab is left for another bucket of the index.
-    #[error(
-        "OUT_OF_MEMORY: the index is full; delete keys, or give the store more memory or a kv size nearer to your pairs"
-    )]
+    #[error("OUT_OF_MEMORY: the index is full; delete keys, or give the store more memory")]
     IndexFull,
     /// No slab is left for the key and value.
-    #[error(
-        "OUT_OF_MEMORY: slab memory is full; delete keys, or give the store more memory or a kv size nearer to your pairs"
-    )]
+    #[error("OUT_OF_MEMORY: slab memory is full; delete keys, or give the store more memory")]
     SlabFull,
     /// No frame is left for a node or a value of an ordered store.
     #[error(
