@@ -217,9 +217,10 @@ impl<'a> Summary<'a> {
         });
         let goals: Vec<Vec<String>> = goals.collect();
         let tables = vec![table(&header, 1, rows), table(&["goal", "asked", "measured", ""], 1, goals)];
-        let note = "The limit of the stores is a loop that touches only the lines that an ideal store would; that of the \
-                    server is a bare echo of as many bytes. Redis and memcached are servers on one core, as Skep is here; the \
-                    other stores are Rust's maps. Each comparison has its own settings: see the page of the machine.";
+        let note = "*Depth* is the number of requests that a connection has in flight. The limit of a server is a bare echo: a \
+                    server that returns as many bytes, and has no store. That of a store is a loop that touches only the lines \
+                    that an ideal store would. Redis and memcached are servers on one core, as Skep is here. Each comparison \
+                    has its own settings and depths: see the page of the machine.";
         format!(
             "\n{}\n\n![Skep beside the best other]({picture})\n",
             Tables { tables, note: note.to_owned() }.markdown()

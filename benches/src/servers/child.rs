@@ -125,7 +125,7 @@ impl Setting {
     pub(crate) fn skep_cache(&self, memory: u64, prefault: bool) -> Result<Server, String> {
         let memory = format!("{}MiB", (memory >> 20).max(MEMORY_MIN));
         let mut arguments = vec!["--shards", "1", "--resp", "off", "--memory", "64MiB", "--ordered-memory", "off"];
-        arguments.extend(["--kv-size", "16", "--cache-memory", &memory, "--memcached", ANY]);
+        arguments.extend(["--cache-kv-size", "16", "--cache-memory", &memory, "--memcached", ANY]);
         arguments.extend(prefault.then_some("--prefault"));
         let mut server = self.skep_with(&arguments)?;
         // Its clients speak no other protocol.

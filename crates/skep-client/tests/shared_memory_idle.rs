@@ -34,7 +34,12 @@ fn a_server_with_idle_clients_sleeps_until_one_wakes_it() {
         for (number, client) in clients.iter_mut().enumerate() {
             assert_eq!(client.get(&[number as u8]).unwrap().unwrap(), [number as u8]);
         }
-        assert!(sleeps() > before);
+        // The shard may have been awake for all of these, and be counted only when it sleeps again.
+        let has_slept = || {
+            thread::sleep(Duration::from_millis(1));
+            sleeps() > before
+        };
+        assert!((0..30_000).any(|_| has_slept()), "no client woke the shard, or it does not sleep again");
     }
 }
 

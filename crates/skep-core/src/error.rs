@@ -49,7 +49,7 @@ pub enum OperationError {
     #[error("the range begins above its end: swap the two keys; for descending order ask for a reverse scan")]
     RangeReversed,
     /// The limit of a scan is at least one pair.
-    #[error("a scan with a limit of 0 pairs shows nothing: ask for at least 1")]
+    #[error("the limit of a scan must be at least 1")]
     LimitZero,
     /// The version of the store that earlier pages have shown is no longer kept.
     #[error("the lease of the scan has expired, or there never was one with this number: begin the scan again")]

@@ -26,7 +26,7 @@
 //! the keeper begins a *fresh* log and takes a snapshot of everything. When both are on disk, with the manifest that
 //! names them, nothing of the broken log is needed any more, and all that held replies rest on is in the snapshot. If a
 //! write has failed, then operations that may change keys are refused until that moment, and replies of connections that
-//! had some in work are held. Reads of the others go on: they may show what only the memory has until then.
+//! had some in work are held. Reads of the others go on: until then, they may return values that a crash would lose.
 
 pub(crate) mod compaction;
 mod contained;
@@ -239,7 +239,8 @@ impl Log {
         let mut queue = self.lock();
         let level = self.level();
         let was_due = queue.is_due(level);
-        // Only the owner of the queue counts. Release: who sees the number finds the block in the queue, or later.
+        // Written only under the lock of the queue. Release pairs with the Acquire of `sealed`: who reads the number finds
+        // the block in the queue, or already written.
         let sealed = self.written.sealed.load(Ordering::Relaxed);
         self.written.sealed.store(sealed + 1, Ordering::Release);
         if queue.is_broken {

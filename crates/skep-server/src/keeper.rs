@@ -383,8 +383,8 @@ impl Keeper {
         Ok(first_group)
     }
 
-    /// Ends the log for the level `memory`: what the shards record from now on, one after another no more, is not
-    /// applied.
+    /// Ends the log for the level `memory`. Shards stop to record one after another: what they still write is not executed
+    /// by a recovery.
     fn end_log(&mut self) {
         let Some(manifest) = self.directory.manifest() else { return };
         // While the state is locked, the writers take no block from the queue.

@@ -112,7 +112,7 @@ pub(crate) struct StoreMetrics {
     pub(crate) taken_bytes: Counter,
     /// Buckets of the index, and of chains besides.
     pub(crate) index_buckets: Counter,
-    pub(crate) chained_buckets: Counter,
+    pub(crate) overflow_buckets: Counter,
     /// Slabs in use, by class.
     pub(crate) slabs: [Counter; SlabClass::COUNT],
     /// Gets that found their key.
@@ -221,7 +221,7 @@ impl Metrics {
         store.pair_bytes.set(statistics.pair_bytes);
         store.taken_bytes.set(statistics.memory_bytes - statistics.slab_free_bytes);
         store.index_buckets.set(statistics.index_bytes / LINE_SIZE as u64);
-        store.chained_buckets.set(statistics.chained_buckets);
+        store.overflow_buckets.set(statistics.overflow_buckets);
         store.slabs.iter().zip(statistics.slab.in_use).for_each(|(slabs, in_use)| slabs.set(in_use));
         store.hits.set(statistics.hits);
         store.misses.set(statistics.misses);

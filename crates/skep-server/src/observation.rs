@@ -127,8 +127,8 @@ pub struct HashFigures {
     /// Buckets of the index, each of which is the first of a chain.
     pub index_buckets: u64,
     /// Buckets of chains besides these: few, unless the memory was sized for larger pairs.
-    pub chained_buckets: u64,
-    /// The size of each class of slabs in bytes, and how many of it are in use. Slabs hold pairs and the chained buckets.
+    pub overflow_buckets: u64,
+    /// The size of each class of slabs in bytes, and how many of it are in use. Slabs hold pairs and the overflow buckets.
     pub slabs: Vec<(usize, u64)>,
 }
 
@@ -347,7 +347,7 @@ fn hash(shared: &Shared) -> HashFigures {
     let slabs = SlabClass::all().map(|class| (class.size(), in_use(class)));
     HashFigures {
         index_buckets: shared.sum(|metrics| &metrics.store.index_buckets),
-        chained_buckets: shared.sum(|metrics| &metrics.store.chained_buckets),
+        overflow_buckets: shared.sum(|metrics| &metrics.store.overflow_buckets),
         slabs: slabs.collect(),
     }
 }

@@ -56,6 +56,8 @@ pub struct ServerSettings {
     pub ordered_memory: u64,
     /// Memory of the cache space, of all shards together, in bytes; 0: there is none.
     pub cache_memory: u64,
+    /// Expected size of a key and its value in the cache, in bytes, from which the division of its memory follows. `None`: 64.
+    pub cache_kv_size: Option<usize>,
     /// The time for which the state of a scan is kept when no page of it is asked for, between a millisecond and an
     /// hour.
     pub lease_time: Duration,
@@ -113,7 +115,7 @@ pub struct ModuleSource {
 }
 
 impl Default for ServerSettings {
-    /// Returns one shard of 1 GiB for pairs of 64 bytes, 256 MiB for the ordered space, no cache, 10,000 connections,
+    /// Returns one shard of 1 GiB, 256 MiB for the ordered space, no cache, 10,000 connections,
     /// nothing refused, on the loopback ports 7379 and 6379.
     fn default() -> Self {
         ServerSettings {
@@ -129,6 +131,7 @@ impl Default for ServerSettings {
             memory: 1 << 30,
             ordered_memory: 256 << 20,
             cache_memory: 0,
+            cache_kv_size: None,
             lease_time: LEASE_TIME,
             shards: 1,
             kv_size: None,
@@ -256,7 +259,8 @@ impl ServerSettings {
     /// Returns the settings of one shard's cache, if there is to be one. `seed` is secret.
     pub(crate) fn cache(&self, seed: u64) -> Option<CacheSettings> {
         let memory = self.cache_memory / u64::from(self.shards);
-        (self.cache_memory > 0).then_some(CacheSettings { memory, kv_size: self.kv_size.unwrap_or(KV_SIZE), seed })
+        let kv_size = self.cache_kv_size.unwrap_or(KV_SIZE);
+        (self.cache_memory > 0).then_some(CacheSettings { memory, kv_size, seed })
     }
 
     /// Returns the settings of one shard's store. `seed` is secret.

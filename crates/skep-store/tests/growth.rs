@@ -43,7 +43,7 @@ struct Store {
 
 impl Store {
     fn new(settings: &Settings, mix: Mix) -> Store {
-        let memory = CountingMemory::new(LocalMemory::new(settings.memory).unwrap());
+        let memory = CountingMemory::with_resident_lines(LocalMemory::new(settings.memory).unwrap());
         let processor = Processor::with_memory(memory, settings).unwrap();
         Store { processor, replies: Replies::with_budget(usize::MAX), mix, pairs: 0, is_full: false }
     }
@@ -61,7 +61,8 @@ impl Store {
 
     /// Executes a GET, or a put, of each number. Returns the accesses.
     fn execute(&mut self, numbers: &[u64], is_put: bool) -> u64 {
-        let before = self.processor.memory().counts();
+        let before = self.processor.memory().counts().accesses();
+        self.processor.memory().take_stage_counts();
         let keys: Vec<_> = numbers.iter().map(|number| (*number as u32).to_le_bytes()).collect();
         let values: Vec<_> = numbers.iter().map(|number| vec![7; self.size_of(*number) - KEY_SIZE]).collect();
         let operation = |value| match is_put {
@@ -71,7 +72,8 @@ impl Store {
         let requests: Vec<_> =
             keys.iter().zip(&values).map(|(key, value)| Request { key, operation: operation(value) }).collect();
         self.processor.execute(&requests, &mut self.replies);
-        (self.processor.memory().counts() - before).accesses()
+        let memory = self.processor.memory();
+        memory.take_stage_counts().accesses() + memory.counts().accesses() - before
     }
 
     fn filled(&self) -> f64 {
@@ -136,11 +138,11 @@ fn accesses_are_nearly_those_of_the_best_settings_at_each_utilization() {
             let statistics = growing.processor.statistics();
             let ratio = statistics.index_bytes as f64 / MEMORY as f64;
             println!("{mix:?} at {utilization}: GET {get:.3}, PUT {put:.3}, index {ratio:.3}");
-            assert!(get < 1.12 && put < 1.07, "{mix:?} at {utilization}: GET {get}, PUT {put} of the best");
+            assert!(get < 1.12 && put < 1.06, "{mix:?} at {utilization}: GET {get}, PUT {put} of the best");
             beyond_a_tenth += u32::from(get > 1.10);
         }
     }
-    assert!(beyond_a_tenth <= 4, "{beyond_a_tenth}");
+    assert!(beyond_a_tenth <= 2, "{beyond_a_tenth}");
 }
 
 /// A full memory holds nearly as many bytes as with the settings for the average size, and mostly more.
@@ -157,7 +159,7 @@ fn a_full_memory_holds_as_much_as_with_settings_for_the_average() {
         let growing = filled(&Settings::growing(MEMORY, 7));
         let fixed = filled(&Settings::for_kv_size(MEMORY, sum / count as usize, 7));
         println!("{mix:?}: {growing:.3} of the memory, with fixed settings {fixed:.3}: {:.3}", growing / fixed);
-        assert!(growing >= 0.93 * fixed, "{mix:?}: {growing} of the memory, with fixed settings {fixed}");
+        assert!(growing >= 0.949 * fixed, "{mix:?}: {growing} of the memory, with fixed settings {fixed}");
     }
 }
 

@@ -121,7 +121,7 @@ pub(crate) fn requote(message: &str, typed: &str) -> String {
 /// Returns the error of an operation, and the options of the server that help if its memory is full.
 pub(crate) fn with_options(error: OperationError) -> String {
     match error {
-        OperationError::IndexFull | OperationError::SlabFull => format!("{error} (--memory, --kv-size)"),
+        OperationError::IndexFull | OperationError::SlabFull => format!("{error} (--memory)"),
         OperationError::NodesFull => format!("{error} (--ordered-memory)"),
         error => error.to_string(),
     }

@@ -10,7 +10,7 @@
 //! ```
 //! use skep::{Element, Operation, PutCondition, Replies, Reply, Request, Shape, Store, StoreSettings, Update, UpdateFunction};
 //!
-//! // 16 MiB for keys and values that take about 64 bytes together.
+//! // 16 MiB.
 //! let mut store = Store::open(&StoreSettings::growing(16 << 20, 0x5eed))?;
 //!
 //! let add_five = Operation::Update(Update {

@@ -5,7 +5,7 @@
 //! wanted utilization of 0.6, and its pairs are read.
 
 use skep_store::hash::Settings;
-use skep_store::hash::poisson::{chained_buckets, mean_position};
+use skep_store::hash::poisson::{mean_position, overflow_buckets};
 
 use super::counted_store::Corpus;
 use super::sentence::farthest;
@@ -36,7 +36,7 @@ const SPARSE: [f64; 2] = [5.0, 10.0];
 fn measure(context: &mut Context<'_>) -> Findings {
     let references = ITEM.references();
     let mut points = Vec::new();
-    let (mut chained, mut position) = (Vec::new(), Vec::new());
+    let (mut utilization, mut position) = (Vec::new(), Vec::new());
     for (done, reference) in references.iter().enumerate() {
         context.progress(done, references.len());
         let ratio = reference.x() / 100.0;
@@ -44,13 +44,13 @@ fn measure(context: &mut Context<'_>) -> Findings {
         let ours = if is_utilization { utilization_max(ratio, context.seed) } else { accesses(ratio, context.seed) };
         points.push(Point::new(reference, ours));
         if is_utilization {
-            chained.push((reference.x(), utilization_of_full(ratio)));
+            utilization.push((reference.x(), utilization_of_full(ratio)));
         } else {
             position.push((reference.x(), mean_position(pairs_per_bucket(ratio), PAIRS_PER_BUCKET)));
         }
     }
     // The drawn example is the last row of the file and is also at 57 %.
-    chained.pop();
+    utilization.pop();
     position.pop();
     // Our points at these ratios, and a straight line between them.
     let accesses_at = |percent: f64| {
@@ -77,7 +77,11 @@ fn measure(context: &mut Context<'_>) -> Findings {
     Findings {
         curves: vec![
             Curve::beside("memory accesses per GET", "straight between ours at 5 and 10 %", straight.to_vec()),
-            Curve::beside("maximal memory utilization", "closed form: Poisson chains fill what is not index", chained),
+            Curve::beside(
+                "maximal memory utilization",
+                "closed form: Poisson chains fill what is not index",
+                utilization,
+            ),
             Curve::beside("memory accesses per GET", "closed form: Poisson", position),
         ],
         setting: format!(
@@ -120,13 +124,13 @@ fn pairs_per_bucket(ratio: f64) -> f64 {
     64.0 * WANTED / (PAIR as f64 * ratio)
 }
 
-/// Returns the utilization at which index and chained buckets fill the whole memory.
+/// Returns the utilization at which index and overflow buckets fill the whole memory.
 fn utilization_of_full(ratio: f64) -> f64 {
     let (mut low, mut high) = (0.0, 0.8);
     for _ in 0..40 {
         let utilization = f64::midpoint(low, high);
         let mean = 64.0 * utilization / (PAIR as f64 * ratio);
-        let fits = ratio * (1.0 + chained_buckets(mean, PAIRS_PER_BUCKET)) <= 1.0;
+        let fits = ratio * (1.0 + overflow_buckets(mean, PAIRS_PER_BUCKET)) <= 1.0;
         *(if fits { &mut low } else { &mut high }) = utilization;
     }
     low

@@ -31,7 +31,7 @@ const HELP: [&str; 30] = [
     "NO-EVICT (ON|OFF)",
     "    Accepted; connections are never evicted.",
     "NO-TOUCH (ON|OFF)",
-    "    Accepted; reads leave no traces.",
+    "    Accepted; accesses are not recorded.",
     "PAUSE <timeout> [WRITE|ALL]",
     "    Suspend all, or just write, clients for <timeout> milliseconds.",
     "REPLY (ON|OFF|SKIP)",

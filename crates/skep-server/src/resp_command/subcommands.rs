@@ -32,7 +32,7 @@ subcommands! {
     Client "kill" -3 ["admin"] "Ends connections: ID, ADDR, LADDR, TYPE, USER, MAXAGE, SKIPME."
     Client "list" -2 ["admin"] "Describes connections: TYPE, ID."
     Client "no-evict" 3 ["admin"] "Is accepted; connections are never evicted."
-    Client "no-touch" 3 [] "Is accepted; reads leave no traces."
+    Client "no-touch" 3 [] "Is accepted, without effect: accesses are not recorded."
     Client "pause" -3 ["admin"] "Holds back commands for some milliseconds: WRITE, ALL."
     Client "reply" 3 [] "Switches the replies of the connection: ON, OFF, SKIP."
     Client "setinfo" 4 [] "Sets the name or the version of the client's library."

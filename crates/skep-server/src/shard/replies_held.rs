@@ -3,8 +3,8 @@
 //!
 //! When a write of the log has failed, connections with operations in work are *doubtful*: some of these may have been
 //! executed without getting into the log. Their replies are held until a snapshot is complete. If it is given up, these
-//! connections end. Later operations that may change keys are refused. Replies to reads of all other connections leave: they
-//! may show what only the memory has until then.
+//! connections end. Later operations that may change keys are refused. Replies to reads of all other connections leave:
+//! until then, they may return values that a crash would lose.
 
 use std::collections::VecDeque;
 use std::time::Instant;

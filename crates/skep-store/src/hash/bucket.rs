@@ -338,11 +338,6 @@ impl Bucket {
         self.remove_slots(slot, slot_count);
     }
 
-    /// Removes an inline pair of this bucket; later entries move up.
-    pub(super) fn remove_inline(&mut self, pair: InlinePair) {
-        self.remove_slots(pair.slot(), pair.slot_count());
-    }
-
     /// Removes the entry at these slots; later entries move up.
     #[inline(always)]
     pub(super) fn remove_slots(&mut self, slot: usize, slot_count: usize) {
@@ -358,13 +353,32 @@ impl Bucket {
     /// # Panics
     /// If there are too few free slots.
     pub fn absorb(&mut self, next: &Bucket) {
-        let (used, more) = (self.used_slot_count(), next.used_slot_count());
-        assert!(used + more <= SLOT_COUNT, "the next bucket fits the free slots");
-        let position = |slot: usize| SLOTS_OFFSET + slot * SLOT_SIZE;
-        self.0.0[position(used)..position(used + more)].copy_from_slice(&next.0.0[position(0)..position(more)]);
-        self.set_types(self.types() | next.types() << (used * TYPE_BITS));
-        self.set_marks(self.marks() | next.marks() << (used * SLOT_SIZE));
+        self.push_slots(next, 0, next.used_slot_count());
         self.set_chain(next.chain());
+    }
+
+    /// Appends the entries at these slots of another bucket.
+    ///
+    /// # Panics
+    /// If there are too few free slots.
+    #[inline(always)]
+    pub(super) fn push_slots(&mut self, other: &Bucket, slot: usize, slot_count: usize) {
+        let used = self.used_slot_count();
+        assert!(used + slot_count <= SLOT_COUNT, "the entries fit the free slots");
+        let position = |slot: usize| SLOTS_OFFSET + slot * SLOT_SIZE;
+        let from = &other.0.0[position(slot)..position(slot + slot_count)];
+        overwrite(&mut self.0.0[position(used)..position(used + slot_count)], from);
+        let types = (other.types() >> (slot * TYPE_BITS)) & ((1 << (slot_count * TYPE_BITS)) - 1);
+        self.set_types(self.types() | types << (used * TYPE_BITS));
+        let marks = (other.marks() >> (slot * SLOT_SIZE)) & ((1 << (slot_count * SLOT_SIZE)) - 1);
+        self.set_marks(self.marks() | marks << (used * SLOT_SIZE));
+    }
+
+    /// Returns true if a slot points to a slab.
+    #[inline(always)]
+    pub(super) fn has_slabs(&self) -> bool {
+        let [low, middle, high] = [0, 1, 2].map(|bit| self.types() >> bit & 0o11_1111_1111);
+        (low | middle | high) & !(middle & high) != 0
     }
 
     /// Returns the inline pair that begins at `slot`, if one does.

@@ -57,6 +57,8 @@ pub(super) enum NewEntry<'a> {
     Inline(&'a [u8], &'a NewValue<'a>),
     /// A slab that holds it.
     Slab(SlabSlot),
+    /// The entry at these slots of another bucket: the first one, and their number.
+    Of(&'a Bucket, usize, usize),
 }
 
 impl NewEntry<'_> {
@@ -65,6 +67,7 @@ impl NewEntry<'_> {
         match self {
             NewEntry::Inline(key, new) => slots_for(key.len() + new.size()),
             NewEntry::Slab(_) => 1,
+            NewEntry::Of(_, _, slot_count) => *slot_count,
         }
     }
 
@@ -73,6 +76,7 @@ impl NewEntry<'_> {
         match self {
             NewEntry::Inline(key, new) => new.finish(0, bucket.push_inline(key, new.bytes())),
             NewEntry::Slab(slab) => bucket.push_slab(*slab),
+            NewEntry::Of(other, slot, slot_count) => bucket.push_slots(other, *slot, *slot_count),
         }
     }
 }
@@ -133,7 +137,7 @@ impl<M: Memory> HashTable<M> {
             return false;
         }
         if let Some(pair) = found {
-            bucket.remove_inline(pair);
+            bucket.remove_slots(pair.slot(), pair.slot_count());
         }
         if let Edit::Store(new) = edit {
             new.finish(0, bucket.push_inline(key, new.bytes()));
@@ -411,15 +415,15 @@ impl<M: Memory> HashTable<M> {
             return Ok(());
         }
         // The new entry needs a bucket with more room. It is inserted before the old one is removed.
-        self.insert(home, entry).await?;
+        self.insert(home.bucket, entry).await?;
         let bucket = self.read_bucket(copy.at).await;
         self.clear_slot(home, copy.at, bucket, slot).await;
         Ok(())
     }
 
     /// Inserts an entry into the first bucket of the chain that has room.
-    pub(super) async fn insert(&self, home: Home, entry: &NewEntry<'_>) -> Result<(), NotStored> {
-        let mut at = home.bucket.pointer();
+    pub(super) async fn insert(&self, home: BucketIndex, entry: &NewEntry<'_>) -> Result<(), NotStored> {
+        let mut at = home.pointer();
         loop {
             let bucket = self.read_bucket(at).await;
             if bucket.free_slot_count() >= entry.slot_count() {
@@ -448,7 +452,7 @@ impl<M: Memory> HashTable<M> {
         self.push(next, Bucket::EMPTY, entry).await;
         last.set_chain(Some(next));
         self.memory().write_line(at, last.as_line()).await;
-        self.count_chained(1);
+        self.count_overflow(1);
     }
 
     /// Removes the entry at a slot, and a bucket of the chain if it is no longer needed.
@@ -463,7 +467,7 @@ impl<M: Memory> HashTable<M> {
                 bucket.absorb(&next);
                 self.memory().write_line(at, bucket.as_line()).await;
                 self.release(SlabClass::BUCKET, next_at);
-                self.count_chained(-1);
+                self.count_overflow(-1);
                 return;
             }
         }
@@ -485,7 +489,7 @@ impl<M: Memory> HashTable<M> {
         before.set_chain(None);
         self.memory().write_line(at, before.as_line()).await;
         self.release(SlabClass::BUCKET, empty_at);
-        self.count_chained(-1);
+        self.count_overflow(-1);
     }
 
     async fn read_bucket(&self, at: Pointer) -> Bucket {

@@ -4,32 +4,34 @@
 //! memory  ├── index ──┤ ◀── grows ──▶ │ free │ ◀── slabs are allocated from the end down ──┤
 //! ```
 //!
-//! 1. A batch after which there are [too many chained buckets](HashTable::chained_max) begins growth, if all memory behind
+//! 1. A batch after which there are [too many overflow buckets](HashTable::overflow_max) begins growth, if all memory behind
 //!    the index is free.
 //! 2. That batch and the following ones move some keys each: [`MOVED_PER_INSERTION`] for a pair that they have inserted, and
 //!    [`MOVED_PER_BATCH`] more. [`Index`](super::index::Index) says where a key is meanwhile.
 //! 3. A flush makes the index as small as at the start.
 //!
-//! **Why the index does not take the memory of the pairs.** The fuller the memory, the more chained buckets are accepted: from
+//! **Why the index does not take the memory of the pairs.** The fuller the memory, the more overflow buckets are accepted: from
 //! half of it on, the index hardly grows. With short chains, one more home bucket saves accesses; with long ones, the same
-//! memory holds more pairs in chained buckets, which are full except the last.
+//! memory holds more pairs in overflow buckets, which are full except the last.
 //!
 //! **Why it is right.** Growth runs between batches, when no operation is in flight. Chains are copied before their keys are
 //! inserted again, and their slabs are freed after that. A group of buckets is only moved if enough free slabs are at hand
 //! without merging, so no insertion fails. Slabs themselves stay where they are.
 //!
-//! **What it costs.** A key is moved two or three times while its store grows to its final size: a read and a write of its bucket,
+//! **What it costs.** A key is moved about two times while its store grows to its final size: a read and a write of its bucket,
 //! one bucket after the other in the order of addresses, and a read of its slab, if it has one.
+
+use std::ops::Range;
 
 use super::bucket::{Bucket, Entry, SlabSlot};
 use super::bucket_index::BucketIndex;
 use super::edit::NewEntry;
-use super::index::{CHAINED_INLINE, Moved};
+use super::find::{Lanes, WithLanes};
+use super::index::{Moved, OVERFLOW_INLINE};
 use super::object;
 use super::slab::SlabClass;
-use super::table::{HashTable, Home, KeyHash};
-use crate::apply::NewValue;
-use crate::memory::{LINE_SIZE, Memory, Pointer};
+use super::table::HashTable;
+use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
 
 /// Keys that a batch moves for each pair that it has inserted. A bucket counts as a key too.
 const MOVED_PER_INSERTION: u64 = 8;
@@ -41,14 +43,14 @@ const MOVED_MAX: u64 = 2048;
 const SLOTS_PER_KEY: usize = 3;
 /// Old buckets that are copied at once, about.
 const GROUP: u32 = 32;
-/// Chained buckets that the keys of a bucket may need, besides those that they have: the keys of a chain go to three home
-/// buckets, and each chained bucket is at least half full, except the last.
+/// Overflow buckets that the keys of a bucket may need, besides those that they have: the keys of a chain go to three home
+/// buckets, and each overflow bucket is at least half full, except the last.
 const BUCKETS_PER_MOVED: usize = 4;
 
-/// [`CHAINED_INLINE`] if all pairs are in slabs: a chain adds less to what an access costs.
-const CHAINED_IN_SLABS: f64 = 1.0 / 4.0;
+/// [`OVERFLOW_INLINE`] if all pairs are in slabs: a chain adds less to what an access costs.
+const OVERFLOW_IN_SLABS: f64 = 1.0 / 4.0;
 /// The same if no memory is free.
-const CHAINED_FULL: f64 = 0.9;
+const OVERFLOW_FULL: f64 = 0.9;
 /// One in this many bytes of the memory stays free when the index begins to grow: for operations that were promised memory.
 const SPARED_PART: u64 = 32;
 /// Memory is plentiful as long as this share of it is free.
@@ -58,13 +60,13 @@ const PLENTIFUL: f64 = 0.5;
 const PARTS: [f64; 2] = [1.0 / 2.0, 1.0 / 8.0];
 /// The same while the index has at most one in [`SMALL_PART`] bytes of the memory.
 const PARTS_WHILE_SMALL: [f64; 2] = [1.0, 1.0 / 2.0];
-const SMALL_PART: u64 = 16;
+const SMALL_PART: u64 = 8;
 
 impl<M: Memory> HashTable<M> {
     /// Lets the index grow, for a batch after which the table has `inserted` more pairs.
     #[inline]
     pub(crate) async fn grow(&self, inserted: u64, group: &mut Vec<(BucketIndex, Bucket)>) {
-        if self.index.is_growing() || self.growth.is_due(self.chained_count()) {
+        if self.index.is_growing() || self.growth.is_due(self.overflow_count()) {
             self.continue_to_grow(inserted, group).await;
         }
     }
@@ -76,38 +78,39 @@ impl<M: Memory> HashTable<M> {
         }
         let mut left = (inserted * MOVED_PER_INSERTION + MOVED_PER_BATCH).min(MOVED_MAX) as usize;
         while left > 0
-            && let Some(next) = self.index.next_to_move()
+            && let Some(end) = self.index.end_of_old()
         {
-            let end = next.old + 1;
             // Buckets of a chain, on average.
-            let chain = 1 + self.chained_count() / u64::from(end);
+            let chain = 1 + self.overflow_count() / u64::from(end);
             let homes = (GROUP / chain as u32).clamp(1, end).min(left as u32);
             // Before the chains are read, as far as their length is known.
             if !self.slabs().has_buckets(homes as usize * BUCKETS_PER_MOVED) {
                 return;
             }
+            let moved = self.index.next_to_move(end - homes);
+            (moved.first_new..moved.end_new).for_each(|new| self.prefetch(BucketIndex(new)));
             self.read_group(group, end - homes..end).await;
             if !self.slabs().has_buckets(group.len() * BUCKETS_PER_MOVED) {
                 return;
             }
             let slots: usize = group.iter().map(|(_, bucket)| bucket.used_slot_count()).sum();
-            self.move_group(group).await;
+            self.move_group(&moved, group);
             left = left.saturating_sub(group.len() + slots / SLOTS_PER_KEY);
         }
     }
 
-    /// Begins to grow, if there are too many chained buckets and memory for more home buckets. Returns true if it has begun.
+    /// Begins to grow, if there are too many overflow buckets and memory for more home buckets. Returns true if it has begun.
     fn begin_to_grow(&self) -> bool {
         let is_small = self.index_size() <= self.memory().size() / SMALL_PART;
         let parts = if is_small { PARTS_WHILE_SMALL } else { PARTS };
-        let may_grow = parts.into_iter().any(|part| self.begin_to_grow_by(part));
+        let may_grow = self.memory().resident().is_some() && parts.into_iter().any(|part| self.begin_to_grow_by(part));
         if !may_grow {
-            self.growth.refuse(self.chained_count());
+            self.growth.refuse(self.overflow_count());
         }
         may_grow
     }
 
-    /// Begins to grow by a part, if there are too many chained buckets and memory for more home buckets. Returns true if it has
+    /// Begins to grow by a part, if there are too many overflow buckets and memory for more home buckets. Returns true if it has
     /// begun.
     fn begin_to_grow_by(&self, part: f64) -> bool {
         let count = self.index.count();
@@ -116,7 +119,7 @@ impl<M: Memory> HashTable<M> {
         let spared = (self.memory().size() / LINE_SIZE as u64 / SPARED_PART) as usize;
         let needed = 2 * GROUP as usize * BUCKETS_PER_MOVED + spared + more as usize;
         let may_grow = more > 0
-            && self.chained_count() > self.chained_max(count, u64::from(more) * LINE_SIZE as u64)
+            && self.overflow_count() > self.overflow_max(count, u64::from(more) * LINE_SIZE as u64)
             && self.slabs().has_buckets(needed)
             && self.slabs().take_front(Pointer::to_line(grown.into()));
         if may_grow {
@@ -125,15 +128,15 @@ impl<M: Memory> HashTable<M> {
         may_grow
     }
 
-    /// Returns the number of chained buckets that this number of home buckets may have, before `more` bytes are taken for others.
-    fn chained_max(&self, home_count: u32, more: u64) -> u64 {
+    /// Returns the number of overflow buckets that this number of home buckets may have, before `more` bytes are taken for others.
+    fn overflow_max(&self, home_count: u32, more: u64) -> u64 {
         let statistics = self.slab_statistics();
-        let slabs: u64 = statistics.in_use.iter().sum::<u64>() - self.chained_count();
+        let slabs: u64 = statistics.in_use.iter().sum::<u64>() - self.overflow_count();
         let share_in_slabs = (slabs as f64 / self.pair_count().max(1) as f64).min(1.0);
-        let usual = CHAINED_INLINE + share_in_slabs * (CHAINED_IN_SLABS - CHAINED_INLINE);
+        let usual = OVERFLOW_INLINE + share_in_slabs * (OVERFLOW_IN_SLABS - OVERFLOW_INLINE);
         let free = self.slab_free_size().saturating_sub(more) as f64 / self.memory().size() as f64;
         let scarcity = (1.0 - free / PLENTIFUL).clamp(0.0, 1.0).powi(2);
-        (f64::from(home_count) * (usual + scarcity * (CHAINED_FULL - usual))) as u64
+        (f64::from(home_count) * (usual + scarcity * (OVERFLOW_FULL - usual))) as u64
     }
 
     /// Lets the index of an empty table have this many home buckets, if it grows and has fewer. It does not grow until
@@ -158,72 +161,58 @@ impl<M: Memory> HashTable<M> {
         }
     }
 
-    /// Moves the keys of old buckets, of which these are copies, the first bucket first.
-    async fn move_group(&self, group: &[(BucketIndex, Bucket)]) {
-        let mut end = group.len();
-        while end > 0 {
-            let old = group[end - 1].0;
-            let begin = group[..end].iter().rposition(|(home, _)| *home != old).map_or(0, |before| before + 1);
-            let moved = self.index.next_to_move().expect("an old bucket is not moved yet");
-            debug_assert_eq!(moved.old, old.0);
-            self.move_chain(&moved, &group[begin..end]).await;
-            end = begin;
+    /// Moves the keys of old buckets. The group has copies of these and of their overflow buckets.
+    fn move_group(&self, moved: &Moved, group: &[(BucketIndex, Bucket)]) {
+        self.search().run(MoveEntries { table: self, group, new: moved.first_new..moved.end_new });
+        self.used.set_all(moved.first_new..(moved.end_new + 1).min(self.index.count()));
+        if self.index.note_moved(moved) {
+            self.growth.consider_at(self.index.count());
         }
         // Not before: releases may hand free slabs to the merge daemon, which are needed here.
         for next in group.iter().filter_map(|(_, bucket)| bucket.chain()) {
             self.release(SlabClass::BUCKET, next);
-            self.count_chained(-1);
+            self.count_overflow(-1);
         }
-    }
-
-    /// Moves the keys of a chain, of which these are copies.
-    async fn move_chain(&self, moved: &Moved, chain: &[(BucketIndex, Bucket)]) {
-        for new in moved.first_new..moved.end_new {
-            self.memory().write_line(BucketIndex(new).pointer(), Bucket::EMPTY.as_line()).await;
-        }
-        for (_, bucket) in chain {
-            for (_, entry) in bucket.entries() {
-                match entry {
-                    Entry::Inline(pair) => {
-                        let (key, value) = (bucket.inline_key(pair), NewValue::Put(bucket.inline_value(pair)));
-                        self.insert_moved(self.position(key), &NewEntry::Inline(key, &value)).await;
-                    }
-                    Entry::Slab(slab) => {
-                        let position = self.position_of_slab(slab).await;
-                        self.insert_moved(position, &NewEntry::Slab(slab)).await;
-                    }
-                }
-            }
-        }
-        if self.index.note_moved(moved) {
-            self.growth.consider_at(self.index.count());
-        }
-    }
-
-    /// Inserts an entry whose key has this position into its new chain.
-    #[inline(always)]
-    async fn insert_moved(&self, position: u64, entry: &NewEntry<'_>) {
-        let home = Home { hash: KeyHash(position), bucket: self.index.new_bucket(position) };
-        let is_inserted = match self.memory().resident() {
-            Some(mut lines) => self.push_resident(&mut lines, &home, entry),
-            None => self.insert(home, entry).await.is_ok(),
-        };
-        assert!(is_inserted, "there are free slabs for chained buckets");
-        self.used.set(home.bucket.0);
     }
 
     /// Returns the position of the key of a slab.
-    async fn position_of_slab(&self, slab: SlabSlot) -> u64 {
-        let first_line = slab.pointer.span(slab.class.size().min(LINE_SIZE));
-        let read = |bytes: &[u8]| {
-            let (key, _) = object::key(slab.class, bytes);
-            bytes.get(key.clone()).map_or(Err(key.end), |key| Ok(self.position(key)))
-        };
-        match self.memory().read(first_line, read).await {
-            Ok(position) => position,
-            Err(key_end) => {
-                let read = |bytes: &[u8]| self.position(&bytes[object::key(slab.class, bytes).0]);
-                self.memory().read(slab.pointer.span(key_end), read).await
+    fn position_of_slab(&self, lines: &mut impl ResidentLines, slab: SlabSlot) -> u64 {
+        let bytes = lines.span(slab.pointer.span(slab.class.size()));
+        let (key, _) = object::key(slab.class, bytes);
+        self.position(&bytes[key])
+    }
+}
+
+/// Empties new home buckets, and inserts the entries of old ones into their new chains. The group has copies of the old ones.
+///
+/// Runs under `Search::run` only so that it is compiled with BMI2: it shifts the marks of buckets.
+struct MoveEntries<'a, M> {
+    table: &'a HashTable<M>,
+    group: &'a [(BucketIndex, Bucket)],
+    new: Range<u32>,
+}
+
+impl<M: Memory> WithLanes for MoveEntries<'_, M> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, _: impl Lanes) {
+        let MoveEntries { table, group, new } = self;
+        let mut lines = table.memory().resident().expect("an index grows on resident lines");
+        for bucket in new.map(BucketIndex) {
+            *Bucket::from_line_mut(lines.line(bucket.pointer())) = Bucket::EMPTY;
+            lines.note(bucket.pointer().span(LINE_SIZE), Effect::Changed);
+        }
+        for (_, bucket) in group {
+            for (slot, entry) in bucket.entries() {
+                let position = match entry {
+                    Entry::Inline(pair) => table.position(bucket.inline_key(pair)),
+                    Entry::Slab(slab) => table.position_of_slab(&mut lines, slab),
+                };
+                let home = table.index.new_bucket(position);
+                let is_inserted =
+                    table.push_resident(&mut lines, home, &NewEntry::Of(bucket, slot, entry.slot_count()));
+                assert!(is_inserted, "there are free slabs for overflow buckets");
             }
         }
     }

@@ -20,8 +20,8 @@ use std::cell::Cell;
 
 use super::bucket_index::BucketIndex;
 
-/// Chained buckets for each home bucket from which on the index grows, if pairs are inline and memory is plentiful.
-pub(super) const CHAINED_INLINE: f64 = 1.0 / 28.0;
+/// Overflow buckets for each home bucket from which on the index grows, if pairs are inline and memory is plentiful.
+pub(super) const OVERFLOW_INLINE: f64 = 1.0 / 28.0;
 
 /// How keys are divided among home buckets.
 #[derive(Clone, Copy, Debug)]
@@ -117,20 +117,25 @@ impl Index {
         self.gap_end.set(count);
     }
 
-    /// Returns the old bucket that is moved next, and the new buckets that only the keys of it and of the following ones have.
-    pub(super) fn next_to_move(&self) -> Option<Moved> {
-        let old = self.gap_start.get().checked_sub(1).filter(|_| self.is_growing())?;
+    /// Returns the end of the old buckets that are not moved yet, while the index grows.
+    pub(super) fn end_of_old(&self) -> Option<u32> {
+        self.is_growing().then(|| self.gap_start.get())
+    }
+
+    /// Returns the last old buckets, from this one on, and the new buckets that only the keys of these and of later ones have.
+    pub(super) fn next_to_move(&self, old: u32) -> Moved {
         let first_position = first_position_among(old, self.division().below);
         let first_new = bucket_among(first_position, self.division().above).0;
-        Some(Moved { old, first_position, first_new, end_new: self.gap_end.get() })
+        Moved { old, first_position, first_new, end_new: self.gap_end.get() }
     }
 
     /// Returns the new home bucket of a position.
+    #[inline(always)]
     pub(super) fn new_bucket(&self, position: u64) -> BucketIndex {
         bucket_among(position, self.division().above)
     }
 
-    /// Notes that the keys of an old bucket were moved. Returns true if it was the last one.
+    /// Notes that the keys of old buckets were moved. Returns true if these were the last ones.
     pub(super) fn note_moved(&self, moved: &Moved) -> bool {
         self.gap_start.set(moved.old);
         self.gap_end.set(moved.first_new);
@@ -150,7 +155,7 @@ pub(super) struct Growth {
     first_count: u32,
     /// The most home buckets. As many as at the start if the index does not grow.
     pub(super) count_max: u32,
-    /// Chained buckets from which on it is considered.
+    /// Overflow buckets from which on it is considered.
     at: Cell<u64>,
     /// The fewest from which on it may be worthwhile.
     least: Cell<u64>,
@@ -176,24 +181,24 @@ impl Growth {
 
     /// Considers growth of this number of home buckets as soon as it may be worthwhile.
     pub(super) fn consider_at(&self, count: u32) {
-        let least = if count < self.count_max { (f64::from(count) * CHAINED_INLINE) as u64 } else { u64::MAX };
+        let least = if count < self.count_max { (f64::from(count) * OVERFLOW_INLINE) as u64 } else { u64::MAX };
         self.least.set(least);
         self.at.set(least);
     }
 
-    /// Returns true if growth is to be considered, with this many chained buckets.
+    /// Returns true if growth is to be considered, with this many overflow buckets.
     #[inline]
-    pub(super) fn is_due(&self, chained: u64) -> bool {
-        if chained < self.at.get() / 2 && self.at.get() > self.least.get() {
+    pub(super) fn is_due(&self, overflow: u64) -> bool {
+        if overflow < self.at.get() / 2 && self.at.get() > self.least.get() {
             // Memory was short when it was refused, and may not be any more.
-            self.refuse(chained);
+            self.refuse(overflow);
         }
-        chained > self.at.get()
+        overflow > self.at.get()
     }
 
-    /// Considers growth again when there are an eighth more chained buckets.
-    pub(super) fn refuse(&self, chained: u64) {
-        self.at.set((chained + chained / 8).max(self.least.get()));
+    /// Considers growth again when there are an eighth more overflow buckets.
+    pub(super) fn refuse(&self, overflow: u64) {
+        self.at.set((overflow + overflow / 8).max(self.least.get()));
     }
 
     /// Considers growth no more.
@@ -203,13 +208,13 @@ impl Growth {
     }
 }
 
-/// An old bucket whose keys are moved.
+/// Old buckets whose keys are moved: from one on, to the last that was not moved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
-    /// Its number.
-    pub(super) old: u32,
+    /// The first of them.
+    old: u32,
     first_position: u64,
-    /// The first new bucket of its keys.
+    /// The first new bucket of their keys.
     pub(super) first_new: u32,
     /// The end of the new buckets that are to be emptied first. The bucket there has keys already.
     pub(super) end_new: u32,
@@ -267,7 +272,8 @@ mod tests {
             index.begin_to_grow(grown);
             // Each new bucket is emptied once, from the last to the first.
             let mut emptied = grown;
-            while let Some(moved) = index.next_to_move() {
+            while let Some(end) = index.end_of_old() {
+                let moved = index.next_to_move(end - random.random_range(1..=end.min(5)));
                 assert_eq!(moved.end_new, emptied);
                 assert!(moved.old <= moved.first_new && moved.first_new <= moved.end_new);
                 emptied = moved.first_new;

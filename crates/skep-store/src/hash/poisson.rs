@@ -3,8 +3,8 @@
 //! Keys are hashed to buckets at random, so the number of pairs in a chain has a Poisson distribution:
 //!
 //! ```text
-//! chain   ┌ index bucket ┐ ─▶ ┌ chained ┐ ─▶ ┌ chained ┐      N pairs, n of them in a bucket:
-//!         └ pairs 1 … n  ┘    └ n+1 … 2n┘    └ 2n+1 … N┘      ⌈N / n⌉ buckets, ⌊N / n⌋ of them full
+//! chain   ┌ home bucket ┐ ─▶ ┌ overflow ┐ ─▶ ┌ overflow ┐      N pairs, n of them in a bucket:
+//!         └ pairs 1 … n ┘    └ n+1 … 2n ┘    └ 2n+1 … N ┘      ⌈N / n⌉ buckets, ⌊N / n⌋ of them full
 //! ```
 //!
 //! Settings are chosen by these costs. Tests and the paper's figures compare them with counted accesses.
@@ -26,7 +26,7 @@ pub fn full_buckets(mean: f64, pairs_per_bucket: u32) -> f64 {
 }
 
 /// Returns the average number of buckets of a chain after its first.
-pub fn chained_buckets(mean: f64, pairs_per_bucket: u32) -> f64 {
+pub fn overflow_buckets(mean: f64, pairs_per_bucket: u32) -> f64 {
     expectation(mean, |pairs| f64::from(pairs.div_ceil(pairs_per_bucket).saturating_sub(1)))
 }
 
@@ -54,9 +54,9 @@ mod tests {
         assert!((mean_position(8.0, 5) - 1.4494).abs() < 1e-3);
         assert!((1.0 + mean_position(3.52 / 0.25, 10) - 2.314).abs() < 2e-3);
         assert!((2.0 + full_buckets(4.8, 5) - 2.55).abs() < 1e-2);
-        assert!(chained_buckets(0.1, 5) < 1e-6);
+        assert!(overflow_buckets(0.1, 5) < 1e-6);
         // A long chain is full except for its last bucket, which is half full on average.
-        assert!((chained_buckets(500.0, 5) - (500.0 / 5.0 - 0.6)).abs() < 0.05);
-        assert!(chained_buckets(5000.0, 10).is_finite());
+        assert!((overflow_buckets(500.0, 5) - (500.0 / 5.0 - 0.6)).abs() < 0.05);
+        assert!(overflow_buckets(5000.0, 10).is_finite());
     }
 }

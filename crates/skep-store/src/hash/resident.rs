@@ -5,6 +5,7 @@
 //! have to be merged.
 
 use super::bucket::{Bucket, InlinePair, SLOT_COUNT, SlabSlot};
+use super::bucket_index::BucketIndex;
 use super::edit::NewEntry;
 use super::object;
 use super::resident_slab::{ResidentPair, ResidentSlab};
@@ -26,7 +27,7 @@ impl<M: Memory> HashTable<M> {
         new: &NewValue<'_>,
     ) -> bool {
         if !self.is_inline(key.len(), new.size(), new.expiry().apply(None))
-            || !self.push_resident(lines, home, &NewEntry::Inline(key, new))
+            || !self.push_resident(lines, home.bucket, &NewEntry::Inline(key, new))
         {
             return false;
         }
@@ -118,7 +119,7 @@ impl<M: Memory> HashTable<M> {
     ) -> bool {
         let expiry = new.expiry().apply(None);
         write_pair(lines.new_span(slab.pointer.span(slab.class.size())), slab, key, new, expiry);
-        if !self.push_resident(lines, home, &NewEntry::Slab(slab)) {
+        if !self.push_resident(lines, home.bucket, &NewEntry::Slab(slab)) {
             self.take_back_unused(slab.class, slab.pointer);
             return false;
         }
@@ -132,8 +133,13 @@ impl<M: Memory> HashTable<M> {
     /// Adds an entry to the first bucket of a resident chain that has room, or to a new one. Returns false if none can
     /// be allocated.
     #[inline(always)]
-    pub(super) fn push_resident(&self, lines: &mut impl ResidentLines, home: &Home, entry: &NewEntry<'_>) -> bool {
-        let mut at = home.bucket.pointer();
+    pub(super) fn push_resident(
+        &self,
+        lines: &mut impl ResidentLines,
+        home: BucketIndex,
+        entry: &NewEntry<'_>,
+    ) -> bool {
+        let mut at = home.pointer();
         loop {
             let bucket = Bucket::from_line_mut(lines.line(at));
             if bucket.free_slot_count() >= entry.slot_count() {
@@ -150,7 +156,7 @@ impl<M: Memory> HashTable<M> {
             entry.push(&mut last);
             lines.new_span(next.span(LINE_SIZE)).copy_from_slice(&last.as_line().0);
             Bucket::from_line_mut(lines.line(at)).set_chain(Some(next));
-            self.count_chained(1);
+            self.count_overflow(1);
             break;
         }
         lines.note(at.span(LINE_SIZE), Effect::Changed);
@@ -182,7 +188,7 @@ impl<M: Memory> HashTable<M> {
             if next.used_slot_count() <= free_slot_count {
                 Bucket::from_line_mut(lines.line(at)).absorb(&next);
                 self.release(SlabClass::BUCKET, next_at);
-                self.count_chained(-1);
+                self.count_overflow(-1);
             }
         }
         lines.note(at.span(LINE_SIZE), Effect::Changed);

@@ -1,6 +1,6 @@
 //! The two free parameters of the hash table, and how to choose them (KV-Direct, sections 3.3.1 and 5.1.1).
 //!
-//! The **hash index ratio** is the share of memory that is index. A larger one means fewer chained buckets, so fewer
+//! The **hash index ratio** is the share of memory that is index. A larger one means fewer overflow buckets, so fewer
 //! accesses, but less slab memory; the best is the largest that still holds the corpus. The **inline threshold** is the
 //! size up to which a pair is stored in its bucket: inline saves the access of a slab, and fills buckets sooner.
 //!
@@ -116,8 +116,8 @@ impl Settings {
         Ok((wanted as u32).clamp(1, Settings::bucket_count_max(memory_size)))
     }
 
-    /// Returns the most buckets of an index in a memory of this size: at least a sixteenth is slabs, or nothing could be
-    /// chained.
+    /// Returns the most buckets of an index in a memory of this size: at least a sixteenth is slabs, or there could be no
+    /// overflow buckets.
     pub(super) fn bucket_count_max(memory_size: u64) -> u32 {
         let line_count = memory_size / LINE_SIZE as u64;
         u32::try_from(line_count - line_count / 16).expect("64 GiB have less than 2³² lines")
@@ -201,13 +201,13 @@ impl PairShape {
         utilization * LINE_SIZE as f64 / (self.pair_size as f64 * ratio)
     }
 
-    /// The largest ratio at which the slab memory holds the slabs and chained buckets of a corpus.
+    /// The largest ratio at which the slab memory holds the slabs and overflow buckets of a corpus.
     fn largest_ratio(&self, utilization: f64) -> f64 {
         let fits = |ratio: f64| {
             let pairs_per_index_bucket = self.pairs_per_index_bucket(utilization, ratio);
-            let chained = poisson::chained_buckets(pairs_per_index_bucket, self.pairs_per_bucket);
+            let overflow = poisson::overflow_buckets(pairs_per_index_bucket, self.pairs_per_bucket);
             // Per bucket of the index, in bytes.
-            let slab_needed = pairs_per_index_bucket * self.slab_size as f64 + chained * LINE_SIZE as f64;
+            let slab_needed = pairs_per_index_bucket * self.slab_size as f64 + overflow * LINE_SIZE as f64;
             slab_needed <= LINE_SIZE as f64 * (1.0 - ratio) / ratio
         };
         let (mut low, mut high) = (1e-4, 0.93);

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! memory  ├──────────── hash index ───────────┬───────────────── slab memory ─────────────────┤
-//!          bucket 0, bucket 1, ...             pairs, chained buckets, large values
+//!          bucket 0, bucket 1, ...             pairs, overflow buckets, large values
 //!          └ share set by the hash index ratio, or as many as the pairs need ┘
 //! ```
 //!
 //! Costs in accesses, if the bucket has no chain: a GET reads the bucket, and the slab if the pair is not inline. A PUT
-//! reads the bucket and writes the bucket, the slab or both. Each chained bucket before the pair is one access more.
+//! reads the bucket and writes the bucket, the slab or both. Each overflow bucket before the pair is one access more.
 //!
 //! The table does not exclude other operations on the same bucket. The processor's reservation station ensures that
 //! only one operation on a bucket and its chain is in flight. A copy of a bucket therefore stays valid across an await.
@@ -132,7 +132,7 @@ pub struct HashTable<M> {
     /// Pairs whose keys have an expiry.
     expiring_count: Cell<u64>,
     /// Buckets of chains, besides the home buckets.
-    chained_count: Cell<u64>,
+    overflow_count: Cell<u64>,
     /// A write was refused for lack of memory: the next pass over expired keys shall not pause.
     wants_reclaim: Cell<bool>,
     /// While a log is replayed: see `replay.rs`.
@@ -167,7 +167,7 @@ impl<M: Memory> HashTable<M> {
             used: UsedGroups::new(bucket_count_max),
             pair_size: Cell::new(0),
             expiring_count: Cell::new(0),
-            chained_count: Cell::new(0),
+            overflow_count: Cell::new(0),
             wants_reclaim: Cell::new(false),
             replayed_until: Cell::new(None),
             earliest_expiry: Cell::new(u64::MAX),
@@ -191,13 +191,13 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Counts a bucket that was appended to a chain, or removed from one.
-    pub(super) fn count_chained(&self, difference: i64) {
-        self.chained_count.set(self.chained_count.get().wrapping_add_signed(difference));
+    pub(super) fn count_overflow(&self, difference: i64) {
+        self.overflow_count.set(self.overflow_count.get().wrapping_add_signed(difference));
     }
 
     /// Returns the number of buckets in chains, besides the home buckets.
-    pub fn chained_count(&self) -> u64 {
-        self.chained_count.get()
+    pub fn overflow_count(&self) -> u64 {
+        self.overflow_count.get()
     }
 
     /// Returns the memory of the table.
@@ -242,7 +242,7 @@ impl<M: Memory> HashTable<M> {
         self.used.clear_all();
         self.pair_size.set(0);
         self.expiring_count.set(0);
-        self.chained_count.set(0);
+        self.overflow_count.set(0);
         self.forget_earliest_expiry();
         self.slabs.borrow_mut().forget();
     }
@@ -302,7 +302,7 @@ impl<M: Memory> HashTable<M> {
         self.has_expired(self.expiry_after(location, new))
     }
 
-    /// Returns the bytes of the hash index, without chained buckets.
+    /// Returns the bytes of the hash index, without overflow buckets.
     pub fn index_size(&self) -> u64 {
         u64::from(self.bucket_count()) * LINE_SIZE as u64
     }

@@ -15,6 +15,7 @@
 //! 1 GiB reads 32 KiB.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 /// Home buckets of a group.
 pub(super) const GROUP_BUCKETS: u32 = 64;
@@ -49,6 +50,12 @@ impl UsedGroups {
     pub(super) fn set(&self, bucket: u32) {
         let (word, mask) = self.position(bucket);
         word.set(word.get() | mask);
+    }
+
+    /// Sets the bits of the groups of these home buckets.
+    pub(super) fn set_all(&self, buckets: Range<u32>) {
+        let groups = buckets.start / GROUP_BUCKETS..buckets.end.div_ceil(GROUP_BUCKETS);
+        groups.for_each(|group| self.set(group * GROUP_BUCKETS));
     }
 
     #[inline(always)]

@@ -30,7 +30,7 @@ use super::bucket_index::BucketIndex;
 use super::object;
 use super::table::HashTable;
 pub(super) use super::used::GROUP_BUCKETS;
-use crate::memory::{LINE_SIZE, Memory};
+use crate::memory::{LINE_SIZE, Memory, Pointer, ResidentLines};
 
 /// Most home buckets of a step.
 pub const STEP_BUCKETS_MAX: u32 = 16 << 10;
@@ -172,14 +172,30 @@ impl<M: Memory> HashTable<M> {
             }
             let mut at = Some(bucket.pointer());
             while let Some(pointer) = at {
-                let copy = Bucket::from_line(self.memory().read_line(pointer).await);
+                let copy = self.copy_bucket(pointer).await;
                 at = copy.chain();
-                for (_, entry) in copy.entries() {
-                    if let Entry::Slab(slab) = entry {
-                        self.memory().prefetch(slab.pointer.span(slab.class.size().min(LINE_SIZE)));
-                    }
+                if copy.has_slabs() {
+                    self.prefetch_keys(&copy);
                 }
                 group.push((bucket, copy));
+            }
+        }
+    }
+
+    /// Returns a copy of a bucket, which was prefetched unless it is an overflow bucket.
+    #[inline(always)]
+    async fn copy_bucket(&self, at: Pointer) -> Bucket {
+        match self.memory().resident() {
+            Some(mut lines) => *Bucket::from_line_mut(lines.line(at)),
+            None => Bucket::from_line(self.memory().read_line(at).await),
+        }
+    }
+
+    /// Prefetches the slabs of a bucket up to the end of short keys.
+    fn prefetch_keys(&self, bucket: &Bucket) {
+        for (_, entry) in bucket.entries() {
+            if let Entry::Slab(slab) = entry {
+                self.memory().prefetch(slab.pointer.span(slab.class.size().min(LINE_SIZE)));
             }
         }
     }

@@ -69,7 +69,7 @@ const MERGE_WORK_MAX: usize = 1 << 15;
 pub struct Processor<M = LocalMemory> {
     table: HashTable<M>,
     station: Station,
-    /// The homes of the requests of a part, after one of no meaning.
+    /// The homes of the requests of a part: that of request i is at i + 1, and at 0 is a placeholder.
     homes: Box<[Home; IN_FLIGHT_MAX + 1]>,
     stages: Stages,
     same_keys: SameKeys,
@@ -101,7 +101,7 @@ pub struct Statistics {
     /// Of these, bytes of hash index.
     pub index_bytes: u64,
     /// Buckets of chains, besides those of the index.
-    pub chained_buckets: u64,
+    pub overflow_buckets: u64,
     /// Of the memory, bytes of slabs that are free.
     pub slab_free_bytes: u64,
     /// Bytes that the allocator takes besides the memory.
@@ -356,7 +356,7 @@ impl<M: Memory> Processor<M> {
             pair_bytes: self.table.pair_size(),
             memory_bytes: self.table.memory().size(),
             index_bytes: self.table.index_size(),
-            chained_buckets: self.table.chained_count(),
+            overflow_buckets: self.table.overflow_count(),
             slab_free_bytes: self.table.slab_free_size(),
             bookkeeping_bytes: self.table.bookkeeping_size(),
             operations: self.operations,

@@ -5,7 +5,7 @@
 //! prefetched at    short values      all others: probe    what is left of them
 //! admission  ───▶  of inline pairs ─▶ of the bucket  ───▶ ─┬─▶ the pair in its bucket, or an edit of it
 //!                  (most requests)      ▲                  ├─▶ prefetch slabs, old or new, access them
-//!                                       │                  ├─▶ prefetch chained buckets ──▶ again a probe
+//!                                       │                  ├─▶ prefetch overflow buckets ──▶ again a probe
 //!                                       └── dependency ────┤
 //!                                           queues that    ├─▶ prefetch the slabs of a value in several, access them
 //!                                           are not empty  └─▶ futures
@@ -16,7 +16,7 @@
 //!    and (c) the size of the value does not change. All others enter the station. So the order of a key's requests is
 //!    kept, and a completed request was never in the station. If a request becomes the head of a queue, the loop also
 //!    probes its home bucket. Adjacent requests on one key are executed by [`ExecuteSameKey`].
-//! 2. [`Batch::run_resident`] works on the head of every dependency queue: it probes the chained buckets, then accesses
+//! 2. [`Batch::run_resident`] works on the head of every dependency queue: it probes the overflow buckets, then accesses
 //!    the bucket or slab of the pair. Queues that are not empty after that begin again with a probe of the home bucket.
 //!    Prefetches are adjacent instructions, so that their page walks overlap. The probe completes a request that is
 //!    alone in its queue if the value is short.
@@ -51,7 +51,7 @@ pub(super) struct Stages {
     /// A probe of this prefetched bucket.
     buckets: Vec<(QueueIndex, Pointer)>,
     /// A probe of this bucket of the chain, which is not prefetched.
-    chained: Vec<(QueueIndex, Pointer)>,
+    overflow: Vec<(QueueIndex, Pointer)>,
     /// An access to this inline pair of this bucket.
     pairs: Vec<(QueueIndex, Pointer, InlinePair)>,
     /// An operation on a missing key.
@@ -74,7 +74,7 @@ pub struct StageCounts {
     pub requests: u64,
     /// Of these, requests of a run on one key that were executed on a value in a register.
     pub same_key: u64,
-    /// Probes of chained buckets, and of the home buckets of queues that begin again.
+    /// Probes of overflow buckets, and of the home buckets of queues that begin again.
     pub buckets: u64,
     /// Accesses to inline pairs, and operations on missing keys.
     pub probed: u64,
@@ -90,7 +90,7 @@ impl Default for Stages {
     fn default() -> Self {
         Stages {
             buckets: Vec::with_capacity(IN_FLIGHT_MAX),
-            chained: Vec::with_capacity(IN_FLIGHT_MAX),
+            overflow: Vec::with_capacity(IN_FLIGHT_MAX),
             pairs: Vec::with_capacity(IN_FLIGHT_MAX),
             missing: Vec::with_capacity(IN_FLIGHT_MAX),
             slabs: Vec::with_capacity(IN_FLIGHT_MAX),
@@ -258,7 +258,7 @@ impl Stages {
     fn enter(&mut self, queue: QueueIndex, at: Pointer, bucket: &Bucket, probe: Probe) {
         match (probe, bucket.chain()) {
             (Probe::Slab(slot, slab), _) => self.slabs.push((queue, ResidentSlab { at, slot, slab })),
-            (Probe::Absent, Some(next)) => self.chained.push((queue, next)),
+            (Probe::Absent, Some(next)) => self.overflow.push((queue, next)),
             (Probe::Absent, None) => self.missing.push(queue),
             (Probe::Pair(pair), _) => self.pairs.push((queue, at, pair)),
         }
@@ -266,9 +266,9 @@ impl Stages {
 
     /// Empties all lists. They are empty already, unless a batch has panicked.
     pub(super) fn clear(&mut self) {
-        let Stages { buckets, chained, pairs, missing, slabs, inserts, large, remaining, counts: _ } = self;
+        let Stages { buckets, overflow, pairs, missing, slabs, inserts, large, remaining, counts: _ } = self;
         buckets.clear();
-        chained.clear();
+        overflow.clear();
         pairs.clear();
         missing.clear();
         slabs.clear();
@@ -290,11 +290,11 @@ impl<'a, M: Memory> Batch<'a, M> {
     pub(super) fn run_resident(&self, stages: &mut Stages) {
         let mut replies = self.replies.borrow_mut();
         loop {
-            if !stages.chained.is_empty() {
-                for (_, at) in &stages.chained {
+            if !stages.overflow.is_empty() {
+                for (_, at) in &stages.overflow {
                     self.table.memory().prefetch_line(*at);
                 }
-                stages.buckets.append(&mut stages.chained);
+                stages.buckets.append(&mut stages.overflow);
             }
             if !stages.buckets.is_empty() {
                 let replies = replies.entries_mut(self.first_reply, self.requests.len());

@@ -391,9 +391,9 @@ fn a_shift_of_sizes_gets_its_memory_back_beside_a_daemon() {
     thread.join().unwrap();
 }
 
-/// Deletes free chained buckets, also those in the middle of a chain.
+/// Deletes free overflow buckets, also those in the middle of a chain.
 #[test]
-fn chained_buckets_come_back() {
+fn overflow_buckets_come_back() {
     let settings = Settings { memory: 64 << 10, hash_index_ratio: 1e-6, inline_threshold: 50, grows: false, seed: 3 };
     let mut processor = Processor::new(&settings).unwrap();
     let mut replies = Replies::with_budget(1 << 20);
@@ -406,17 +406,17 @@ fn chained_buckets_come_back() {
         let full = processor.statistics();
         assert!(full.slab_free_bytes < free - 90 * 64);
         assert_eq!(
-            (full.chained_buckets, full.slab.in_use[1]),
-            ((free - full.slab_free_bytes) / 64, full.chained_buckets)
+            (full.overflow_buckets, full.slab.in_use[1]),
+            ((free - full.slab_free_bytes) / 64, full.overflow_buckets)
         );
         let deletes: Vec<_> =
             (0..200).map(|index| Request { key: &keys[index * order % 200], operation: Operation::Delete }).collect();
         processor.execute(&deletes[..180], &mut replies);
         let left = (free - processor.statistics().slab_free_bytes) / 64;
-        assert!(left <= 20, "20 pairs of 24 bytes are left in {left} chained buckets");
+        assert!(left <= 20, "20 pairs of 24 bytes are left in {left} overflow buckets");
         processor.execute(&deletes[180..], &mut replies);
         let empty = processor.statistics();
-        assert_eq!((empty.slab_free_bytes, empty.chained_buckets, empty.slab.in_use), (free, 0, [0; 5]));
+        assert_eq!((empty.slab_free_bytes, empty.overflow_buckets, empty.slab.in_use), (free, 0, [0; 5]));
     }
 }
 

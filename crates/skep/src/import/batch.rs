@@ -278,9 +278,7 @@ mod tests {
     #[test]
     fn nothing_after_a_failure_is_removed() {
         let full = || Ok(Reply::Failed(OperationError::SlabFull));
-        for (refusal, may_retry, text) in
-            [(full(), true, "(--memory, --kv-size)"), (Err(WireError::Busy), false, "busy")]
-        {
+        for (refusal, may_retry, text) in [(full(), true, "(--memory)"), (Err(WireError::Busy), false, "busy")] {
             let (kept, sent, removed) = left(b"abc", vec![Ok(Reply::Done), refusal, Ok(Reply::Done)], may_retry);
             assert_eq!((kept, sent), (vec![2, 3], 1));
             let message = removed.unwrap_err();

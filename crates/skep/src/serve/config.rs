@@ -102,22 +102,26 @@ pub(crate) struct Configuration {
     /// space [default: off].
     #[arg(long, value_name = "SIZE|off")]
     pub(crate) cache_memory: Option<MemoryOrOff>,
+    /// Average size of a key and its value in the cache, in bytes; it divides the memory of the cache between index and log
+    /// [default: 64].
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) cache_kv_size: Option<KvSize>,
     /// How long the state of a scan is kept if no further page is requested, 1ms to 3600s [default: 5s].
     #[arg(long, value_name = "TIME")]
     pub(crate) lease_time: Option<LeaseTime>,
     /// Threads with one store each [default: three quarters of the cores, at least 1].
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<ShardCount>,
-    /// Average size of a key and its value in bytes; it divides the memory between index and slabs once, and in the cache
-    /// between index and log [default: the index grows with the pairs; in the cache 64].
+    /// Average size of a key and its value in the hash space, in bytes. With it, the hash index has a fixed size [default: the
+    /// index grows with the pairs].
     #[arg(long, value_name = "BYTES")]
     pub(crate) kv_size: Option<KvSize>,
-    /// Share of the memory for the hash index, above 0 and below 1 [default: it grows with the pairs, or follows from
-    /// --kv-size].
+    /// Share of the memory for the hash index, above 0 and below 1. With it, the index has a fixed size [default: the index
+    /// grows with the pairs, or follows from --kv-size].
     #[arg(long, value_name = "RATIO")]
     pub(crate) hash_index_ratio: Option<Ratio>,
-    /// Largest size of a key and its value that are stored in the index, 0 to 50 bytes [default: 50, or follows from
-    /// --kv-size].
+    /// Largest size of a key and its value that are stored in the index, 0 to 50 bytes. With it, the index has a fixed size
+    /// [default: 50 except sizes of 26 to 30, or follows from --kv-size].
     #[arg(long, value_name = "BYTES")]
     pub(crate) inline_threshold: Option<InlineThreshold>,
     /// Memory of all connections together: incomplete requests, complete requests that wait, and replies that clients
@@ -241,6 +245,7 @@ impl Configuration {
             memory: self.memory.or(other.memory),
             ordered_memory: self.ordered_memory.or(other.ordered_memory),
             cache_memory: self.cache_memory.or(other.cache_memory),
+            cache_kv_size: self.cache_kv_size.or(other.cache_kv_size),
             lease_time: self.lease_time.or(other.lease_time),
             shards: self.shards.or(other.shards),
             kv_size: self.kv_size.or(other.kv_size),
@@ -329,6 +334,7 @@ impl Configuration {
             memory: complete.memory.expect(given).0,
             ordered_memory: complete.ordered_memory.expect(given).0,
             cache_memory: complete.cache_memory.expect(given).0,
+            cache_kv_size: complete.cache_kv_size.map(|size| size.0),
             lease_time: complete.lease_time.expect(given).0,
             shards: match complete.shards {
                 Some(shards) => shards.0,

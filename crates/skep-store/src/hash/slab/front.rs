@@ -31,7 +31,7 @@ impl SlabAllocator {
         is_taken
     }
 
-    /// Returns true if this number of chained buckets can be allocated without merging.
+    /// Returns true if this number of overflow buckets can be allocated without merging.
     pub fn has_buckets(&self, count: usize) -> bool {
         let units: u64 = self.host.units()[SlabClass::BUCKET.index()..].iter().sum();
         let needed = (count as u64) << SlabClass::BUCKET.index();

@@ -190,7 +190,7 @@ impl Metrics<'_, '_> {
         let help = "Buckets of the index of the hash space, each the first of a chain";
         self.gauge("skep_hash_index_buckets", help, hash.index_buckets as f64)?;
         let help = "Buckets of the hash space's chains, besides those of the index";
-        self.gauge("skep_hash_chained_buckets", help, hash.chained_buckets as f64)?;
+        self.gauge("skep_hash_overflow_buckets", help, hash.overflow_buckets as f64)?;
         let sizes: Vec<_> = hash.slabs.iter().map(|(size, count)| (size.to_string(), *count as f64)).collect();
         let samples = sizes.iter().map(|(value, count)| (Some(Label { name: "size", value }), *count));
         self.gauges("skep_hash_slabs", "Slabs in use in the hash space, by their size in bytes", samples)
