@@ -66,17 +66,9 @@ impl<M: Memory> HashTable<M> {
         pair: &ResidentPair<'_>,
         edit: &Edit<'_>,
     ) -> bool {
-        let ResidentPair { slab: ResidentSlab { at, slot, slab }, key, value_size, expiry } = *pair;
+        let ResidentPair { slab: ResidentSlab { slab, .. }, key, value_size, expiry } = *pair;
         match edit {
-            Edit::Remove(_) => {
-                if !self.remove_resident(lines, home, at, slot.into(), 1) {
-                    return false;
-                }
-                self.release(slab.class, slab.pointer);
-                self.count_removal();
-                self.count_expiring(expiry, None);
-                self.count_pair_size(-((key.len() + value_size) as i64));
-            }
+            Edit::Remove(_) => return self.remove_resident_slab(lines, home, pair),
             Edit::Store(new) => {
                 let after = new.expiry().apply(expiry.filter(|_| !self.has_expired(expiry)));
                 let class = object::class_for_pair(key.len(), new.size(), after.is_some());
@@ -95,8 +87,29 @@ impl<M: Memory> HashTable<M> {
         true
     }
 
+    /// Removes the pair in a resident slab. Returns false, and does nothing, if the removal is left to `edit.rs`.
+    #[inline(always)]
+    pub(super) fn remove_resident_slab(
+        &self,
+        lines: &mut impl ResidentLines,
+        home: &Home,
+        pair: &ResidentPair<'_>,
+    ) -> bool {
+        let ResidentSlab { at, slot, slab } = pair.slab;
+        let is_removed = self.remove_resident(lines, home, at, slot.into(), 1);
+        if is_removed {
+            self.release(slab.class, slab.pointer);
+            self.count_removal();
+            self.count_expiring(pair.expiry, None);
+            self.count_pair_size(-((pair.key.len() + pair.value_size) as i64));
+            self.end_wait(home.hash);
+        }
+        is_removed
+    }
+
     /// Allocates a slab for a pair that is to be inserted, if it takes one slab. [`HashTable::insert_resident`] inserts
     /// it.
+    #[inline(always)]
     pub(crate) fn allocate_for(&self, home: &Home, key: &[u8], new: &NewValue<'_>) -> Option<SlabSlot> {
         let expiry = new.expiry().apply(None);
         if self.is_inline(key.len(), new.size(), expiry) || self.has_expired(expiry) {
@@ -109,6 +122,7 @@ impl<M: Memory> HashTable<M> {
 
     /// Inserts a pair into a resident chain, in a slab that was allocated for it. Returns false, and takes the slab back, if no
     /// bucket can be allocated for the chain.
+    #[inline(always)]
     pub(crate) fn insert_resident(
         &self,
         lines: &mut impl ResidentLines,
@@ -196,6 +210,7 @@ impl<M: Memory> HashTable<M> {
     }
 }
 
+#[inline(always)]
 fn write_pair(bytes: &mut [u8], slab: SlabSlot, key: &[u8], new: &NewValue<'_>, expiry: Option<Expiry>) {
     let range = object::write_pair(slab.class, bytes, key, new.bytes(), expiry);
     new.finish(0, &mut bytes[range]);

@@ -25,6 +25,20 @@ impl ResidentSlab {
         lines.note(span, Effect::Unchanged);
         Some(&lines.span(span)[range])
     }
+
+    /// Returns the value, to be overwritten, if the slab has this key without an expiry and a value of this size.
+    #[inline(always)]
+    pub(crate) fn value_of_size<'l>(
+        &self,
+        lines: &'l mut impl ResidentLines,
+        key: &[u8],
+        size: usize,
+    ) -> Option<&'l mut [u8]> {
+        let span = self.slab.pointer.span(self.slab.class.size());
+        let range = object::find_value(self.slab.class, lines.span(span), key).filter(|range| range.len() == size)?;
+        lines.note(span, Effect::Changed);
+        Some(&mut lines.span(span)[range])
+    }
 }
 
 /// A pair in a slab whose lines are resident. The key may have expired.
@@ -49,6 +63,20 @@ pub(crate) enum SlabAccess<'e> {
 }
 
 impl<M: Memory> HashTable<M> {
+    /// Removes the pair in a resident slab, if the slab has this key without an expiry. Returns false, and does nothing, if not,
+    /// or if the removal is left to `edit.rs`.
+    #[inline(always)]
+    pub(crate) fn remove_plain_slab(
+        &self,
+        lines: &mut impl ResidentLines,
+        home: &Home,
+        slab: ResidentSlab,
+        key: &[u8],
+    ) -> bool {
+        let Some(value_size) = slab.value(lines, key).map(<[u8]>::len) else { return false };
+        self.remove_resident_slab(lines, home, &ResidentPair { slab, key, value_size, expiry: None })
+    }
+
     /// Accesses a resident slab. If it holds the pair, `access` gets the value, or `None` if the key has expired. An edit
     /// is made if it needs only the slab and its bucket. The root of a large value is returned.
     #[inline(always)]

@@ -33,7 +33,7 @@ use std::hint::cold_path;
 
 use super::interleaver::IN_FLIGHT_MAX;
 use super::queue::Batch;
-use super::replies::{Entry, Replies};
+use super::replies::{Entry, Replies, ReplySlot};
 use super::resident_large::LargeValue;
 use super::same_key::{ExecuteSameKey, SameKeys, execute_on_word};
 use super::station::{Admission, Arrivals, QueueIndex, Queues, RequestIndex};
@@ -43,7 +43,8 @@ use crate::hash::{
     SlabAccess, SlabSlot, WithLanes, find_short_value, probe,
 };
 use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
-use skep_core::operation::{Operation, Request};
+use crate::short::overwrite;
+use skep_core::operation::{Operation, PutCondition, Reply, Request};
 
 /// The lists between the stages. They keep their memory. Each list holds queues whose heads need the same next step.
 #[derive(Debug)]
@@ -389,12 +390,17 @@ impl<'a, M: Memory> Batch<'a, M> {
         let mut lines = self.table.memory().resident().expect("the buckets were probed");
         for queue in stages.missing.drain(..) {
             let Some((first, request, home)) = self.begin(queue, &mut stages.remaining) else { continue };
-            // Most are puts, which are compiled by themselves. If there is no memory, the other path fails too.
-            if let Some(put) = put_if_missing(&request.operation)
-                && self.table.insert_inline_resident(&mut lines, home, request.key, &put)
-            {
-                self.end_first(queue, first, put.reply(), replies);
-                self.activate(&mut stages.buckets, queue);
+            // Most are puts, which are compiled by themselves.
+            if let Some(put) = put_if_missing(&request.operation) {
+                if self.table.insert_inline_resident(&mut lines, home, request.key, &put) {
+                    self.end_first(queue, first, put.reply(), replies);
+                    self.activate(&mut stages.buckets, queue);
+                } else {
+                    match self.table.allocate_for(home, request.key, &put) {
+                        Some(slab) => stages.inserts.push((queue, slab)),
+                        None => stages.remaining.push(queue),
+                    }
+                }
                 continue;
             }
             match apply_to_missing(&request.operation, self.arena) {
@@ -433,15 +439,19 @@ impl<'a, M: Memory> Batch<'a, M> {
         let mut hits = 0;
         for (queue, resident) in stages.slabs.drain(..) {
             let Some((first, request, home)) = self.begin(queue, &mut stages.remaining) else { continue };
-            // Most are GETs, which are alone in their queues.
-            if let Operation::Get = request.operation
-                && self.station.after(first).is_none()
-                && let Some(value) = resident.value(&mut lines, request.key)
-            {
-                replies.slot(self.first_reply + first.index()).set_value(value);
-                self.station.clear(queue);
-                hits += 1;
-                continue;
+            // Most are alone in their queues.
+            if self.station.after(first).is_none() {
+                let mut reply = replies.slot(self.first_reply + first.index());
+                let is_done = if let Operation::Get = request.operation {
+                    let value = resident.value(&mut lines, request.key);
+                    value.map(|value| (reply.set_value(value), hits += 1)).is_some()
+                } else {
+                    self.write_on_slab(&mut lines, home, resident, request, reply)
+                };
+                if is_done {
+                    self.station.clear(queue);
+                    continue;
+                }
             }
             let access = |value: Option<ResidentValue<'_>>| self.access(queue, first, value, replies);
             match self.table.access_resident_slab(&mut lines, home, &resident, request.key, access) {
@@ -461,6 +471,29 @@ impl<'a, M: Memory> Batch<'a, M> {
         self.hits.set(self.hits.get() + hits);
     }
 
+    /// Executes a put that keeps the size, or a delete, on a resident slab that has its key without an expiry. Returns false, and
+    /// does nothing, if it is none of these, or if it is left to the other path.
+    #[inline(never)]
+    fn write_on_slab(
+        &self,
+        lines: &mut impl ResidentLines,
+        home: &Home,
+        slab: ResidentSlab,
+        request: &Request<'_>,
+        mut reply: ReplySlot<'_>,
+    ) -> bool {
+        match &request.operation {
+            Operation::Put { value: new, condition } if *condition != PutCondition::IfAbsent => {
+                let Some(value) = slab.value_of_size(lines, request.key, new.len()) else { return false };
+                overwrite(value, new);
+            }
+            Operation::Delete if self.table.remove_plain_slab(lines, home, slab, request.key) => {}
+            _ => return false,
+        }
+        reply.set(Reply::Done);
+        true
+    }
+
     /// Inserts the pair of each head for which a slab was allocated.
     #[inline(never)]
     fn insert_slabs(&self, stages: &mut Stages, replies: &mut Replies) {
@@ -472,16 +505,35 @@ impl<'a, M: Memory> Batch<'a, M> {
             let first = self.station.first(queue);
             let request = &self.requests[first.index()];
             let home = &self.homes[first.index()];
-            let Outcome::Edit(edit @ Edit::Store(new)) = apply_to_missing(&request.operation, self.arena) else {
-                unreachable!("a slab was allocated for a pair to be stored");
+            let reply = replies.slot(self.first_reply + first.index());
+            // Most are puts, which are compiled by themselves.
+            let is_inserted = match put_if_missing(&request.operation) {
+                Some(put) => insert_on_slab(self.table, &mut lines, home, slab, request.key, &put, reply),
+                None => self.insert_computed_on_slab(&mut lines, home, slab, request, reply),
             };
-            if self.table.insert_resident(&mut lines, home, slab, request.key, &new) {
-                self.end_first(queue, first, edit.reply(), replies);
+            if is_inserted {
+                self.station.remove(queue, None, first);
                 self.activate(&mut stages.buckets, queue);
             } else {
                 stages.remaining.push(queue);
             }
         }
+    }
+
+    /// Inserts a pair whose value is not that of a put, with a slab that was allocated for it.
+    #[inline(never)]
+    fn insert_computed_on_slab(
+        &self,
+        lines: &mut impl ResidentLines,
+        home: &Home,
+        slab: SlabSlot,
+        request: &Request<'a>,
+        reply: ReplySlot<'_>,
+    ) -> bool {
+        let Outcome::Edit(Edit::Store(new)) = apply_to_missing(&request.operation, self.arena) else {
+            unreachable!("a slab was allocated for a pair to be stored");
+        };
+        insert_on_slab(self.table, lines, home, slab, request.key, &new, reply)
     }
 
     /// Lets a queue begin again with a probe of its home bucket, if it is not empty.
@@ -491,4 +543,23 @@ impl<'a, M: Memory> Batch<'a, M> {
             buckets.push((queue, self.homes[first.index()].bucket.pointer()));
         }
     }
+}
+
+/// Inserts a pair with a slab that was allocated for it, and sets the reply. Returns false, and does nothing, if that is left to
+/// the other path.
+#[inline(always)]
+fn insert_on_slab<M: Memory>(
+    table: &HashTable<M>,
+    lines: &mut impl ResidentLines,
+    home: &Home,
+    slab: SlabSlot,
+    key: &[u8],
+    new: &NewValue<'_>,
+    mut reply: ReplySlot<'_>,
+) -> bool {
+    let is_inserted = table.insert_resident(lines, home, slab, key, new);
+    if is_inserted {
+        reply.set(new.reply());
+    }
+    is_inserted
 }
