@@ -45,6 +45,7 @@ pub(super) fn run(case: Case, pairs: u64, batches: usize) -> u64 {
         cache_memory: 64 << 20,
         ordered_memory: 0,
         kv_size: Some(8 + case.value_size),
+        cache_kv_size: Some(8 + case.value_size),
         shards: 1,
         ..ServerSettings::default()
     };

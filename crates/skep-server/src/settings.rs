@@ -279,3 +279,18 @@ impl ServerSettings {
         settings
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_space_has_its_average_pair() {
+        let settings = ServerSettings { cache_memory: 16 << 20, cache_kv_size: Some(100), ..ServerSettings::default() };
+        assert!(settings.store(0).grows);
+        assert_eq!(settings.cache(0).unwrap().kv_size, 100);
+        let settings = ServerSettings { kv_size: Some(10), cache_kv_size: None, ..settings };
+        assert!(!settings.store(0).grows);
+        assert_eq!(settings.cache(0).unwrap().kv_size, KV_SIZE);
+    }
+}

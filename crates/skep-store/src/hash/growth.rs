@@ -4,8 +4,9 @@
 //! memory  ├── index ──┤ ◀── grows ──▶ │ free │ ◀── slabs are allocated from the end down ──┤
 //! ```
 //!
-//! 1. A batch after which there are [too many overflow buckets](HashTable::overflow_max) begins growth, if all memory behind
-//!    the index is free.
+//! 1. A batch after which there are [too many overflow buckets](HashTable::overflow_max) takes the memory after the index, if
+//!    all of it is free: at most [`TAKEN_ENTRIES_MAX`] of its entries, and the next batches the others. Then growth begins. If
+//!    it is not free, or is needed for slabs meanwhile, what was taken is given back.
 //! 2. That batch and the following ones move some keys each: [`MOVED_PER_INSERTION`] for a pair that they have inserted, and
 //!    [`MOVED_PER_BATCH`] more. [`Index`](super::index::Index) says where a key is meanwhile.
 //! 3. A flush makes the index as small as at the start.
@@ -29,9 +30,9 @@ use super::edit::NewEntry;
 use super::find::{Lanes, WithLanes};
 use super::index::{Moved, OVERFLOW_INLINE};
 use super::object;
-use super::slab::SlabClass;
+use super::slab::{Front, SlabClass};
 use super::table::HashTable;
-use crate::memory::{Effect, LINE_SIZE, Memory, Pointer, ResidentLines};
+use crate::memory::{LINE_SIZE, Memory, Pointer, ResidentLines, UNIT_SIZE};
 
 /// Keys that a batch moves for each pair that it has inserted. A bucket counts as a key too.
 const MOVED_PER_INSERTION: u64 = 8;
@@ -53,6 +54,8 @@ const OVERFLOW_IN_SLABS: f64 = 1.0 / 4.0;
 const OVERFLOW_FULL: f64 = 0.9;
 /// One in this many bytes of the memory stays free when the index begins to grow: for operations that were promised memory.
 const SPARED_PART: u64 = 32;
+/// Free entries of the memory that a batch takes for the index, and at most a zone more: a hundred microseconds.
+const TAKEN_ENTRIES_MAX: usize = 1 << 14;
 /// Memory is plentiful as long as this share of it is free.
 const PLENTIFUL: f64 = 0.5;
 
@@ -66,33 +69,41 @@ impl<M: Memory> HashTable<M> {
     /// Lets the index grow, for a batch after which the table has `inserted` more pairs.
     #[inline]
     pub(crate) async fn grow(&self, inserted: u64, group: &mut Vec<(BucketIndex, Bucket)>) {
-        if self.index.is_growing() || self.growth.is_due(self.overflow_count()) {
+        if self.index.is_growing() || self.growth.is_due(self.overflow_count()) || self.growth.is_taking() {
             self.continue_to_grow(inserted, group).await;
         }
     }
 
     #[cold]
     async fn continue_to_grow(&self, inserted: u64, group: &mut Vec<(BucketIndex, Bucket)>) {
-        if self.is_flushing() || !(self.index.is_growing() || self.begin_to_grow()) {
+        if self.is_flushing() || self.memory().resident().is_none() {
+            return;
+        }
+        if !(self.index.is_growing() || self.begin_to_grow()) {
             return;
         }
         let mut left = (inserted * MOVED_PER_INSERTION + MOVED_PER_BATCH).min(MOVED_MAX) as usize;
+        let mut homes_max = GROUP;
         while left > 0
             && let Some(end) = self.index.end_of_old()
         {
             // Buckets of a chain, on average.
             let chain = 1 + self.overflow_count() / u64::from(end);
-            let homes = (GROUP / chain as u32).clamp(1, end).min(left as u32);
+            let homes = (homes_max / chain as u32).clamp(1, end).min(left as u32);
             // Before the chains are read, as far as their length is known.
             if !self.slabs().has_buckets(homes as usize * BUCKETS_PER_MOVED) {
                 return;
             }
-            let moved = self.index.next_to_move(end - homes);
-            (moved.first_new..moved.end_new).for_each(|new| self.prefetch(BucketIndex(new)));
             self.read_group(group, end - homes..end).await;
             if !self.slabs().has_buckets(group.len() * BUCKETS_PER_MOVED) {
-                return;
+                if homes == 1 {
+                    return;
+                }
+                homes_max = 1;
+                continue;
             }
+            let moved = self.index.next_to_move(end - homes);
+            (moved.first_new..moved.end_new).for_each(|new| self.prefetch(BucketIndex(new)));
             let slots: usize = group.iter().map(|(_, bucket)| bucket.used_slot_count()).sum();
             self.move_group(&moved, group);
             left = left.saturating_sub(group.len() + slots / SLOTS_PER_KEY);
@@ -100,32 +111,51 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Begins to grow, if there are too many overflow buckets and memory for more home buckets. Returns true if it has begun.
+    /// Otherwise, it may have taken a part of the memory.
     fn begin_to_grow(&self) -> bool {
         let is_small = self.index_size() <= self.memory().size() / SMALL_PART;
-        let parts = if is_small { PARTS_WHILE_SMALL } else { PARTS };
-        let may_grow = self.memory().resident().is_some() && parts.into_iter().any(|part| self.begin_to_grow_by(part));
-        if !may_grow {
-            self.growth.refuse(self.overflow_count());
+        for part in if is_small { PARTS_WHILE_SMALL } else { PARTS } {
+            let grown = self.grown(part);
+            match self.take_for_growth(grown) {
+                Front::Taken => {
+                    self.index.begin_to_grow(grown);
+                    self.slabs().give_front_back(Pointer::to_line(grown.into()));
+                    self.growth.set_taking(false);
+                    return true;
+                }
+                Front::Begun => {
+                    self.growth.set_taking(true);
+                    return false;
+                }
+                Front::InUse => {}
+            }
         }
-        may_grow
+        self.slabs().give_front_back(Pointer::to_line(self.index.count().into()));
+        self.growth.set_taking(false);
+        self.growth.refuse(self.overflow_count());
+        false
     }
 
-    /// Begins to grow by a part, if there are too many overflow buckets and memory for more home buckets. Returns true if it has
-    /// begun.
-    fn begin_to_grow_by(&self, part: f64) -> bool {
+    /// Returns the number of home buckets after growth by a part.
+    fn grown(&self, part: f64) -> u32 {
         let count = self.index.count();
-        let grown = (count + (f64::from(count) * part).ceil() as u32).min(self.growth.count_max);
-        let more = grown.saturating_sub(count);
-        let spared = (self.memory().size() / LINE_SIZE as u64 / SPARED_PART) as usize;
-        let needed = 2 * GROUP as usize * BUCKETS_PER_MOVED + spared + more as usize;
-        let may_grow = more > 0
-            && self.overflow_count() > self.overflow_max(count, u64::from(more) * LINE_SIZE as u64)
-            && self.slabs().has_buckets(needed)
-            && self.slabs().take_front(Pointer::to_line(grown.into()));
-        if may_grow {
-            self.index.begin_to_grow(grown);
+        (count + (f64::from(count) * part).ceil() as u32).min(self.growth.count_max)
+    }
+
+    /// Takes the memory for this number of home buckets, if there are too many overflow buckets, and enough memory.
+    fn take_for_growth(&self, grown: u32) -> Front {
+        let count = self.index.count();
+        let (start, end) = (self.slabs().start(), Pointer::to_line(grown.into()));
+        let more = u64::from(end.unit().saturating_sub(start.unit())) * UNIT_SIZE as u64;
+        let spared = self.memory().size() / SPARED_PART;
+        let needed = 2 * GROUP as usize * BUCKETS_PER_MOVED + ((spared + more) / LINE_SIZE as u64) as usize;
+        if grown == count
+            || self.overflow_count() <= self.overflow_max(count, more)
+            || !self.slabs().has_buckets(needed)
+        {
+            return Front::InUse;
         }
-        may_grow
+        self.slabs().take_front(end, TAKEN_ENTRIES_MAX)
     }
 
     /// Returns the number of overflow buckets that this number of home buckets may have, before `more` bytes are taken for others.
@@ -143,12 +173,16 @@ impl<M: Memory> HashTable<M> {
     /// [`HashTable::unfix_index`], and slabs may be anywhere.
     pub(crate) async fn fix_index(&self, count: u32) {
         let before = self.index.count();
-        if self.growth.is_possible() && count > before && self.slabs().take_front(Pointer::to_line(count.into())) {
+        let is_taken = self.growth.is_possible()
+            && count > before
+            && self.slabs().take_front(Pointer::to_line(count.into()), usize::MAX) == Front::Taken;
+        if is_taken {
             for bucket in before..count {
                 self.memory().write_line(BucketIndex(bucket).pointer(), Bucket::EMPTY.as_line()).await;
             }
             self.index.reset(count);
         }
+        self.slabs().give_front_back(Pointer::to_line(self.index.count().into()));
         self.growth.stop();
         self.slabs().use_front();
     }
@@ -177,9 +211,12 @@ impl<M: Memory> HashTable<M> {
 
     /// Returns the position of the key of a slab.
     fn position_of_slab(&self, lines: &mut impl ResidentLines, slab: SlabSlot) -> u64 {
-        let bytes = lines.span(slab.pointer.span(slab.class.size()));
-        let (key, _) = object::key(slab.class, bytes);
-        self.position(&bytes[key])
+        let first_line = lines.span(slab.pointer.span(slab.class.size().min(LINE_SIZE)));
+        let (key, _) = object::key(slab.class, first_line);
+        match first_line.get(key.clone()) {
+            Some(key) => self.position(key),
+            None => self.position(&lines.span(slab.pointer.span(key.end))[key]),
+        }
     }
 }
 
@@ -200,8 +237,7 @@ impl<M: Memory> WithLanes for MoveEntries<'_, M> {
         let MoveEntries { table, group, new } = self;
         let mut lines = table.memory().resident().expect("an index grows on resident lines");
         for bucket in new.map(BucketIndex) {
-            *Bucket::from_line_mut(lines.line(bucket.pointer())) = Bucket::EMPTY;
-            lines.note(bucket.pointer().span(LINE_SIZE), Effect::Changed);
+            lines.new_span(bucket.pointer().span(LINE_SIZE)).copy_from_slice(&Bucket::EMPTY.as_line().0);
         }
         for (_, bucket) in group {
             for (slot, entry) in bucket.entries() {

@@ -13,8 +13,9 @@
 //! new buckets                                             ├── keys of the old ones moved ───┤
 //! ```
 //!
-//! **Why one memory is enough.** The old buckets are moved in descending order. A key of old bucket i goes to a new bucket that is
-//! not before i, because `above` is the greater number. So no bucket is written that was not moved.
+//! **Why one memory is enough.** The old buckets are moved in descending order, in groups of which all are copied first. A key of
+//! old bucket i goes to a new bucket that is not before i, because `above` is the greater number. So no old bucket is written
+//! before it is copied.
 
 use std::cell::Cell;
 
@@ -159,12 +160,15 @@ pub(super) struct Growth {
     at: Cell<u64>,
     /// The fewest from which on it may be worthwhile.
     least: Cell<u64>,
+    /// A part of the memory for the next home buckets is taken.
+    is_taking: Cell<bool>,
 }
 
 impl Growth {
     /// Returns growth from one number of home buckets to another.
     pub(super) fn new(first_count: u32, count_max: u32) -> Growth {
-        let growth = Growth { first_count, count_max, at: Cell::new(0), least: Cell::new(0) };
+        let growth =
+            Growth { first_count, count_max, at: Cell::new(0), least: Cell::new(0), is_taking: Cell::new(false) };
         growth.consider_at(first_count);
         growth
     }
@@ -184,6 +188,18 @@ impl Growth {
         let least = if count < self.count_max { (f64::from(count) * OVERFLOW_INLINE) as u64 } else { u64::MAX };
         self.least.set(least);
         self.at.set(least);
+        self.is_taking.set(false);
+    }
+
+    /// Returns true if a part of the memory for the next home buckets is taken.
+    #[inline]
+    pub(super) fn is_taking(&self) -> bool {
+        self.is_taking.get()
+    }
+
+    /// Sets whether a part of the memory for the next home buckets is taken.
+    pub(super) fn set_taking(&self, is_taking: bool) {
+        self.is_taking.set(is_taking);
     }
 
     /// Returns true if growth is to be considered, with this many overflow buckets.

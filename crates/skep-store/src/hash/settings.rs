@@ -54,7 +54,7 @@ pub struct Settings {
 
 impl Settings {
     /// Returns settings for pairs of any sizes: the index grows with them, as long as memory is plentiful. Pairs are inline if
-    /// that takes no more memory than a slab.
+    /// that takes no more memory than a slab. On a memory without resident lines, the index does not grow.
     pub fn growing(memory: u64, seed: u64) -> Self {
         Settings { memory, hash_index_ratio: GROWING_RATIO, inline_threshold: INLINE_SIZE_MAX, grows: true, seed }
     }

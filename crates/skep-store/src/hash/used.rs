@@ -9,7 +9,8 @@
 //! 2. A removal leaves the bit. A walk that has read a whole group without a pair clears it, and a flush clears all bits.
 //!
 //! **Why it is right.** A key has one home bucket. [`HashTable::count_insertion`](super::HashTable::count_insertion) sets its bit, and no pair is inserted without
-//! being counted. Walks and flushes run between batches, so no insertion is in flight when they clear a bit.
+//! being counted. Growth of the index sets the bits of all buckets to which it moves pairs. Walks and flushes run between
+//! batches, so no insertion is in flight when they clear a bit.
 //!
 //! **What it costs.** A bit for 4 KiB of index, and a few instructions for an insertion. A walk over an empty index of
 //! 1 GiB reads 32 KiB.

@@ -21,7 +21,7 @@ impl SlabClass {
     pub const COUNT: usize = 5;
     /// The largest class, 512 bytes.
     pub const LARGEST: SlabClass = SlabClass(4);
-    /// The class of a overflow bucket, 64 bytes.
+    /// The class of an overflow bucket, 64 bytes.
     pub const BUCKET: SlabClass = SlabClass(1);
 
     /// Returns all classes, smallest first.

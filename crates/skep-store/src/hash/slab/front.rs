@@ -1,7 +1,13 @@
 //! The front of the memory, which the hash index takes from the slabs while it grows.
 //!
-//! Slabs are allocated from the end of the memory down, so its front is free for long. It is taken only if all of it is free,
-//! in pieces of any length and without merging. A flush gives it back.
+//! ```text
+//! memory  ├─ index ─┤─ taken ─▶ start ─── zone ───┤─── zone ───┤ end …
+//!                             a call goes on here, up to its bound of work
+//! ```
+//!
+//! Slabs are allocated from the end of the memory down, so its front is free for long. It is taken zone by zone, as far as all
+//! of it is free, in pieces of any length and without merging. What was taken in vain is given back. So is all of it by a
+//! flush.
 
 use std::ops::Range;
 
@@ -10,25 +16,63 @@ use super::entry::{SlabClass, SlabEntry};
 use super::pool::HostPools;
 use crate::memory::{Pointer, UNIT_SIZE};
 
+/// How far the front was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Front {
+    /// To the end that was asked for.
+    Taken,
+    /// As far as the work allowed. The next call goes on.
+    Begun,
+    /// To the first zone that is not free.
+    InUse,
+}
+
 impl SlabAllocator {
-    /// Takes the memory before `end` from the slabs, if all of it is free. Returns false, and takes nothing, if it is not.
-    pub fn take_front(&mut self, end: Pointer) -> bool {
+    /// Returns the first address that is not taken.
+    pub fn start(&self) -> Pointer {
+        Pointer::new(self.host.start())
+    }
+
+    /// Takes the memory before `end` from the slabs, as far as it is free. Takes zones until these had `entries_max` free
+    /// entries, and at least one.
+    pub fn take_front(&mut self, end: Pointer, entries_max: usize) -> Front {
         self.take_back();
-        let range = self.host.start()..end.unit();
-        let size = u64::from(range.end - range.start) * UNIT_SIZE as u64;
-        if size > self.free_size() {
-            return false;
+        if u64::from(end.unit().saturating_sub(self.host.start())) * UNIT_SIZE as u64 > self.free_size() {
+            return Front::InUse;
         }
         for class in SlabClass::all() {
             let count = self.local[class.index()].len();
             self.spill(class, count);
         }
-        let is_taken = self.host.take_front(range);
-        if is_taken {
-            self.free_size -= size;
-            self.size -= size;
+        let mut entries = 0;
+        while self.host.start() < end.unit() {
+            if entries >= entries_max {
+                return Front::Begun;
+            }
+            let before = self.host.start();
+            let Some(taken) = self.host.take_front_zone(end.unit()) else { return Front::InUse };
+            entries += taken;
+            self.count_taken(before..self.host.start());
         }
-        is_taken
+        Front::Taken
+    }
+
+    /// Gives the memory from `start` on back that was taken.
+    pub fn give_front_back(&mut self, start: Pointer) {
+        let taken = start.unit()..self.host.start();
+        if !taken.is_empty() {
+            self.host.set_start(taken.start);
+            self.host.push_range(taken.start, taken.end);
+            let size = u64::from(taken.end - taken.start) * UNIT_SIZE as u64;
+            self.free_size += size;
+            self.size += size;
+        }
+    }
+
+    fn count_taken(&mut self, units: Range<u32>) {
+        let size = u64::from(units.end - units.start) * UNIT_SIZE as u64;
+        self.free_size -= size;
+        self.size -= size;
     }
 
     /// Returns true if this number of overflow buckets can be allocated without merging.
@@ -40,25 +84,25 @@ impl SlabAllocator {
 }
 
 impl HostPools {
-    /// Takes the memory of a range that begins at the start, if all of it is free. Returns true if it was.
-    fn take_front(&mut self, range: Range<u32>) -> bool {
-        let zones = self.zone_of(Pointer::new(range.start))..self.zone_of(Pointer::new(range.end)) + 1;
-        let is_in = |entry: &SlabEntry| entry.unit() < range.end;
-        let units_in = |entry: SlabEntry| (entry.unit() + entry.unit_count()).min(range.end) - entry.unit();
-        let free: u32 = zones.clone().flat_map(|zone| self.entries_of(zone)).filter(is_in).map(units_in).sum();
-        if free < range.end - range.start {
-            return false;
+    /// Takes the memory from the start to the end of its zone, or to `end`, if all of it is free. Returns the number of free
+    /// entries that it had.
+    fn take_front_zone(&mut self, end: u32) -> Option<usize> {
+        let start = self.start();
+        let zone = self.zone_of(Pointer::new(start));
+        let end = end.min(self.end_of_zone(zone));
+        let units_in = |entry: SlabEntry| (entry.unit() + entry.unit_count()).min(end).saturating_sub(entry.unit());
+        if self.entries_of(zone).map(units_in).sum::<u32>() < end - start {
+            return None;
         }
-        for zone in zones {
-            for entry in self.take_all(zone) {
-                let end = entry.unit() + entry.unit_count();
-                if end > range.end {
-                    self.push_range(entry.unit().max(range.end), end);
-                }
+        let entries = self.take_all(zone);
+        for entry in &entries {
+            let entry_end = entry.unit() + entry.unit_count();
+            if entry_end > end {
+                self.push_range(entry.unit().max(end), entry_end);
             }
         }
-        self.set_start(range.end);
-        true
+        self.set_start(end);
+        Some(entries.len())
     }
 }
 
@@ -82,10 +126,15 @@ mod tests {
             let lowest = taken.iter().map(|slab| slab.unit()).min().unwrap();
             assert!(lowest > units / 3, "SKEP_SEED={seed}: {lowest} of {units}");
             let free = slabs.free_size();
-            assert!(!slabs.take_front(Pointer::new(lowest + 1)));
+            assert_eq!(slabs.take_front(Pointer::new(lowest + 1), usize::MAX), Front::InUse);
+            slabs.give_front_back(Pointer::new(10));
             assert_eq!(slabs.free_size(), free);
             let end = random.random_range(11..=lowest);
-            assert!(slabs.take_front(Pointer::new(end)), "SKEP_SEED={seed}");
+            let entries_max = random.random_range(1..100);
+            while slabs.take_front(Pointer::new(end), entries_max) == Front::Begun {
+                assert!(slabs.start().unit() < end);
+            }
+            assert_eq!(slabs.start(), Pointer::new(end), "SKEP_SEED={seed}");
             assert_eq!(slabs.free_size(), free - u64::from(end - 10) * 32);
             let rest: Vec<_> = std::iter::from_fn(|| slabs.take(SlabClass::for_size(32).unwrap()).ok()).collect();
             assert!(rest.iter().all(|slab| slab.unit() >= end));
@@ -94,7 +143,7 @@ mod tests {
             slabs.forget();
             while slabs.return_zones(1) {}
             assert_eq!(slabs.free_size(), u64::from(units - 10) * 32);
-            assert!(slabs.take_front(Pointer::new(units)));
+            assert_eq!(slabs.take_front(Pointer::new(units), usize::MAX), Front::Taken);
         }
     }
 
@@ -103,9 +152,14 @@ mod tests {
         let class = SlabClass::for_size(32).unwrap();
         let mut slabs = SlabAllocator::new(Pointer::new(0), Pointer::new(4096));
         let all: Vec<_> = std::iter::from_fn(|| slabs.take(class).ok()).collect();
-        assert!(!slabs.take_front(Pointer::new(1024)));
+        assert_eq!(slabs.take_front(Pointer::new(1024), usize::MAX), Front::InUse);
         all.iter().filter(|slab| slab.unit() < 1024).for_each(|slab| slabs.release(class, *slab));
-        assert!(slabs.take_front(Pointer::new(1024)));
+        assert_eq!(
+            slabs.take_front(Pointer::new(1024), 1),
+            Front::Begun,
+            "the second call goes on with the second zone"
+        );
+        assert_eq!(slabs.take_front(Pointer::new(1024), usize::MAX), Front::Taken);
         assert_eq!(slabs.free_size(), 0);
     }
 }

@@ -31,6 +31,7 @@ mod spare;
 mod zone_set;
 
 pub use entry::SlabClass;
+pub use front::Front;
 pub use merge::MergeDaemon;
 
 use self::entry::SlabEntry;

@@ -186,6 +186,11 @@ impl HostPools {
         }
     }
 
+    /// Returns the end of a zone, in units.
+    pub(super) fn end_of_zone(&self, zone: usize) -> u32 {
+        u64::from(self.range.end).min((zone as u64 + 1) << self.zone_shift) as u32
+    }
+
     /// Returns the entries of a zone, if there is such a zone.
     pub(super) fn entries_of(&self, zone: usize) -> impl Iterator<Item = SlabEntry> + '_ {
         self.zones.get(zone).into_iter().flat_map(|zone| zone.stacks.iter().flatten().copied())

@@ -125,6 +125,7 @@ fn errors_name_the_line_and_the_field() {
         ("max-clients = 0", ["line 1", "`max-clients`", "at least 1"]),
         ("max-clients = \"100\"", ["line 1", "`max-clients`", "whole number without quotes"]),
         ("kv-size = 1", ["line 1", "`kv-size`", "bytes"]),
+        ("cache-kv-size = 1", ["line 1", "`cache-kv-size`", "bytes"]),
         ("prefault = false\nlisten = \"7379\"", ["line 2", "`listen`", "127.0.0.1:7379"]),
         ("protected-mode = \"on\"", ["line 1", "`protected-mode`", "yes or no"]),
         ("port = 70000", ["line 1", "`port`", "a number from 1 to 65535"]),
