@@ -11,7 +11,7 @@ use skep_measure::{EngineCase, EngineReport, Figure, Progress};
 use crate::figures::{millions, percent, ratio};
 use crate::plot::{Group, Plot, in_millions};
 use crate::program::Measured;
-use crate::results::Origin;
+use crate::results::Head;
 use crate::tables::{Tables, table};
 
 /// The settings of a run.
@@ -28,11 +28,9 @@ pub struct Plan {
 /// The report with its origin.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
-    /// Always `engine`.
-    pub kind: String,
-    /// Date and machine.
+    /// The kind is `engine`.
     #[serde(flatten)]
-    pub origin: Origin,
+    pub head: Head,
     /// The report that the program printed.
     pub engine: EngineReport,
 }
@@ -48,7 +46,7 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
         return Err(failed(&output.status));
     }
     let engine = serde_json::from_slice(&output.stdout).map_err(|error| failed(&error))?;
-    Ok(Report { kind: "engine".to_owned(), origin: Origin::here(), engine })
+    Ok(Report { head: Head::here("engine"), engine })
 }
 
 impl Measured for Report {
@@ -57,8 +55,8 @@ impl Measured for Report {
         format!("engine-{ordered}{}", self.engine.kv_size)
     }
 
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn head(&self) -> &Head {
+        &self.head
     }
 
     fn heading(&self) -> (usize, String) {
@@ -77,7 +75,7 @@ impl Measured for Report {
         ];
         let (size, memory) = (engine.kv_size, engine.memory >> 20);
         let title = format!("Pairs of {size} B fill {} of {memory} MiB, one core", engine.utilization);
-        Plot::new(title, &self.origin, groups)
+        Plot::new(title, self.origin(), groups)
     }
 
     fn tables(&self) -> Tables {

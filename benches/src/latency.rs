@@ -16,7 +16,7 @@ use skep_measure::Progress;
 
 use crate::plot::{Group, Plot, exact, in_millions_text};
 use crate::program::{Measured, number};
-use crate::results::Origin;
+use crate::results::Head;
 use crate::servers::{Plan as ServersPlan, Protocol, Server, Setting, free_udp_address};
 use crate::tables::{Tables, table};
 
@@ -47,11 +47,9 @@ pub struct Plan {
 /// The curves, with their origin.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
-    /// Always `latency`.
-    pub kind: String,
-    /// Date and machine.
+    /// The kind is `latency`.
     #[serde(flatten)]
-    pub origin: Origin,
+    pub head: Head,
     /// See [`Plan::records`].
     pub records: usize,
     /// See [`Plan::seconds`].
@@ -111,7 +109,7 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
         }
     }
     let (records, seconds) = (plan.records, plan.seconds);
-    Ok(Report { kind: "latency".to_owned(), origin: Origin::here(), records, seconds, curves })
+    Ok(Report { head: Head::here("latency"), records, seconds, curves })
 }
 
 /// Returns the address of the server's native port.
@@ -148,12 +146,8 @@ fn point(plan: &Plan, space: &str, address: &str, batch: usize) -> Result<Point,
 }
 
 impl Measured for Report {
-    fn kind(&self) -> String {
-        self.kind.clone()
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn head(&self) -> &Head {
+        &self.head
     }
 
     fn heading(&self) -> (usize, String) {
@@ -171,7 +165,7 @@ impl Measured for Report {
             Group::new(format!("{space} space, million operations/s"), bars.collect::<Vec<_>>().into_iter())
         };
         let title = format!("One client, p99 of a batch at most {PICTURED_P99} µs");
-        Plot::new(title, &self.origin, SPACES.map(group).to_vec())
+        Plot::new(title, self.origin(), SPACES.map(group).to_vec())
     }
 
     fn tables(&self) -> Tables {

@@ -13,16 +13,23 @@ use clap::builder::RangedU64ValueParser;
 use skep_measure::Progress;
 
 use crate::plot::Plot;
-use crate::results::Origin;
+use crate::results::{Head, Origin};
 use crate::tables::Tables;
 
 /// The result of a measurement, which can be saved and shown on a page.
 pub trait Measured {
+    /// Returns what all results have.
+    fn head(&self) -> &Head;
+
     /// Returns the kind, as a part of a file name.
-    fn kind(&self) -> String;
+    fn kind(&self) -> String {
+        self.head().kind.clone()
+    }
 
     /// Returns date, machine and command.
-    fn origin(&self) -> &Origin;
+    fn origin(&self) -> &Origin {
+        &self.head().origin
+    }
 
     /// Returns the tables and a note on their settings.
     fn tables(&self) -> Tables;

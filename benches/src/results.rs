@@ -26,6 +26,28 @@ pub struct Origin {
     pub command: String,
 }
 
+/// What all results have.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Head {
+    /// What was measured.
+    pub kind: String,
+    /// Date, machine and command.
+    #[serde(flatten)]
+    pub origin: Origin,
+}
+
+impl Head {
+    /// Returns the head of a result.
+    pub fn new(kind: &str, origin: Origin) -> Self {
+        Head { kind: kind.to_owned(), origin }
+    }
+
+    /// Returns the head of a measurement made here and now.
+    pub fn here(kind: &str) -> Self {
+        Head::new(kind, Origin::here())
+    }
+}
+
 impl Origin {
     /// Returns the origin of a measurement made here and now.
     pub fn here() -> Self {

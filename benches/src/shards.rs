@@ -24,7 +24,7 @@ use crate::maps::{Contender, Store};
 use crate::plot::{Group, Plot, exact, in_millions, in_millions_text};
 use crate::process::{cores, pin_to};
 use crate::program::{Measured, number};
-use crate::results::Origin;
+use crate::results::Head;
 use crate::tables::{Tables, table};
 use skep_measure::distribution::THETA;
 
@@ -70,11 +70,9 @@ const CASES: [(&str, bool, bool); 4] = [
 /// The result of a comparison.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
-    /// Always `shards`.
-    pub kind: String,
-    /// Date and machine.
+    /// The kind is `shards`.
     #[serde(flatten)]
-    pub origin: Origin,
+    pub head: Head,
     /// See [`Plan::pairs`].
     pub pairs: usize,
     /// See [`Plan::batch`].
@@ -178,8 +176,7 @@ fn measure(plan: &Plan, progress: &Progress) -> Result<Report, String> {
     };
     progress.begin("adding up loads", seconds);
     Ok(Report {
-        kind: "shards".to_owned(),
-        origin: Origin::here(),
+        head: Head::here("shards"),
         pairs: plan.pairs,
         batch: plan.batch,
         rounds: plan.effort.rounds,
@@ -292,12 +289,8 @@ fn hottest(pairs: u64) -> Vec<Hottest> {
 }
 
 impl Measured for Report {
-    fn kind(&self) -> String {
-        self.kind.clone()
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn head(&self) -> &Head {
+        &self.head
     }
 
     fn heading(&self) -> (usize, String) {
@@ -314,7 +307,7 @@ impl Measured for Report {
         let load = |hottest: &Hottest| (format!("skep, {} shards", hottest.shards), exact(hottest.over_average.median));
         groups.push(Group::new("load of the hottest shard / average, Zipf", self.hottest.iter().map(load)));
         let pairs = in_millions_text(self.pairs as u64);
-        Plot::new(format!("{pairs} million pairs of 8 + 2 B, a core for each shard"), &self.origin, groups)
+        Plot::new(format!("{pairs} million pairs of 8 + 2 B, a core for each shard"), self.origin(), groups)
     }
 
     fn tables(&self) -> Tables {

@@ -10,7 +10,7 @@ use skep_measure::{Progress, VectorLine, VectorsReport, size_text};
 
 use crate::plot::{Group, Plot};
 use crate::program::Measured;
-use crate::results::Origin;
+use crate::results::Head;
 use crate::servers::{Plan as ServersPlan, Protocol, Setting};
 use crate::tables::{Tables, table};
 
@@ -31,11 +31,9 @@ pub struct Plan {
 /// The report with its origin.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
-    /// Always `vectors`.
-    pub kind: String,
-    /// Date and machine.
+    /// The kind is `vectors`.
     #[serde(flatten)]
-    pub origin: Origin,
+    pub head: Head,
     /// The report that the program printed.
     pub vectors: VectorsReport,
 }
@@ -55,16 +53,12 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
         return Err(failed(&output.status));
     }
     let vectors = serde_json::from_slice(&output.stdout).map_err(|error| failed(&error))?;
-    Ok(Report { kind: "vectors".to_owned(), origin: Origin::here(), vectors })
+    Ok(Report { head: Head::here("vectors"), vectors })
 }
 
 impl Measured for Report {
-    fn kind(&self) -> String {
-        self.kind.clone()
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn head(&self) -> &Head {
+        &self.head
     }
 
     fn heading(&self) -> (usize, String) {
@@ -82,7 +76,7 @@ impl Measured for Report {
         };
         let sizes = VectorLine::sizes(lines).into_iter().filter(|size| PICTURED.contains(size));
         let title = format!("Every f32 is incremented, vectors of {} in all", size_text(self.vectors.memory));
-        Plot::new(title, &self.origin, sizes.map(group).collect())
+        Plot::new(title, self.origin(), sizes.map(group).collect())
     }
 
     fn tables(&self) -> Tables {

@@ -36,7 +36,7 @@ use skep_measure::{Effort, Progress, Rounds, Row as Measurement};
 
 use crate::process::cores;
 use crate::program::number;
-use crate::results::Origin;
+use crate::results::Head;
 use crate::servers::{Plan as ServersPlan, Setting};
 use folder::Folder;
 
@@ -168,8 +168,7 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
         }?);
     }
     Ok(Report {
-        kind: "durability".to_owned(),
-        origin: Origin::here(),
+        head: Head::here("durability"),
         keys: plan.keys,
         seconds: plan.seconds,
         rounds: plan.rounds,

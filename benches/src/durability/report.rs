@@ -6,17 +6,15 @@ use super::Section;
 use crate::figures::cell;
 use crate::plot::{Group, Plot, in_millions_text};
 use crate::program::Measured;
-use crate::results::Origin;
+use crate::results::Head;
 use crate::tables::{Tables, table};
 
 /// The result of a run.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
-    /// Always `durability`.
-    pub kind: String,
-    /// Date and machine.
+    /// The kind is `durability`.
     #[serde(flatten)]
-    pub origin: Origin,
+    pub head: Head,
     /// Pairs of 10 bytes in every server.
     pub keys: u64,
     /// Seconds of each round of a side.
@@ -144,12 +142,8 @@ impl Report {
 }
 
 impl Measured for Report {
-    fn kind(&self) -> String {
-        self.kind.clone()
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn head(&self) -> &Head {
+        &self.head
     }
 
     fn heading(&self) -> (usize, String) {
@@ -161,7 +155,7 @@ impl Measured for Report {
         let name = "figure / bar, or bar / figure if less is better (reached: 1 or more)";
         let keys = in_millions_text(self.keys);
         let title = format!("{keys} million pairs of 8 + 2 B with a log and snapshots, one shard");
-        Plot::new(title, &self.origin, vec![Group::new(name, bars)])
+        Plot::new(title, self.origin(), vec![Group::new(name, bars)])
     }
 
     fn tables(&self) -> Tables {

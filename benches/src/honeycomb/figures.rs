@@ -6,7 +6,7 @@ use skep_store::ordered::{LogBlock, OrderedSettings};
 use super::measure::{Plan, Rates, Threads, by_turns, of, over};
 use super::{Bound, Curve, PaperPoint, Report};
 use crate::ordered::{Case, Contender, Keys, Masstree, Read, Skep};
-use crate::results::Origin;
+use crate::results::Head;
 use skep_measure::{Figure as Rounds, Progress};
 
 /// A figure of the paper.
@@ -131,8 +131,7 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
         figure.note, plan.pairs, plan.batch, plan.effort.rounds
     );
     Ok(Report {
-        kind: "honeycomb".to_owned(),
-        origin: Origin::here(),
+        head: Head::here("honeycomb"),
         figure: figure.name.to_owned(),
         title: figure.title.to_owned(),
         x: figure.x.to_owned(),

@@ -24,17 +24,15 @@ use skep_measure::Figure;
 use crate::figures::{cell, millions};
 use crate::plot::{Group, Plot, exact};
 use crate::program::Measured;
-use crate::results::Origin;
+use crate::results::Head;
 use crate::tables::{Tables, table};
 
 /// The result of one figure.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
-    /// Always `honeycomb`.
-    pub kind: String,
-    /// Date and machine.
+    /// The kind is `honeycomb`.
     #[serde(flatten)]
-    pub origin: Origin,
+    pub head: Head,
     /// Name of the figure, such as `fig17`.
     pub figure: String,
     /// Title of the figure.
@@ -114,8 +112,8 @@ impl Measured for Report {
         format!("honeycomb-{}", self.figure)
     }
 
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn head(&self) -> &Head {
+        &self.head
     }
 
     fn heading(&self) -> (usize, String) {
@@ -159,7 +157,7 @@ impl Measured for Report {
             Group::new(format!("{}: {}", curve.name, self.y), bars)
         };
         let title = format!("Honeycomb, Figure {}: {}", self.figure.trim_start_matches("fig"), self.title);
-        Plot::new(title, &self.origin, self.curves.iter().map(group).collect())
+        Plot::new(title, self.origin(), self.curves.iter().map(group).collect())
     }
 }
 

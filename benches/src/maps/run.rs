@@ -12,7 +12,7 @@ use crate::keys::{Draw, random_key, random_value};
 use crate::plot::{Group, Plot, exact, in_millions, in_millions_text};
 use crate::process::{MIMALLOC_HUGE_PAGES, available_size, huge_page_policy, huge_page_size, resident_size};
 use crate::program::{Measured, number};
-use crate::results::Origin;
+use crate::results::Head;
 use crate::tables::{Tables, table};
 use skep_measure::distribution::THETA;
 
@@ -79,11 +79,9 @@ impl Case {
 /// The result of a comparison.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
-    /// Always `maps`.
-    pub kind: String,
-    /// Date and machine.
+    /// The kind is `maps`.
     #[serde(flatten)]
-    pub origin: Origin,
+    pub head: Head,
     /// See [`Plan::pairs`].
     pub pairs: usize,
     /// See [`Plan::batch`].
@@ -177,8 +175,7 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
     let over_best = best.iter().enumerate().map(|(case, &best)| Figure::of_ratio(&rates[case][0], &rates[case][best]));
     let leanest = peers.iter().map(|&peer| rows[peer].bytes_per_pair).min_by(f64::total_cmp);
     Ok(Report {
-        kind: "maps".to_owned(),
-        origin: Origin::here(),
+        head: Head::here("maps"),
         pairs: plan.pairs,
         batch: plan.batch,
         rounds: plan.effort.rounds,
@@ -272,12 +269,8 @@ impl Drawn {
 }
 
 impl Measured for Report {
-    fn kind(&self) -> String {
-        self.kind.clone()
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn head(&self) -> &Head {
+        &self.head
     }
 
     fn heading(&self) -> (usize, String) {
@@ -296,7 +289,7 @@ impl Measured for Report {
         groups.push(Group::new("memory (bytes a pair)", memory));
         let pairs = in_millions_text(self.pairs as u64);
         let title = format!("{pairs} million pairs of 8 + 2 B, one thread, batches of {}", self.batch);
-        Plot::new(title, &self.origin, groups)
+        Plot::new(title, self.origin(), groups)
     }
 
     fn tables(&self) -> Tables {

@@ -8,7 +8,7 @@ use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::plot::{Group, Plot, exact, in_millions, in_millions_text};
 use crate::process::{MIMALLOC_HUGE_PAGES, cores, huge_page_size, resident_size};
 use crate::program::{Measured, number};
-use crate::results::Origin;
+use crate::results::Head;
 use crate::tables::{Tables, table};
 
 /// The amount of work to measure. With its default settings a run takes less than three minutes.
@@ -83,11 +83,9 @@ const ON_TWO_THREADS_BY_DEFAULT: usize = 2;
 /// The result of a comparison.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
-    /// Always `ordered`.
-    pub kind: String,
-    /// Date and machine.
+    /// The kind is `ordered`.
     #[serde(flatten)]
-    pub origin: Origin,
+    pub head: Head,
     /// See [`Plan::pairs`].
     pub pairs: usize,
     /// See [`Plan::batch`].
@@ -185,8 +183,7 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
         row.ops_per_s = alone.iter().map(|rates| Figure::of(&rates[contender])).collect();
     }
     Ok(Report {
-        kind: "ordered".to_owned(),
-        origin: Origin::here(),
+        head: Head::here("ordered"),
         pairs: plan.pairs,
         batch: plan.batch,
         scan: plan.scan,
@@ -293,12 +290,8 @@ fn agreed(sums: &[u64], case: &Case) -> Result<u64, String> {
 }
 
 impl Measured for Report {
-    fn kind(&self) -> String {
-        self.kind.clone()
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn head(&self) -> &Head {
+        &self.head
     }
 
     fn heading(&self) -> (usize, String) {
@@ -314,7 +307,7 @@ impl Measured for Report {
         groups.push(Group::new("memory (bytes for a byte of keys and values)", memory));
         let pairs = in_millions_text(self.pairs as u64);
         let title = format!("{pairs} million pairs of 16 + 16 B, one thread, batches of {}", self.batch);
-        Plot::new(title, &self.origin, groups)
+        Plot::new(title, self.origin(), groups)
     }
 
     fn tables(&self) -> Tables {

@@ -196,7 +196,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::results::Origin;
+    use crate::results::{Head, Origin};
 
     const EFFORT: Effort = Effort { rounds: 1, slice: Duration::from_micros(200) };
 
@@ -230,7 +230,7 @@ mod tests {
             published: line("KV-Direct's card", "fetch to client", vec![speed(512, 2.4e8)]),
         };
         let origin = origin("target/release/skep-benches vectors --save");
-        vectors::Report { kind: "vectors".to_owned(), origin, vectors }
+        vectors::Report { head: Head::new("vectors", origin), vectors }
     }
 
     /// Returns an invented report on an engine.
@@ -271,7 +271,7 @@ mod tests {
                 of_limit: Figure::with_spread(0.46, 0.03),
             }],
         };
-        engine::Report { kind: "engine".to_owned(), origin, engine }
+        engine::Report { head: Head::new("engine", origin), engine }
     }
 
     /// Writes a page from results of several kinds, invented or measured quickly. All their numbers are on the page,

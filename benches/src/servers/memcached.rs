@@ -21,7 +21,7 @@ use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::keys::PairForm;
 use crate::plot::{Group, Plot, exact, in_millions, in_millions_text};
 use crate::program::Measured;
-use crate::results::Origin;
+use crate::results::Head;
 use crate::tables::{Tables, table};
 
 /// Bytes of a cache for each pair. Few buckets of the index are then full, so few pairs are evicted; and the log has room for
@@ -35,11 +35,9 @@ const GETS_PER_MISS: u64 = 1000;
 /// The result of a comparison over memcached's protocol.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct MemcachedReport {
-    /// Always `memcached`.
-    pub kind: String,
-    /// Date and machine.
+    /// The kind is `memcached`.
     #[serde(flatten)]
-    pub origin: Origin,
+    pub head: Head,
     /// Pairs in every server.
     pub keys: u64,
     /// Requests in a batch.
@@ -93,8 +91,7 @@ pub fn compare_memcached(plan: &Plan, progress: &Progress) -> Result<MemcachedRe
     let ratio = Figure::with_spread(memcached_size / skep_size, 0.0);
     ratios.push(Ratio { name: "bytes for each pair: memcached / skep".to_owned(), ratio });
     Ok(MemcachedReport {
-        kind: "memcached".to_owned(),
-        origin: Origin::here(),
+        head: Head::here("memcached"),
         keys: plan.keys,
         depth: plan.depth,
         connections: plan.connections,
@@ -130,12 +127,8 @@ impl MemcachedReport {
 }
 
 impl Measured for MemcachedReport {
-    fn kind(&self) -> String {
-        self.kind.clone()
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn head(&self) -> &Head {
+        &self.head
     }
 
     fn heading(&self) -> (usize, String) {
@@ -155,7 +148,7 @@ impl Measured for MemcachedReport {
             in_millions_text(self.keys),
             self.connections
         );
-        Plot::new(title, &self.origin, groups)
+        Plot::new(title, self.origin(), groups)
     }
 
     fn tables(&self) -> Tables {

@@ -9,17 +9,15 @@ use super::template::Verb;
 use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::plot::{Group, Plot, in_millions, in_millions_text};
 use crate::program::Measured;
-use crate::results::Origin;
+use crate::results::Head;
 use crate::tables::{Tables, table};
 
 /// The result of a comparison.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
-    /// Always `servers`.
-    pub kind: String,
-    /// Date and machine.
+    /// The kind is `servers`.
     #[serde(flatten)]
-    pub origin: Origin,
+    pub head: Head,
     /// Pairs in every server.
     pub keys: u64,
     /// Requests in a batch, for the figures that compare all servers at one depth.
@@ -118,12 +116,8 @@ impl Report {
 }
 
 impl Measured for Report {
-    fn kind(&self) -> String {
-        self.kind.clone()
-    }
-
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn head(&self) -> &Head {
+        &self.head
     }
 
     fn heading(&self) -> (usize, String) {
@@ -146,7 +140,7 @@ impl Measured for Report {
             in_millions_text(self.keys),
             self.connections
         );
-        Plot::new(title, &self.origin, groups)
+        Plot::new(title, self.origin(), groups)
     }
 
     fn tables(&self) -> Tables {

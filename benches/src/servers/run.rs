@@ -16,7 +16,7 @@ use super::{commands, defaults};
 use crate::keys::PairForm;
 use crate::process::cores;
 use crate::program::Failed;
-use crate::results::Origin;
+use crate::results::Head;
 
 /// Requests of redis-benchmark for each second of a case: with pipelines, and without.
 const BENCHMARK_REQUESTS: [u64; 2] = [1_000_000, 100_000];
@@ -45,8 +45,7 @@ const TARGETS: [Target; 5] = [
 pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, Failed<Report>> {
     let setting = Setting::new(plan, &["redis-server", "memcached"])?;
     let mut report = Report {
-        kind: "servers".to_owned(),
-        origin: Origin::here(),
+        head: Head::here("servers"),
         keys: plan.keys,
         depth: plan.depth,
         connections: plan.connections,
