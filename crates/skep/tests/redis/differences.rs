@@ -31,12 +31,12 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         commands: &["TIME"],
-        reason: "The clock goes on.",
+        reason: "The clock has moved between the two runs.",
         is_meant: |redis, skep| redis[..7] == skep[..7] && redis.len() >= 20,
     },
     Difference {
         commands: &["TTL", "PTTL", "EXPIRETIME", "PEXPIRETIME"],
-        reason: "Two servers begin to count at different moments.",
+        reason: "The time that is left depends on when each server got the command.",
         is_meant: |redis, skep| match (number(redis), number(skep)) {
             (Some(redis), Some(skep)) => redis > 0 && redis.abs_diff(skep) <= 2000,
             _ => false,
