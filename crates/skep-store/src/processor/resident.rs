@@ -442,11 +442,15 @@ impl<'a, M: Memory> Batch<'a, M> {
             // Most are alone in their queues.
             if self.station.after(first).is_none() {
                 let mut reply = replies.slot(self.first_reply + first.index());
-                let is_done = if let Operation::Get = request.operation {
-                    let value = resident.value(&mut lines, request.key);
-                    value.map(|value| (reply.set_value(value), hits += 1)).is_some()
-                } else {
-                    self.write_on_slab(&mut lines, home, resident, request, reply)
+                let is_done = match request.operation {
+                    Operation::Get => {
+                        let value = resident.value(&mut lines, request.key);
+                        value.map(|value| (reply.set_value(value), hits += 1)).is_some()
+                    }
+                    Operation::Put { .. } | Operation::Delete => {
+                        self.write_on_slab(&mut lines, home, resident, request, reply)
+                    }
+                    _ => false,
                 };
                 if is_done {
                     self.station.clear(queue);
