@@ -69,7 +69,7 @@ const MERGE_WORK_MAX: usize = 1 << 15;
 pub struct Processor<M = LocalMemory> {
     table: HashTable<M>,
     station: Station,
-    /// The homes of the requests of a part: that of request i is at i + 1, and at 0 is a placeholder.
+    /// The homes of the requests of a part: that of request i is at i + 1. The first one is of no request.
     homes: Box<[Home; IN_FLIGHT_MAX + 1]>,
     stages: Stages,
     same_keys: SameKeys,

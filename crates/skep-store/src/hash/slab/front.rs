@@ -37,7 +37,7 @@ impl SlabAllocator {
     /// entries, and at least one.
     pub fn take_front(&mut self, end: Pointer, entries_max: usize) -> Front {
         self.take_back();
-        if u64::from(end.unit().saturating_sub(self.host.start())) * UNIT_SIZE as u64 > self.free_size() {
+        if size_of_units(self.host.start()..end.unit()) > self.free_size() {
             return Front::InUse;
         }
         for class in SlabClass::all() {
@@ -52,7 +52,8 @@ impl SlabAllocator {
             let before = self.host.start();
             let Some(taken) = self.host.take_front_zone(end.unit()) else { return Front::InUse };
             entries += taken;
-            self.count_taken(before..self.host.start());
+            self.free_size -= size_of_units(before..self.host.start());
+            self.size -= size_of_units(before..self.host.start());
         }
         Front::Taken
     }
@@ -63,16 +64,9 @@ impl SlabAllocator {
         if !taken.is_empty() {
             self.host.set_start(taken.start);
             self.host.push_range(taken.start, taken.end);
-            let size = u64::from(taken.end - taken.start) * UNIT_SIZE as u64;
-            self.free_size += size;
-            self.size += size;
+            self.free_size += size_of_units(taken.clone());
+            self.size += size_of_units(taken);
         }
-    }
-
-    fn count_taken(&mut self, units: Range<u32>) {
-        let size = u64::from(units.end - units.start) * UNIT_SIZE as u64;
-        self.free_size -= size;
-        self.size -= size;
     }
 
     /// Returns true if this number of overflow buckets can be allocated without merging.
@@ -81,6 +75,11 @@ impl SlabAllocator {
         let needed = (count as u64) << SlabClass::BUCKET.index();
         !self.has_reserved && needed <= units && needed * UNIT_SIZE as u64 <= self.free_size()
     }
+}
+
+/// Returns the bytes of a range of units.
+fn size_of_units(units: Range<u32>) -> u64 {
+    units.len() as u64 * UNIT_SIZE as u64
 }
 
 impl HostPools {
