@@ -36,6 +36,7 @@ const MIXES: [Mix; 16] = [
 struct Store {
     processor: Processor<CountingMemory<LocalMemory>>,
     replies: Replies,
+    grows: bool,
     mix: Mix,
     pairs: u64,
     is_full: bool,
@@ -45,7 +46,8 @@ impl Store {
     fn new(settings: &Settings, mix: Mix) -> Store {
         let memory = CountingMemory::with_resident_lines(LocalMemory::new(settings.memory).unwrap());
         let processor = Processor::with_memory(memory, settings).unwrap();
-        Store { processor, replies: Replies::with_budget(usize::MAX), mix, pairs: 0, is_full: false }
+        let replies = Replies::with_budget(usize::MAX);
+        Store { processor, replies, grows: settings.grows, mix, pairs: 0, is_full: false }
     }
 
     fn size_of(&self, number: u64) -> usize {
@@ -90,9 +92,25 @@ impl Store {
         }
     }
 
+    /// Reads a missing key until growth that has begun has ended.
+    fn end_growth(&mut self) {
+        let get = Request { key: b"a missing key", operation: Operation::Get };
+        let mut state = None;
+        loop {
+            (0..100).for_each(|_| self.processor.execute(&[get; 32], &mut self.replies));
+            let statistics = self.processor.statistics();
+            let after = Some((statistics.index_bytes, statistics.overflow_buckets));
+            if std::mem::replace(&mut state, after) == after {
+                break;
+            }
+        }
+    }
+
     /// Returns the accesses of a GET, or of a put to an existing key. Growth that has begun ends first.
     fn accesses(&mut self, is_put: bool) -> f64 {
-        (0..5000).for_each(|_| self.processor.execute(&[], &mut self.replies));
+        if self.grows {
+            self.end_growth();
+        }
         let numbers: Vec<u64> = (0..self.pairs).step_by((self.pairs / SAMPLE).max(1) as usize).collect();
         let accesses: u64 = numbers.iter().map(|number| self.execute(&[*number], is_put)).sum();
         accesses as f64 / numbers.len() as f64

@@ -10,8 +10,9 @@
 
 use super::bucket::{Bucket, InlinePair, SLOT_COUNT, SlabSlot, slots_for};
 use super::bucket_index::BucketIndex;
+use super::location::{BucketCopy, Location};
 use super::slab::{NoSlab, SlabClass, SlabNeeds};
-use super::table::{BucketCopy, HashTable, Home, Location};
+use super::table::{HashTable, Home};
 use super::{LargeRoot, large, large_layout, object};
 use crate::apply::{Edit, NewValue};
 use crate::memory::{Memory, Pointer};
@@ -78,31 +79,6 @@ impl NewEntry<'_> {
             NewEntry::Slab(slab) => bucket.push_slab(*slab),
             NewEntry::Of(other, slot, slot_count) => bucket.push_slots(other, *slot, *slot_count),
         }
-    }
-}
-
-impl Location {
-    /// Returns the size of the value that was found.
-    pub(crate) fn value_size(&self) -> Option<usize> {
-        match self {
-            Location::Inline { pair, .. } => Some(pair.value_size()),
-            Location::Slab { value_size, .. } => Some(*value_size),
-            Location::Large { root, .. } => Some(root.value_size as usize),
-            Location::Missing { .. } => None,
-        }
-    }
-
-    /// Returns the expiry of the key that was found. Its time may have passed.
-    pub(crate) fn expiry(&self) -> Option<Expiry> {
-        match self {
-            Location::Slab { expiry, .. } | Location::Large { expiry, .. } => *expiry,
-            Location::Inline { .. } | Location::Missing { .. } => None,
-        }
-    }
-
-    /// Returns true if an entry of one slot needs another bucket.
-    fn needs_bucket(&self) -> bool {
-        matches!(self, Location::Missing { has_room: false, .. })
     }
 }
 
@@ -308,10 +284,10 @@ impl<M: Memory> HashTable<M> {
     ///
     /// # Panics
     /// If none was found.
-    pub(crate) async fn remove(&self, home: Home, location: &Location, key_size: usize) {
+    pub(crate) async fn remove(&self, location: &Location, key_size: usize) {
         let value_size = location.value_size().expect("an entry was found");
-        let (copy, slot) = found_at(location);
-        self.clear_slot(home, copy.at, copy.bucket, slot).await;
+        let (copy, slot) = location.entry();
+        self.clear_slot(copy, slot).await;
         self.release_found(location);
         self.count_removal();
         self.count_pair_size(-((key_size + value_size) as i64));
@@ -402,7 +378,7 @@ impl<M: Memory> HashTable<M> {
 
     /// Replaces the entry that was found. A slab always has room, an inline pair may need another bucket.
     async fn replace(&self, home: Home, found: &Location, entry: &NewEntry<'_>) -> Result<(), NotStored> {
-        let (copy, slot) = found_at(found);
+        let (copy, slot) = found.entry();
         let mut bucket = copy.bucket;
         if let (Some(_), NewEntry::Slab(slab)) = (bucket.slab_slot(slot), entry) {
             bucket.set_slab(slot, *slab);
@@ -414,10 +390,11 @@ impl<M: Memory> HashTable<M> {
             self.push(copy.at, bucket, entry).await;
             return Ok(());
         }
-        // The new entry needs a bucket with more room. It is inserted before the old one is removed.
+        // The new entry needs a bucket with more room. It is inserted before the old one is removed, which does not leave the
+        // bucket empty: an empty one has room for any entry.
         self.insert(home.bucket, entry).await?;
-        let bucket = self.read_bucket(copy.at).await;
-        self.clear_slot(home, copy.at, bucket, slot).await;
+        let copy = BucketCopy { bucket: self.read_bucket(copy.at).await, ..*copy };
+        self.clear_slot(&copy, slot).await;
         Ok(())
     }
 
@@ -455,8 +432,10 @@ impl<M: Memory> HashTable<M> {
         self.count_overflow(1);
     }
 
-    /// Removes the entry at a slot, and a bucket of the chain if it is no longer needed.
-    async fn clear_slot(&self, home: Home, at: Pointer, mut bucket: Bucket, slot: usize) {
+    /// Removes the entry at a slot, and a bucket of the chain if it is no longer needed. If the removal leaves the bucket
+    /// empty, the copy of the bucket before it is valid too.
+    async fn clear_slot(&self, copy: &BucketCopy, slot: usize) {
+        let BucketCopy { at, mut bucket, mut before, before_at } = *copy;
         bucket.remove(slot);
         // Reading the next bucket costs an access: worth it only where there is a good chance that it fits.
         if let Some(next_at) = bucket.chain()
@@ -471,25 +450,15 @@ impl<M: Memory> HashTable<M> {
                 return;
             }
         }
-        if bucket.used_slot_count() > 0 || at == home.bucket.pointer() {
-            self.memory().write_line(at, bucket.as_line()).await;
-        } else {
-            self.unlink(home, at).await;
+        match before_at {
+            Some(before_at) if bucket.used_slot_count() == 0 => {
+                before.set_chain(None);
+                self.memory().write_line(before_at, before.as_line()).await;
+                self.release(SlabClass::BUCKET, at);
+                self.count_overflow(-1);
+            }
+            _ => self.memory().write_line(at, bucket.as_line()).await,
         }
-    }
-
-    /// Removes the last bucket of a chain, which is empty.
-    async fn unlink(&self, home: Home, empty_at: Pointer) {
-        let mut at = home.bucket.pointer();
-        let mut before = self.read_bucket(at).await;
-        while let Some(next) = before.chain().filter(|next| *next != empty_at) {
-            at = next;
-            before = self.read_bucket(at).await;
-        }
-        before.set_chain(None);
-        self.memory().write_line(at, before.as_line()).await;
-        self.release(SlabClass::BUCKET, empty_at);
-        self.count_overflow(-1);
     }
 
     async fn read_bucket(&self, at: Pointer) -> Bucket {
@@ -509,13 +478,4 @@ impl<M: Memory> HashTable<M> {
 fn fill_pair(class: SlabClass, bytes: &mut [u8], key: &[u8], new: &NewValue<'_>, expiry: Option<Expiry>) {
     let range = object::write_pair(class, bytes, key, new.bytes(), expiry);
     new.finish(0, &mut bytes[range]);
-}
-
-/// Returns the bucket and the slot of an entry that was found.
-fn found_at(location: &Location) -> (&BucketCopy, usize) {
-    match location {
-        Location::Inline { copy, pair } => (copy, pair.slot()),
-        Location::Slab { copy, slot, .. } | Location::Large { copy, slot, .. } => (copy, *slot),
-        Location::Missing { .. } => unreachable!("an entry was found"),
-    }
 }

@@ -5,10 +5,11 @@
 //! ```
 //!
 //! 1. A batch after which there are [too many overflow buckets](HashTable::overflow_max) takes the memory after the index, if
-//!    all of it is free: at most [`TAKEN_ENTRIES_MAX`] of its entries, and the next batches the others. Then growth begins. If
-//!    it is not free, or is needed for slabs meanwhile, what was taken is given back.
+//!    all of it is free: some of its entries, and the next batches the others. Then growth begins. If it is not free, or is
+//!    needed for slabs meanwhile, what was taken is given back.
 //! 2. That batch and the following ones move some keys each: [`MOVED_PER_INSERTION`] for a pair that they have inserted, and
-//!    [`MOVED_PER_BATCH`] more. [`Index`](super::index::Index) says where a key is meanwhile.
+//!    one for each request, up to [`MOVED_FOR_REQUESTS`]. So the work of growth has a bound for each request, however the
+//!    requests are divided into batches. [`Index`](super::index::Index) says where a key is meanwhile.
 //! 3. A flush makes the index as small as at the start.
 //!
 //! **Why the index does not take the memory of the pairs.** The fuller the memory, the more overflow buckets are accepted: from
@@ -35,9 +36,9 @@ use super::table::HashTable;
 use crate::memory::{LINE_SIZE, Memory, Pointer, ResidentLines, UNIT_SIZE};
 
 /// Keys that a batch moves for each pair that it has inserted. A bucket counts as a key too.
-const MOVED_PER_INSERTION: u64 = 8;
-/// Keys that a batch moves besides these.
-const MOVED_PER_BATCH: u64 = 32;
+const MOVED_PER_INSERTION: u64 = 9;
+/// Keys that a batch moves at most for its requests, besides these.
+const MOVED_FOR_REQUESTS: u64 = 32;
 /// Most keys that a batch moves, and at most the rest of a group: some hundred microseconds.
 const MOVED_MAX: u64 = 2048;
 /// Slots that count as a key that is moved.
@@ -54,8 +55,8 @@ const OVERFLOW_IN_SLABS: f64 = 1.0 / 4.0;
 const OVERFLOW_FULL: f64 = 0.9;
 /// One in this many bytes of the memory stays free when the index begins to grow: for operations that were promised memory.
 const SPARED_PART: u64 = 32;
-/// Free entries of the memory that a batch takes for the index, and at most a zone more: a hundred microseconds.
-const TAKEN_ENTRIES_MAX: usize = 1 << 14;
+/// Free entries of the memory that a batch takes for the index instead of moving a key, and at most a zone more.
+const TAKEN_ENTRIES_PER_KEY: usize = 8;
 /// Memory is plentiful as long as this share of it is free.
 const PLENTIFUL: f64 = 0.5;
 
@@ -66,23 +67,24 @@ const PARTS_WHILE_SMALL: [f64; 2] = [1.0, 1.0 / 2.0];
 const SMALL_PART: u64 = 8;
 
 impl<M: Memory> HashTable<M> {
-    /// Lets the index grow, for a batch after which the table has `inserted` more pairs.
+    /// Lets the index grow, for a batch of `count` requests, after which the table has `inserted` more pairs.
     #[inline]
-    pub(crate) async fn grow(&self, inserted: u64, group: &mut Vec<(BucketIndex, Bucket)>) {
+    pub(crate) async fn grow(&self, count: usize, inserted: u64, group: &mut Vec<(BucketIndex, Bucket)>) {
         if self.index.is_growing() || self.growth.is_due(self.overflow_count()) || self.growth.is_taking() {
-            self.continue_to_grow(inserted, group).await;
+            let keys = (inserted * MOVED_PER_INSERTION + MOVED_FOR_REQUESTS.min(count as u64)).min(MOVED_MAX);
+            self.continue_to_grow(keys as usize, group).await;
         }
     }
 
     #[cold]
-    async fn continue_to_grow(&self, inserted: u64, group: &mut Vec<(BucketIndex, Bucket)>) {
+    async fn continue_to_grow(&self, keys: usize, group: &mut Vec<(BucketIndex, Bucket)>) {
         if self.is_flushing() || self.memory().resident().is_none() {
             return;
         }
-        if !(self.index.is_growing() || self.begin_to_grow()) {
+        if !(self.index.is_growing() || self.begin_to_grow(keys * TAKEN_ENTRIES_PER_KEY)) {
             return;
         }
-        let mut left = (inserted * MOVED_PER_INSERTION + MOVED_PER_BATCH).min(MOVED_MAX) as usize;
+        let mut left = keys;
         let mut homes_max = GROUP;
         while left > 0
             && let Some(end) = self.index.end_of_old()
@@ -111,12 +113,12 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Begins to grow, if there are too many overflow buckets and memory for more home buckets. Returns true if it has begun.
-    /// Otherwise, it may have taken a part of the memory.
-    fn begin_to_grow(&self) -> bool {
+    /// Otherwise, it may have taken a part of the memory: this number of its free entries, and at most a zone more.
+    fn begin_to_grow(&self, entries_max: usize) -> bool {
         let is_small = self.index_size() <= self.memory().size() / SMALL_PART;
         for part in if is_small { PARTS_WHILE_SMALL } else { PARTS } {
             let grown = self.grown(part);
-            match self.take_for_growth(grown) {
+            match self.take_for_growth(grown, entries_max) {
                 Front::Taken => {
                     self.index.begin_to_grow(grown);
                     self.slabs().give_front_back(Pointer::to_line(grown.into()));
@@ -143,7 +145,7 @@ impl<M: Memory> HashTable<M> {
     }
 
     /// Takes the memory for this number of home buckets, if there are too many overflow buckets, and enough memory.
-    fn take_for_growth(&self, grown: u32) -> Front {
+    fn take_for_growth(&self, grown: u32, entries_max: usize) -> Front {
         let count = self.index.count();
         let (start, end) = (self.slabs().start(), Pointer::to_line(grown.into()));
         let more = u64::from(end.unit().saturating_sub(start.unit())) * UNIT_SIZE as u64;
@@ -155,7 +157,7 @@ impl<M: Memory> HashTable<M> {
         {
             return Front::InUse;
         }
-        self.slabs().take_front(end, TAKEN_ENTRIES_MAX)
+        self.slabs().take_front(end, entries_max)
     }
 
     /// Returns the number of overflow buckets that this number of home buckets may have, before `more` bytes are taken for others.

@@ -18,8 +18,9 @@
 
 use super::bucket::{Bucket, SLOT_COUNT, SlabSlot};
 use super::bucket_index::BucketIndex;
+use super::location::{BucketCopy, Location};
 use super::object::{self, Content, Object};
-use super::table::{BucketCopy, HashTable, Home, KeyHash, Location};
+use super::table::HashTable;
 use crate::memory::{LINE_SIZE, Memory};
 
 /// Home buckets of a step.
@@ -180,17 +181,15 @@ impl<M: Memory> HashTable<M> {
 
     /// Removes the pair of a slab to which the chain of a home bucket points. Returns the number of slabs that are freed.
     async fn remove_slab(&self, bucket: BucketIndex, slab: SlabSlot) -> usize {
-        let home = Home { hash: KeyHash(0), bucket };
-        let (mut at, mut found) = (bucket.pointer(), None);
-        let (copy, slot) = loop {
-            let copy = BucketCopy { at, bucket: Bucket::from_line(self.memory().read_line(at).await) };
+        let at = bucket.pointer();
+        let mut copy = BucketCopy::home(at, Bucket::from_line(self.memory().read_line(at).await));
+        let slot = loop {
             let is_it = |slot: &usize| copy.bucket.slab_slot(*slot).is_some_and(|found| found.pointer == slab.pointer);
-            found = found.or_else(|| (0..SLOT_COUNT).find(is_it));
-            match (found, copy.bucket.chain()) {
-                (Some(slot), _) => break (copy, slot),
-                (None, Some(next)) => at = next,
-                (None, None) => unreachable!("the chain has pointed to the slab in this step"),
+            if let Some(slot) = (0..SLOT_COUNT).find(is_it) {
+                break slot;
             }
+            let next = copy.bucket.chain().expect("the chain has pointed to the slab in this step");
+            copy = copy.next(next, Bucket::from_line(self.memory().read_line(next).await));
         };
         let span = slab.pointer.span(slab.class.size());
         let (key_size, Object { content, expiry }) = self
@@ -203,13 +202,13 @@ impl<M: Memory> HashTable<M> {
         match content {
             Content::Value(range) => {
                 let location = Location::Slab { copy, slot, slab, value_size: range.len(), expiry };
-                self.remove(home, &location, key_size).await;
+                self.remove(&location, key_size).await;
                 1
             }
             Content::Large(root) => {
                 let location = Location::Large { copy, slot, slab, root, expiry };
                 let pieces = self.pieces(&root).await;
-                self.remove(home, &location, key_size).await;
+                self.remove(&location, key_size).await;
                 self.release_pieces(&pieces);
                 pieces.slab_count()
             }

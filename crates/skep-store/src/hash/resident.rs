@@ -1,8 +1,7 @@
 //! Edits of pairs whose buckets and slabs are resident, without a search and without an await.
 //!
-//! They have the same effect and the same accesses as the edits of `edit.rs`. Three kinds are left to `edit.rs`: a pair
-//! that moves to another bucket, the removal of a bucket that is not the next one, and an allocation for which slabs
-//! have to be merged.
+//! They have the same effect and the same accesses as the edits of `edit.rs`. Two kinds are left to `edit.rs`: a pair
+//! that moves to another bucket, and an allocation for which slabs have to be merged.
 
 use super::bucket::{Bucket, InlinePair, SLOT_COUNT, SlabSlot};
 use super::bucket_index::BucketIndex;
@@ -37,8 +36,7 @@ impl<M: Memory> HashTable<M> {
         true
     }
 
-    /// Removes the inline pair that was found in the bucket at `at`. Returns false, and does nothing, if the removal is
-    /// left to `edit.rs`.
+    /// Removes the inline pair that was found in the bucket at `at`.
     #[inline(always)]
     pub(crate) fn remove_inline_resident(
         &self,
@@ -46,14 +44,11 @@ impl<M: Memory> HashTable<M> {
         home: &Home,
         at: Pointer,
         pair: InlinePair,
-    ) -> bool {
-        let is_removed = self.remove_resident(lines, home, at, pair.slot(), pair.slot_count());
-        if is_removed {
-            self.count_removal();
-            self.count_pair_size(-((pair.key_size() + pair.value_size()) as i64));
-            self.end_wait(home.hash);
-        }
-        is_removed
+    ) {
+        self.remove_resident(lines, home, at, pair.slot(), pair.slot_count());
+        self.count_removal();
+        self.count_pair_size(-((pair.key_size() + pair.value_size()) as i64));
+        self.end_wait(home.hash);
     }
 
     /// Edits the pair in a resident slab, if the edit removes the pair or keeps it in this slab. Returns true if it
@@ -68,7 +63,10 @@ impl<M: Memory> HashTable<M> {
     ) -> bool {
         let ResidentPair { slab: ResidentSlab { slab, .. }, key, value_size, expiry } = *pair;
         match edit {
-            Edit::Remove(_) => return self.remove_resident_slab(lines, home, pair),
+            Edit::Remove(_) => {
+                self.remove_resident_slab(lines, home, pair);
+                return true;
+            }
             Edit::Store(new) => {
                 let after = new.expiry().apply(expiry.filter(|_| !self.has_expired(expiry)));
                 let class = object::class_for_pair(key.len(), new.size(), after.is_some());
@@ -87,24 +85,16 @@ impl<M: Memory> HashTable<M> {
         true
     }
 
-    /// Removes the pair in a resident slab. Returns false, and does nothing, if the removal is left to `edit.rs`.
+    /// Removes the pair in a resident slab.
     #[inline(always)]
-    pub(super) fn remove_resident_slab(
-        &self,
-        lines: &mut impl ResidentLines,
-        home: &Home,
-        pair: &ResidentPair<'_>,
-    ) -> bool {
+    pub(super) fn remove_resident_slab(&self, lines: &mut impl ResidentLines, home: &Home, pair: &ResidentPair<'_>) {
         let ResidentSlab { at, slot, slab } = pair.slab;
-        let is_removed = self.remove_resident(lines, home, at, slot.into(), 1);
-        if is_removed {
-            self.release(slab.class, slab.pointer);
-            self.count_removal();
-            self.count_expiring(pair.expiry, None);
-            self.count_pair_size(-((pair.key.len() + pair.value_size) as i64));
-            self.end_wait(home.hash);
-        }
-        is_removed
+        self.remove_resident(lines, home, at, slot.into(), 1);
+        self.release(slab.class, slab.pointer);
+        self.count_removal();
+        self.count_expiring(pair.expiry, None);
+        self.count_pair_size(-((pair.key.len() + pair.value_size) as i64));
+        self.end_wait(home.hash);
     }
 
     /// Allocates a slab for a pair that is to be inserted, if it takes one slab. [`HashTable::insert_resident`] inserts
@@ -177,8 +167,8 @@ impl<M: Memory> HashTable<M> {
         true
     }
 
-    /// Removes the entry at these slots of a resident bucket, and the next bucket if its entries fit into this one.
-    /// Returns false, and does nothing, if the bucket would be empty and is not the home bucket.
+    /// Removes the entry at these slots of a resident bucket, and the next bucket if its entries fit into this one, or this one
+    /// if it is empty and the last of several.
     #[inline(always)]
     fn remove_resident(
         &self,
@@ -187,11 +177,12 @@ impl<M: Memory> HashTable<M> {
         at: Pointer,
         slot: usize,
         slot_count: usize,
-    ) -> bool {
+    ) {
         let bucket = Bucket::from_line_mut(lines.line(at));
         let free_slot_count = bucket.free_slot_count() + slot_count;
-        if free_slot_count == SLOT_COUNT && at != home.bucket.pointer() {
-            return false;
+        if free_slot_count == SLOT_COUNT && bucket.chain().is_none() && at != home.bucket.pointer() {
+            self.unlink_resident(lines, home, at);
+            return;
         }
         bucket.remove_slots(slot, slot_count);
         // As in `edit.rs`: reading the next bucket costs an access.
@@ -206,7 +197,19 @@ impl<M: Memory> HashTable<M> {
             }
         }
         lines.note(at.span(LINE_SIZE), Effect::Changed);
-        true
+    }
+
+    /// Removes the last bucket of a resident chain, which is not the home bucket.
+    #[inline(never)]
+    fn unlink_resident(&self, lines: &mut impl ResidentLines, home: &Home, last: Pointer) {
+        let mut at = home.bucket.pointer();
+        while let Some(next) = Bucket::from_line_mut(lines.line(at)).chain().filter(|next| *next != last) {
+            at = next;
+        }
+        Bucket::from_line_mut(lines.line(at)).set_chain(None);
+        lines.note(at.span(LINE_SIZE), Effect::Changed);
+        self.release(SlabClass::BUCKET, last);
+        self.count_overflow(-1);
     }
 }
 

@@ -63,8 +63,7 @@ pub(crate) enum SlabAccess<'e> {
 }
 
 impl<M: Memory> HashTable<M> {
-    /// Removes the pair in a resident slab, if the slab has this key without an expiry. Returns false, and does nothing, if not,
-    /// or if the removal is left to `edit.rs`.
+    /// Removes the pair in a resident slab, if the slab has this key without an expiry. Returns false, and does nothing, if not.
     #[inline(always)]
     pub(crate) fn remove_plain_slab(
         &self,
@@ -74,7 +73,8 @@ impl<M: Memory> HashTable<M> {
         key: &[u8],
     ) -> bool {
         let Some(value_size) = slab.value(lines, key).map(<[u8]>::len) else { return false };
-        self.remove_resident_slab(lines, home, &ResidentPair { slab, key, value_size, expiry: None })
+        self.remove_resident_slab(lines, home, &ResidentPair { slab, key, value_size, expiry: None });
+        true
     }
 
     /// Accesses a resident slab. If it holds the pair, `access` gets the value, or `None` if the key has expired. An edit

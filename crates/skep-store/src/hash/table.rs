@@ -22,6 +22,7 @@ use super::bucket::{Bucket, INLINE_SIZE_MAX, InlinePair, SecondaryHash, SlabSlot
 use super::bucket_index::BucketIndex;
 use super::find::{Probe, Search};
 use super::index::{Division, Growth, Index};
+use super::location::{BucketCopy, Location};
 use super::object::{self, Content, LargeRoot, Object};
 use super::settings::Settings;
 use super::slab::{MergeDaemon, NoSlab, SlabAllocator, SlabClass, SlabNeeds, SlabStatistics};
@@ -34,18 +35,6 @@ use skep_core::operation::Expiry;
 /// The secret hash of a key, which places it in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyHash(pub(crate) u64);
-
-/// The location at which a search for a key has ended.
-pub(crate) enum Location {
-    /// An inline pair.
-    Inline { copy: BucketCopy, pair: InlinePair },
-    /// A slab with the pair, and the bytes of its value. The key may have expired.
-    Slab { copy: BucketCopy, slot: usize, slab: SlabSlot, value_size: usize, expiry: Option<Expiry> },
-    /// A slab with the root of a large value. The key may have expired.
-    Large { copy: BucketCopy, slot: usize, slab: SlabSlot, root: LargeRoot, expiry: Option<Expiry> },
-    /// The key is missing. The bucket is the first one with the needed room, or the last of the chain.
-    Missing { copy: BucketCopy, has_room: bool },
-}
 
 /// A value in one piece, and the expiry of its key, whose time has not passed.
 #[derive(Debug)]
@@ -93,12 +82,6 @@ enum SlabContent<'e> {
     Value(usize, Option<Expiry>, Edit<'e>),
     Large(LargeRoot, Option<Expiry>),
     OtherKey,
-}
-
-/// A copy of a bucket, and its address.
-pub(crate) struct BucketCopy {
-    pub(super) at: Pointer,
-    pub(super) bucket: Bucket,
 }
 
 /// A key's hash and home bucket, as [`HashTable::locate`] returns them.
@@ -430,7 +413,7 @@ impl<M: Memory> HashTable<M> {
         };
         let at = home.bucket.pointer();
         let (accessed, bucket) = self.memory.update_prefetched_line(at, access_home).await;
-        let copy = BucketCopy { at, bucket };
+        let copy = BucketCopy::home(at, bucket);
         match accessed {
             BucketAccess::Done => Sought::Done,
             BucketAccess::Edited(edit) => Sought::Edited(edit),
@@ -492,7 +475,7 @@ impl<M: Memory> HashTable<M> {
                 let has_room = room.is_some();
                 return Sought::Left(Location::Missing { copy: room.unwrap_or(copy), has_room }, edit);
             };
-            copy = BucketCopy { at, bucket: Bucket::from_line(self.memory.read_line(at).await) };
+            copy = copy.next(at, Bucket::from_line(self.memory.read_line(at).await));
             if let Some(pair) = self.search.inline_pair(&copy.bucket, key) {
                 let bytes = copy.bucket.inline_value_mut(pair);
                 return match access(Some(ResidentValue { bytes, expiry: None })) {

@@ -125,7 +125,7 @@ impl<'a, M: Memory> Batch<'a, M> {
         match (edit, root) {
             (Edit::Store(new), _) if self.table.expires_at_once(location, new) => {
                 if location.value_size().is_some() {
-                    self.table.remove(home, location, key.len()).await;
+                    self.table.remove(location, key.len()).await;
                 }
             }
             (Edit::Store(new), Some(root)) if root.value_size as usize == new.size() => {
@@ -143,7 +143,7 @@ impl<'a, M: Memory> Batch<'a, M> {
                 self.replies.borrow_mut().touch_large(new.size());
             }
             (Edit::Store(new), _) => self.table.store(home, location, key, new).await?,
-            (Edit::Remove(_), _) => self.table.remove(home, location, key.len()).await,
+            (Edit::Remove(_), _) => self.table.remove(location, key.len()).await,
         }
         if let Some(root) = root {
             self.release(root).await;
@@ -162,7 +162,7 @@ impl<'a, M: Memory> Batch<'a, M> {
     ) -> Result<(), NotStored> {
         let expiry = change.apply(location.expiry());
         if self.table.has_expired(expiry) {
-            self.table.remove(home, location, key.len()).await;
+            self.table.remove(location, key.len()).await;
             self.release(root).await;
             return Ok(());
         }

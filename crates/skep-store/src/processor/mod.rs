@@ -208,7 +208,7 @@ impl<M: Memory> Processor<M> {
         }
         replies.touch_large(self.arena.work() + self.table.bytes_merged());
         let inserted = self.table.pair_count().saturating_sub(pairs_before);
-        drive(self.table.grow(inserted, &mut self.walked));
+        drive(self.table.grow(requests.len(), inserted, &mut self.walked));
     }
 
     /// Adds the memory that some puts and sets need at most. The others of the requests need none.

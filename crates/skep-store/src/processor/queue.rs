@@ -133,10 +133,10 @@ impl<'a, M: Memory, S: Queues> Batch<'a, M, S> {
     /// Edits a pair that is not large and does not become large.
     async fn edit(&self, home: Home, key: &[u8], location: &Location, edit: &Edit<'_>) -> Result<(), NotStored> {
         match edit {
-            Edit::Remove(_) => self.table.remove(home, location, key.len()).await,
+            Edit::Remove(_) => self.table.remove(location, key.len()).await,
             Edit::Store(new) if self.table.expires_at_once(location, new) => {
                 if location.value_size().is_some() {
-                    self.table.remove(home, location, key.len()).await;
+                    self.table.remove(location, key.len()).await;
                 }
             }
             Edit::Store(new) => self.table.store(home, location, key, new).await?,

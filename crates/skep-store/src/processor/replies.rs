@@ -160,8 +160,8 @@ impl Replies {
     }
 
     /// Returns the bytes that the last batch has read and written of large values, overflow values and scanned pairs, and what
-    /// its computations and the merging of free memory have cost, as bytes. The other operations touch a few lines each, which are not counted: their number
-    /// is known.
+    /// its computations and the merging of free memory have cost, as bytes. The other operations touch a few lines each,
+    /// which are not counted: their number is known.
     pub fn bytes_touched(&self) -> usize {
         self.large_bytes
     }

@@ -356,9 +356,8 @@ impl<'a, M: Memory> Batch<'a, M> {
         for (queue, at, pair) in stages.pairs.drain(..) {
             let Some((first, request, home)) = self.begin(queue, &mut stages.remaining) else { continue };
             // Most are removals.
-            if let Some(Outcome::Edit(edit @ Edit::Remove(_))) = apply_to_any(&request.operation)
-                && self.table.remove_inline_resident(&mut lines, home, at, pair)
-            {
+            if let Some(Outcome::Edit(edit @ Edit::Remove(_))) = apply_to_any(&request.operation) {
+                self.table.remove_inline_resident(&mut lines, home, at, pair);
                 self.end_first(queue, first, edit.reply(), replies);
                 self.activate(&mut stages.buckets, queue);
                 continue;
