@@ -222,6 +222,21 @@ impl Request<'_> {
     }
 }
 
+impl<'a> Operation<'a> {
+    /// Returns the write that stores a value in any case: a put if the key never expires afterwards, otherwise a
+    /// [`StringWrite::Set`].
+    #[inline]
+    pub fn put(value: &'a [u8], expiry: ExpiryChange) -> Self {
+        match expiry {
+            ExpiryChange::CLEAR => Operation::Put { value, condition: PutCondition::Always },
+            expiry => {
+                let condition = Condition::ALWAYS;
+                Operation::StringWrite(StringWrite::Set { value, condition, expiry, return_old: false })
+            }
+        }
+    }
+}
+
 impl Operation<'_> {
     /// Returns the bytes that the operation carries. Most operations are looked at without a call.
     #[inline]

@@ -33,9 +33,7 @@
 //! after its block, and all later operations on them are in later blocks. [`Boundary`](crate::Boundary) says which
 //! operations are applied to them.
 
-use skep_core::operation::{
-    Condition, ConditionKind, Expiry, ExpiryChange, Operation, PutCondition, Request, StringWrite,
-};
+use skep_core::operation::{Expiry, Operation, Request};
 use skep_wire::native::{
     HASH_SPACE, ORDERED_SPACE, REQUEST_FRAME_SIZE_MAX, RequestFrame, RequestFrameEncoder, WireError,
 };
@@ -187,16 +185,7 @@ impl ChunkWriter {
 
     /// Appends a pair of the current step.
     pub fn push(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) {
-        let operation = match expiry {
-            None => Operation::Put { value, condition: PutCondition::Always },
-            Some(expiry) => Operation::StringWrite(StringWrite::Set {
-                value,
-                condition: Condition { kind: ConditionKind::Always, operand: &[] },
-                expiry: ExpiryChange::set(expiry),
-                return_old: false,
-            }),
-        };
-        let request = Request { key, operation };
+        let request = Request { key, operation: Operation::put(value, expiry.into()) };
         self.pairs += 1;
         self.pairs_of_step += 1;
         if let Some(frame) = &mut self.frame
@@ -420,6 +409,8 @@ pub(crate) fn set_checksum(bytes: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use skep_core::operation::{ExpiryChange, PutCondition, StringWrite};
+
     use super::*;
 
     #[test]

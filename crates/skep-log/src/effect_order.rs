@@ -110,13 +110,7 @@ impl EffectOrder {
         while self.waiting.peek().is_some_and(|Reverse(first)| first.version < block.floor) {
             let Reverse(Waiting { version, space, key, value, expiry, .. }) = self.waiting.pop().expect("it was seen");
             let operation = match &value {
-                Some(value) if expiry == ExpiryChange::CLEAR => {
-                    Operation::Put { value, condition: PutCondition::Always }
-                }
-                Some(value) => {
-                    let condition = Condition::ALWAYS;
-                    Operation::StringWrite(StringWrite::Set { value, condition, expiry, return_old: false })
-                }
+                Some(value) => Operation::put(value, expiry),
                 None => Operation::Delete,
             };
             apply(space, version, &Request { key: &key, operation });

@@ -31,7 +31,6 @@
 pub(crate) mod compaction;
 mod contained;
 pub mod embedding;
-mod flushes;
 mod levels;
 pub(crate) mod loading;
 mod newest_effects;
@@ -47,6 +46,7 @@ mod state;
 pub(crate) mod tasks;
 pub(crate) mod walk;
 pub(crate) mod writers;
+mod written;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};

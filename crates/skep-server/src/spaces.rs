@@ -16,7 +16,6 @@ mod keyspace;
 mod replies;
 mod upkeep;
 
-pub(crate) use held::ShardPart;
 pub(crate) use isolated_window::Window;
 pub(crate) use replies::SpaceReplies;
 
@@ -221,6 +220,34 @@ pub(crate) struct Stores<'s> {
     /// for the control of the simulation.
     #[cfg(test)]
     pub(crate) is_broken: bool,
+}
+
+/// A shard's part of the divided spaces: an object that the shard may lend to another one.
+#[derive(Debug)]
+pub(crate) struct ShardPart {
+    /// Its part of the hash space.
+    pub(crate) processor: Processor,
+    /// Its part of the cache, if the server has one.
+    pub(crate) cache: Option<CachePart>,
+    /// The keys of the hash space that connections watch.
+    pub(crate) watches: WatchTable,
+    /// The expired keys that its shard had removed from the ordered store when it lent the part.
+    expired_in_order: u64,
+}
+
+impl ShardPart {
+    /// Returns the part of the cache.
+    pub(crate) fn cache(&mut self) -> &mut Cache {
+        self.cache.as_mut().expect("a space was chosen that the server has").current()
+    }
+
+    /// Executes requests on the hash space, and sets the flags of connections that watch the keys that they have changed.
+    fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
+        self.processor.execute(requests, replies);
+        if !self.watches.is_empty() {
+            self.watches.record(requests, |index| replies.get(index));
+        }
+    }
 }
 
 impl<'s> Stores<'s> {

@@ -74,6 +74,14 @@ impl ExpiryChange {
     }
 }
 
+impl From<Option<Expiry>> for ExpiryChange {
+    /// Returns the change to this expiry, or to none.
+    #[inline]
+    fn from(expiry: Option<Expiry>) -> Self {
+        expiry.map_or(ExpiryChange::CLEAR, ExpiryChange::set)
+    }
+}
+
 /// A read of a part or a property of a value. A missing key has the reply `NotFound`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum StringRead<'a> {
@@ -488,7 +496,6 @@ mod tests {
     #[test]
     fn no_expiry_is_later_than_all() {
         let (five, six) = (Expiry::at(5), Expiry::at(6));
-        let set = |expiry: Option<Expiry>| expiry.map_or(ExpiryChange::CLEAR, ExpiryChange::set);
         for (condition, before, after, holds) in [
             (ExpiryCondition::IfLater, five, six, true),
             (ExpiryCondition::IfLater, six, five, false),
@@ -503,7 +510,7 @@ mod tests {
             (ExpiryCondition::IfNone, six, five, false),
             (ExpiryCondition::IfSome, six, None, true),
         ] {
-            assert_eq!(condition.holds(before, set(after)), holds, "{condition:?} {before:?} {after:?}");
+            assert_eq!(condition.holds(before, after.into()), holds, "{condition:?} {before:?} {after:?}");
         }
         assert_eq!(ExpiryChange::KEEP.apply(five), five);
         assert_eq!(ExpiryChange::CLEAR.apply(five), None);

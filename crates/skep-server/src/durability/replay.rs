@@ -11,10 +11,10 @@ use skep_wire::native::WireError;
 use skep_wire::partition::Partition;
 
 use super::contained::Contained;
-use super::flushes::Written;
 use super::loading::Progress;
 use super::ordered_recovery::OrderedReplay;
 use super::slice::Slice;
+use super::written::Written;
 use crate::function_loader::{FunctionLoader, Unresolved};
 use crate::limits::REPLY_BUDGET;
 use crate::recovery_error::RecoveryError;

@@ -40,9 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 
-use skep_core::operation::{
-    Condition, ConditionKind, Expiry, ExpiryChange, Operation, PutCondition, Request, StringWrite,
-};
+use skep_core::operation::{Expiry, Operation, Request};
 use skep_log::{Directory, Files, LogError};
 use skep_store::hash::Settings;
 use skep_store::memory::{LINE_SIZE, RegionError};
@@ -265,25 +263,15 @@ impl Pairs {
     /// Puts all pairs. If there is no memory for one, counts what it and later ones lack.
     fn put(&self, store: &mut Store<'_>, time: u64) {
         if store.failure.is_none() {
-            let mut requests = self.iter().map(|(key, value, expiry)| put(key, value, expiry)).collect();
-            store.execute(time, time, &mut requests);
+            let requests = self.iter().map(|(key, value, expiry)| {
+                let operation = Operation::put(value, expiry.into());
+                Request { key, operation }
+            });
+            store.execute(time, time, &mut requests.collect::<Vec<_>>());
         }
         if store.failure.is_some() {
             let size = |(key, value, expiry)| store.processor.slab_size_max(key, value, expiry);
             store.missing += self.iter().map(size).sum::<u64>();
         }
     }
-}
-
-fn put<'r>(key: &'r [u8], value: &'r [u8], expiry: Option<Expiry>) -> Request<'r> {
-    let operation = match expiry {
-        None => Operation::Put { value, condition: PutCondition::Always },
-        Some(expiry) => Operation::StringWrite(StringWrite::Set {
-            value,
-            condition: Condition { kind: ConditionKind::Always, operand: &[] },
-            expiry: ExpiryChange::set(expiry),
-            return_old: false,
-        }),
-    };
-    Request { key, operation }
 }

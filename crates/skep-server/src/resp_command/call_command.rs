@@ -49,19 +49,17 @@ pub(super) fn find(
         return Ok(None);
     }
     let name = super::excerpt(name.as_bytes(), 128);
-    let missing = || {
-        does_not_compile(&name, functions)
-            .unwrap_or_else(|| format!("ERR no function '{name}' is loaded: SKEP.FUNCTION LIST shows those that are"))
-    };
-    functions.find(&name).map(Some).ok_or_else(missing)
+    functions.find(&name).map(Some).ok_or_else(|| not_loaded("function", &name, functions))
 }
 
-/// Returns the error of a function or record whose module does not compile any more, if that is so.
-pub(super) fn does_not_compile(name: &str, functions: &Functions) -> Option<String> {
-    let error = functions.refusal(name)?;
-    Some(format!(
-        "ERR the module of '{name}' does not compile any more: {error}: replace it by SKEP.FUNCTION LOAD REPLACE"
-    ))
+/// Returns the error of a function or record that is not loaded, perhaps because its module does not compile any more.
+pub(super) fn not_loaded(kind: &str, name: &str, functions: &Functions) -> String {
+    match functions.refusal(name) {
+        Some(error) => format!(
+            "ERR the module of '{name}' does not compile any more: {error}: replace it by SKEP.FUNCTION LOAD REPLACE"
+        ),
+        None => format!("ERR no {kind} '{name}' is loaded: SKEP.FUNCTION LIST shows those that are"),
+    }
 }
 
 /// Decodes `key function operand… [INIT number…] [OLD|NORETURN]`.

@@ -74,9 +74,7 @@ fn set_expiring(arguments: Arguments<'_>, now: UnixTime) -> Result<SetMany, Stri
             condition = ConditionKind::IfPresent;
         } else if arguments.is(index, "KEEPTTL") && !matches!(expiry, ExpiryOption::Time(..)) {
             expiry = ExpiryOption::Word;
-        } else if index + 1 < arguments.count()
-            && let Some(time) = time_option(arguments, index, expiry)
-        {
+        } else if let Some(time) = time_option(arguments, index, expiry) {
             expiry = time;
             index += 1;
         } else {

@@ -1,6 +1,6 @@
 //! `RESTORE`: stores the value in a payload of `DUMP`.
 
-use skep_core::operation::{ConditionKind, ExpiryChange, OperationError};
+use skep_core::operation::{ConditionKind, OperationError};
 use skep_wire::rdb::payload::{self, PayloadError};
 
 use super::expiry::{TimeForm, has_passed, integer};
@@ -50,7 +50,7 @@ pub(super) fn restore(arguments: Arguments<'_>, operands: &mut Operands, now: Un
             value,
             condition: if replaces { ConditionKind::Always } else { ConditionKind::IfAbsent },
             operand: Bytes::None,
-            expiry: expiry.map_or(ExpiryChange::CLEAR, ExpiryChange::set),
+            expiry: expiry.into(),
             return_old: false,
         }
     };

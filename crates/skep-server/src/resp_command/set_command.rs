@@ -36,7 +36,6 @@ pub(super) fn set(arguments: Arguments<'_>, operands: &mut Operands, now: UnixTi
     let mut expiry = ExpiryOption::None;
     let mut index = 3;
     while index < arguments.count() {
-        let has_operand = index + 1 < arguments.count();
         if let Some(next) = condition_option(arguments, index)
             && condition.is_none_or(|(kind, _)| kind == next.0)
         {
@@ -46,7 +45,7 @@ pub(super) fn set(arguments: Arguments<'_>, operands: &mut Operands, now: UnixTi
             return_old = true;
         } else if arguments.is(index, "KEEPTTL") && !matches!(expiry, ExpiryOption::Time(..)) {
             expiry = ExpiryOption::Word;
-        } else if has_operand && let Some(time) = time_option(arguments, index, expiry) {
+        } else if let Some(time) = time_option(arguments, index, expiry) {
             expiry = time;
             index += 1;
         } else {
@@ -117,9 +116,7 @@ pub(super) fn get_and_expire(arguments: Arguments<'_>, now: UnixTime) -> Result<
     while index < arguments.count() {
         if arguments.is(index, "PERSIST") && !matches!(expiry, ExpiryOption::Time(..)) {
             expiry = ExpiryOption::Word;
-        } else if index + 1 < arguments.count()
-            && let Some(time) = time_option(arguments, index, expiry)
-        {
+        } else if let Some(time) = time_option(arguments, index, expiry) {
             expiry = time;
             index += 1;
         } else {
@@ -194,7 +191,7 @@ fn condition_operand(
     Ok(operands.append(|bytes| bytes.extend_from_slice(&digest.to_le_bytes())))
 }
 
-/// Returns the time in the option at `index` and its operand, if it may follow the options before.
+/// Returns the time in the option at `index` and its operand, if there is one, and it may follow the options before.
 pub(super) fn time_option(arguments: Arguments<'_>, index: usize, before: ExpiryOption) -> Option<ExpiryOption> {
     let form = TimeForm::of_option(arguments.get(index))?;
     let may_follow = match before {
@@ -202,5 +199,5 @@ pub(super) fn time_option(arguments: Arguments<'_>, index: usize, before: Expiry
         ExpiryOption::Word => false,
         ExpiryOption::Time(other, _) => other == form,
     };
-    may_follow.then_some(ExpiryOption::Time(form, index + 1))
+    (may_follow && index + 1 < arguments.count()).then_some(ExpiryOption::Time(form, index + 1))
 }

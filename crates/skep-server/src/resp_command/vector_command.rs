@@ -132,8 +132,7 @@ fn element_type(arguments: Arguments<'_>, index: usize, functions: &Functions) -
         return Ok(ElementType::Record(record));
     }
     let name = super::excerpt(arguments.get(index), 128);
-    let missing = || format!("ERR no record '{name}' is loaded: SKEP.FUNCTION LIST shows those that are");
-    Err(call_command::does_not_compile(&name, functions).unwrap_or_else(missing))
+    Err(call_command::not_loaded("record", &name, functions))
 }
 
 fn element(arguments: Arguments<'_>, index: usize) -> Result<Element, String> {

@@ -38,7 +38,7 @@ use std::time::Instant;
 
 use super::execution::{Execution, Replied};
 use super::isolation::Isolation;
-use super::replies_held::{list_held, release, seal};
+use super::replies_held::{list_held, release};
 use super::{Message, Shard, Visitor};
 use crate::connection::{Connection, Next};
 use crate::limits::{ENCODED_MAX, HELD_FOR_MAX, ISOLATED_IN_TURN_MAX, TURNS_OF_SMALL_MAX};
@@ -267,7 +267,7 @@ impl Shard {
             match (begun, step) {
                 (begun, Some(step)) => self.holds.own_run = Some((begun, step)),
                 (Caller::Visit(visitor), None) => {
-                    seal(stores);
+                    stores.seal();
                     self.send_back(visitor);
                 }
                 (Caller::Connection(_), None) => {}
@@ -410,7 +410,7 @@ impl Shard {
             self.waits.ready.len(),
         );
         if !matches!(isolation, Isolation::Blocked(_)) {
-            seal(bounds.stores);
+            bounds.stores.seal();
         }
         let release = release(bounds.stores, isolation, &mut endpoint.connection, self.log.failure());
         let replies = EncodedReplies { bytes: &self.execution.encoded, release };
@@ -436,11 +436,7 @@ impl Shard {
                 Isolation::Later(effort) => self.put_later(token, effort),
                 _ => self.queue(token),
             },
-            Next::Wait => {}
-            Next::Starve => self.starve(token),
-            Next::Drain if self.waits.draining.contains(&token) => {}
-            Next::Drain => self.waits.draining.push(token),
-            Next::Close => self.close(token),
+            _ => self.act_on(token, next),
         }
         None
     }

@@ -20,7 +20,6 @@ use std::time::Instant;
 
 use super::Shard;
 use super::hold::Caller;
-use super::replies_held::seal;
 use crate::limits::{FORECAST_TURNS, TURNS_OF_SMALL_MAX};
 use crate::spaces::Stores;
 use crate::transaction::Bounds;
@@ -123,7 +122,7 @@ impl Shard {
                     self.waits.later.push(visitor.effort(), Caller::Visit(visitor));
                 }
                 (Caller::Visit(visitor), None) => {
-                    seal(bounds.stores);
+                    bounds.stores.seal();
                     bounds.stores.publish(&self.parts.shared);
                     self.send_back(visitor);
                 }

@@ -150,11 +150,6 @@ pub(super) fn shown_version(shared: Option<&Shared>) -> u64 {
     shared.and_then(|shared| shared.ordered.as_ref()).map_or(0, OrderedStore::read_version)
 }
 
-/// Puts what the shard has executed into the queue of the log.
-pub(super) fn seal(stores: &mut Stores<'_>) {
-    stores.seal();
-}
-
 /// Returns the time from which on replies of a connection may leave that are encoded now, after the seal.
 pub(super) fn release(
     stores: &Stores<'_>,

@@ -15,7 +15,7 @@ use super::command_turn::CommandTurn;
 use super::execution::{Execution, Replied};
 use super::hold::{Caller, run};
 use super::isolation::Isolation;
-use super::replies_held::{list_held, release, seal};
+use super::replies_held::{list_held, release};
 use super::submission::Submission;
 use crate::connection::Next;
 use crate::endpoint::Endpoint;
@@ -74,9 +74,8 @@ enum Place {
     Tail,
     /// At the tail of the queue, after those whose operations were deferred.
     Last,
-    Starving,
-    Draining,
-    Closed,
+    /// Where each connection with this next step is.
+    Of(Next),
 }
 
 impl Shard {
@@ -208,7 +207,7 @@ impl Shard {
         let endpoint = self.connections.get_mut(token)?;
         let output_size = endpoint.connection.output_size() + self.execution.encoded.len();
         if !bounds.is_over {
-            seal(bounds.stores);
+            bounds.stores.seal();
         }
         let release = match served.rests_on_nothing {
             true => Release::Same,
@@ -264,9 +263,7 @@ impl Shard {
             Next::Work if is_deferred => Place::Stuck,
             Next::Work => Place::Last,
             Next::Wait => Place::Nowhere,
-            Next::Starve => Place::Starving,
-            Next::Drain => Place::Draining,
-            Next::Close => Place::Closed,
+            Next::Starve | Next::Drain | Next::Close => Place::Of(next),
         })
     }
 
@@ -310,10 +307,7 @@ impl Shard {
             Place::Stuck => self.waits.stuck.push_back(token),
             Place::Tail => self.queue(token),
             Place::Last => self.turn.batch[index].continues = true,
-            Place::Starving => self.starve(token),
-            Place::Draining if self.waits.draining.contains(&token) => {}
-            Place::Draining => self.waits.draining.push(token),
-            Place::Closed => self.close(token),
+            Place::Of(next) => self.act_on(token, next),
         }
     }
 }

@@ -42,7 +42,6 @@ use std::time::{Duration, Instant};
 
 use super::execution::Replied;
 use super::forwarded::submit_arrivals;
-use super::replies_held::seal;
 use super::submission::{Bytes, Kinds, Submission, Submitter};
 use super::{Parts, Shard};
 use crate::account::Account;
@@ -296,7 +295,7 @@ impl Shard {
             stores.publish(shared);
         }
         self.execution.requests = requests.recycle();
-        seal(stores);
+        stores.seal();
     }
 
     /// Returns true if, in all, more than one connection or forwarded batch waits.

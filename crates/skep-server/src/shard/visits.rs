@@ -28,8 +28,7 @@ use std::time::Instant;
 use super::Shard;
 use super::execution::Replied;
 use super::hold::Caller;
-use super::replies_held::{list_held, seal, shown_version};
-use crate::connection::Next;
+use super::replies_held::{list_held, shown_version};
 use crate::durability::Log;
 use crate::exchange::{ForwardedBatch, Peer, Shortage, Visit, slot_count};
 use crate::front_end::FrontEnd;
@@ -267,14 +266,7 @@ impl Shard {
         let next = endpoint.write(replies, true, metrics, now, &mut self.shard_budget);
         let written = output_size.saturating_sub(endpoint.connection.output_size());
         list_held(&mut self.waits.awaiting, token, &endpoint.connection, release);
-        match next {
-            Next::Work => self.queue(token),
-            Next::Wait => {}
-            Next::Starve => self.starve(token),
-            Next::Drain if self.waits.draining.contains(&token) => {}
-            Next::Drain => self.waits.draining.push(token),
-            Next::Close => self.close(token),
-        }
+        self.act_on(token, next);
         written
     }
 
@@ -295,7 +287,7 @@ impl Shard {
             (bounds.left, bounds.effort_max) = (bounds.left - 1, Effort::Small);
             match self.run_visit(&mut visitor, &mut bounds, now) {
                 None => {
-                    seal(bounds.stores);
+                    bounds.stores.seal();
                     size += visitor.forwarded.encoded.len();
                     self.arrivals.visitors.done.push(visitor);
                 }

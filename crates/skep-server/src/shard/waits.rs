@@ -22,11 +22,13 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use super::Shard;
 use super::held::Held;
 use super::later::Later;
 use super::ready::ReadyQueue;
 use super::returned::Returned;
 use super::visits::WaitingVisits;
+use crate::connection::Next;
 use crate::exchange::Peer;
 use crate::limits::STUCK_MAX;
 use crate::vocabulary::{Reached, Token};
@@ -147,6 +149,20 @@ impl Waits {
     pub(super) fn end_aside(&mut self) {
         while let Some((token, is_costly)) = self.aside.pop_back() {
             self.ready.push_front(token, is_costly);
+        }
+    }
+}
+
+impl Shard {
+    /// Acts on the next step of a connection that may go on in any turn.
+    pub(super) fn act_on(&mut self, token: Token, next: Next) {
+        match next {
+            Next::Work => self.queue(token),
+            Next::Wait => {}
+            Next::Starve => self.starve(token),
+            Next::Drain if self.waits.draining.contains(&token) => {}
+            Next::Drain => self.waits.draining.push(token),
+            Next::Close => self.close(token),
         }
     }
 }

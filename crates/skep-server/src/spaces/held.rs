@@ -4,30 +4,15 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use skep_core::operation::{KEY_SIZE_MAX, Reply, Request};
-use skep_store::cache::Cache;
 use skep_store::ordered::{OwnerRun, Session};
-use skep_store::processor::{Processor, Replies, Statistics};
+use skep_store::processor::{Replies, Statistics};
 use skep_wire::partition::Partition;
 
-use super::{Executed, SpaceRequests, Stores, Window, recycle};
-use crate::cache_flushes::CachePart;
+use super::{Executed, ShardPart, SpaceRequests, Stores, Window, recycle};
 use crate::keyspace::{KeyspaceReplies, KeyspaceRequest};
 use crate::shared::Shared;
 use crate::vocabulary::{Extent, List, Space};
 use crate::watches::WatchTable;
-
-/// A shard's part of the divided spaces: an object that the shard may lend to another one.
-#[derive(Debug)]
-pub(crate) struct ShardPart {
-    /// Its part of the hash space.
-    pub(crate) processor: Processor,
-    /// Its part of the cache, if the server has one.
-    pub(crate) cache: Option<CachePart>,
-    /// The keys of the hash space that connections watch.
-    pub(crate) watches: WatchTable,
-    /// The expired keys that its shard had removed from the ordered store when it lent the part.
-    pub(super) expired_in_order: u64,
-}
 
 /// Bytes of the smallest slab.
 const SLAB_SIZE_MIN: usize = 32;
@@ -281,21 +266,6 @@ impl Stores<'_> {
         session.execute_for(owners, requests, &mut self.isolated_replies, now);
         self.holds_garbage = true;
         record_ordered_writes(self.shared, requests, &self.isolated_replies);
-    }
-}
-
-impl ShardPart {
-    /// Returns the part of the cache.
-    pub(crate) fn cache(&mut self) -> &mut Cache {
-        self.cache.as_mut().expect("a space was chosen that the server has").current()
-    }
-
-    /// Executes requests on the hash space, and sets the flags of connections that watch the keys that they have changed.
-    pub(super) fn execute(&mut self, requests: &[Request<'_>], replies: &mut Replies) {
-        self.processor.execute(requests, replies);
-        if !self.watches.is_empty() {
-            self.watches.record(requests, |index| replies.get(index));
-        }
     }
 }
 

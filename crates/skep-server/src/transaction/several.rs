@@ -11,8 +11,7 @@
 //! (`combine.rs`). A command that sets many keys reserves room for all of them before the first write.
 
 use skep_core::operation::{
-    Condition, ConditionKind, Expiry, ExpiryChange, Operation, OperationError, PutCondition, Reply, Request,
-    StringRead, StringWrite,
+    Condition, ConditionKind, Expiry, ExpiryChange, Operation, OperationError, Reply, Request, StringRead, StringWrite,
 };
 use skep_store::hash::Room;
 use skep_wire::resp::ReplyWriter;
@@ -52,16 +51,7 @@ impl SetMany {
         }
         let put = |index: usize| {
             let value = arguments.get(self.first + 2 * index + 1);
-            let operation = match self.expiry {
-                ExpiryChange::CLEAR => Operation::Put { value, condition: PutCondition::Always },
-                expiry => Operation::StringWrite(StringWrite::Set {
-                    value,
-                    condition: Condition::ALWAYS,
-                    expiry,
-                    return_old: false,
-                }),
-            };
-            (space, Request { key: key(index), operation })
+            (space, Request { key: key(index), operation: Operation::put(value, self.expiry) })
         };
         if course.phase < Phase::Write {
             match space {

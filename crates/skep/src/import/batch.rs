@@ -15,10 +15,7 @@ use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use skep::{
-    Client, ClientError, Condition, ConditionKind, Expiry, ExpiryChange, Operation, PutCondition, Reply, Request,
-    Responses, StringWrite, WireError,
-};
+use skep::{Client, ClientError, Expiry, ExpiryChange, Operation, Reply, Request, Responses, WireError};
 use skep_wire::native::Response;
 
 use crate::failure::{reason, with_options};
@@ -238,13 +235,7 @@ fn remove_acknowledged<'a>(
 fn request<'a>(change: &Change, bytes: &'a [u8]) -> Request<'a> {
     let operation = match &change.pair {
         None => Operation::Delete,
-        Some((value, ExpiryChange::CLEAR)) => {
-            Operation::Put { value: &bytes[value.clone()], condition: PutCondition::Always }
-        }
-        Some((value, expiry)) => {
-            let (value, condition) = (&bytes[value.clone()], Condition { kind: ConditionKind::Always, operand: &[] });
-            Operation::StringWrite(StringWrite::Set { value, condition, expiry: *expiry, return_old: false })
-        }
+        Some((value, expiry)) => Operation::put(&bytes[value.clone()], *expiry),
     };
     Request { key: &bytes[change.key.clone()], operation }
 }

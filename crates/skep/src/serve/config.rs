@@ -117,11 +117,11 @@ pub(crate) struct Configuration {
     #[arg(long, value_name = "BYTES")]
     pub(crate) kv_size: Option<KvSize>,
     /// Share of the memory for the hash index, above 0 and below 1. With it, the index has a fixed size [default: the index
-    /// grows with the pairs, or follows from --kv-size].
+    /// grows with the pairs, or the ratio follows from --kv-size].
     #[arg(long, value_name = "RATIO")]
     pub(crate) hash_index_ratio: Option<Ratio>,
     /// Largest size of a key and its value that are stored in the index, 0 to 50 bytes. With it, the index has a fixed size
-    /// [default: 50 except sizes of 26 to 30, or follows from --kv-size].
+    /// [default: 50 except sizes of 26 to 30, or follows from --kv-size; 10 with --hash-index-ratio alone].
     #[arg(long, value_name = "BYTES")]
     pub(crate) inline_threshold: Option<InlineThreshold>,
     /// Memory of all connections together: incomplete requests, complete requests that wait, and replies that clients

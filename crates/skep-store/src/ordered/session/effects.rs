@@ -19,7 +19,7 @@
 
 use super::super::write::effects::{EffectLog, Entry};
 use super::Session;
-use skep_core::operation::{Condition, Expiry, ExpiryChange, Operation, PutCondition, Request, StringWrite};
+use skep_core::operation::{Expiry, Operation, Request};
 
 /// The state of a key from a version on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +44,7 @@ impl Effect<'_> {
     pub fn request(&self) -> Request<'_> {
         let operation = match self.value {
             None => Operation::Delete,
-            Some((value, None)) => Operation::Put { value, condition: PutCondition::Always },
-            Some((value, Some(expiry))) => Operation::StringWrite(StringWrite::Set {
-                value,
-                condition: Condition::ALWAYS,
-                expiry: ExpiryChange::set(expiry),
-                return_old: false,
-            }),
+            Some((value, expiry)) => Operation::put(value, expiry.into()),
         };
         Request { key: self.key, operation }
     }
