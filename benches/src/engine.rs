@@ -3,7 +3,6 @@
 //! The program measures and prints the report. This module runs the program, saves the report and shows it.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use comfy_table::Table;
 use skep_measure::{EngineCase, EngineReport, Figure, Progress};
@@ -12,6 +11,7 @@ use crate::figures::{millions, percent, ratio};
 use crate::plot::{Group, Plot, in_millions};
 use crate::program::Measured;
 use crate::results::Head;
+use crate::skep_bench::report_of;
 use crate::tables::{Tables, table};
 
 /// The settings of a run.
@@ -37,15 +37,7 @@ pub struct Report {
 
 /// Runs `skep bench engine`, which shows its own progress and errors.
 pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
-    let failed = |reason: &dyn std::fmt::Display| format!("{} bench engine: {reason}", plan.skep.display());
-    let mut command = Command::new(&plan.skep);
-    command.args(["bench", "engine", "--json"]).args(&plan.arguments);
-    progress.hide();
-    let output = command.stderr(Stdio::inherit()).output().map_err(|error| failed(&error))?;
-    if !output.status.success() {
-        return Err(failed(&output.status));
-    }
-    let engine = serde_json::from_slice(&output.stdout).map_err(|error| failed(&error))?;
+    let engine = report_of(&plan.skep, "engine", &plan.arguments, progress)?;
     Ok(Report { head: Head::here("engine"), engine })
 }
 
@@ -57,11 +49,6 @@ impl Measured for Report {
 
     fn head(&self) -> &Head {
         &self.head
-    }
-
-    fn heading(&self) -> (usize, String) {
-        let (position, store) = if self.is_ordered() { (2, "ordered store") } else { (0, "store") };
-        (position, format!("The {store} against the memory's limit: pairs of {} B", self.engine.kv_size))
     }
 
     fn plot(&self) -> Plot {

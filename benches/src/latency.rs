@@ -150,10 +150,6 @@ impl Measured for Report {
         &self.head
     }
 
-    fn heading(&self) -> (usize, String) {
-        (10, "Latency against throughput: KV-Direct's Figure 17, Honeycomb's Figure 12".to_owned())
-    }
-
     fn plot(&self) -> Plot {
         let group = |space: &str| {
             let curves = self.curves.iter().filter(|curve| curve.space == space);

@@ -34,7 +34,7 @@
 //!
 //! 1. Its `Plan` has clap's arguments, among them an `Effort`: rounds and slices.
 //! 2. It lists its rows, measures them with `skep_measure::Rounds`, and says when it begins steps before and after.
-//! 3. Its report implements [`program::Measured`]; `page` shows it if `Saved` has a variant for it.
+//! 3. Its report implements [`program::Measured`]; `page` shows it if `Saved` has a variant and a heading for it.
 //!
 //! This crate is separate from the others, so that none of them depends on a peer.
 
@@ -59,6 +59,7 @@ pub mod program;
 pub mod results;
 pub mod servers;
 pub mod shards;
+mod skep_bench;
 pub mod soak;
 pub mod tables;
 pub mod vectors;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use skep_benches::process::catch_signals;
 use skep_benches::program::{self, Comparison};
 use skep_benches::{
@@ -13,12 +13,6 @@ use skep_measure::Progress;
 
 /// Measures Skep beside other servers, and alone.
 #[derive(Parser)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
 enum Command {
     /// Compares the server with redis-server, memcached and a bare echo.
     Servers(Comparison<servers::Plan>),
@@ -56,7 +50,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    program::main(|arguments: Arguments, progress| run(arguments.command, progress))
+    program::main(run)
 }
 
 fn run(command: Command, progress: Progress) -> Result<(), String> {

@@ -1,10 +1,13 @@
-//! Asks the kernel about processes: resident memory, huge pages, processor time, and the cores that they run on.
+//! Asks the kernel about processes: resident memory, huge pages, processor time, and the cores that they run on. Runs
+//! threads on cores of their own.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -25,6 +28,23 @@ pub fn huge_page_size() -> u64 {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let line = rollup.lines().find(|line| line.starts_with("AnonHugePages:"));
     line.and_then(|line| nth_number(line, 1)).unwrap_or(0) * 1024
+}
+
+/// The growth of this process while something was made.
+pub(crate) struct Growth {
+    /// Resident bytes, at least one.
+    pub(crate) resident: f64,
+    /// Share of them in huge pages.
+    pub(crate) huge_pages: f64,
+}
+
+/// Makes something, and returns it with the growth of this process.
+pub(crate) fn growth_of<T>(make: impl FnOnce() -> Result<T, String>) -> Result<(T, Growth), String> {
+    let (resident, huge) = (resident_size(), huge_page_size());
+    let made = make()?;
+    let resident = resident_size().saturating_sub(resident).max(1) as f64;
+    let huge_pages = huge_page_size().saturating_sub(huge) as f64 / resident;
+    Ok((made, Growth { resident, huge_pages }))
 }
 
 /// Returns the bytes of memory that the machine has available.
@@ -90,6 +110,37 @@ pub fn pin_to_some(cores: &[usize]) -> Result<(), String> {
     let mut set = CpuSet::new();
     cores.iter().for_each(|core| set.set(*core));
     sched_setaffinity(None, &set).map_err(|error| format!("cannot run on cores {cores:?}: {error}"))
+}
+
+/// Runs each job on a thread of its own, which is pinned to the job's core. A job first makes what is executed, before
+/// the clock runs; then all threads execute at once. Returns the sum of what they return, and the time until the last
+/// one has ended. There is at least one job.
+pub(crate) fn run_on_cores<E: FnMut() -> u64>(
+    jobs: Vec<(usize, impl FnOnce() -> E + Send)>,
+) -> Result<(u64, Duration), String> {
+    let barrier = Barrier::new(jobs.len());
+    let outcomes: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = jobs
+            .into_iter()
+            .map(|(core, prepare)| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    let pinned = pin_to(core);
+                    let mut execute = prepare();
+                    barrier.wait();
+                    let begun = Instant::now();
+                    let sum = execute();
+                    pinned.map(|()| (sum, begun, Instant::now()))
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().expect("a thread does not panic")).collect()
+    });
+    let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, String>>()?;
+    let begun = outcomes.iter().map(|outcome| outcome.1).min().expect("there is a thread");
+    let ended = outcomes.iter().map(|outcome| outcome.2).max().expect("there is a thread");
+    let sum = outcomes.iter().fold(0_u64, |sum, outcome| sum.wrapping_add(outcome.0));
+    Ok((sum, ended - begun))
 }
 
 /// Returns the cores that this thread may run on.

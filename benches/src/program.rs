@@ -34,9 +34,6 @@ pub trait Measured {
     /// Returns the tables and a note on their settings.
     fn tables(&self) -> Tables;
 
-    /// Returns the heading on the page, and its position among all headings.
-    fn heading(&self) -> (usize, String);
-
     /// Returns the picture of the page.
     fn plot(&self) -> Plot;
 }

@@ -9,10 +9,6 @@
 //! shard is computed, not measured: the probabilities of all keys by Zipf's law are summed up for each shard. KV-Direct
 //! (section 6.2) reports 1.5 times the average for ten NICs under a long tail.
 
-use std::sync::Barrier;
-use std::thread;
-use std::time::Instant;
-
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use skep_measure::{Effort, Figure, Progress, Rounds, Row as Measurement, Work, median};
@@ -22,7 +18,7 @@ use crate::figures::{cell, millions, percent};
 use crate::keys::{Draw, random_key, record_of_rank};
 use crate::maps::{Contender, Store};
 use crate::plot::{Group, Plot, exact, in_millions, in_millions_text};
-use crate::process::{cores, pin_to};
+use crate::process::{cores, run_on_cores};
 use crate::program::{Measured, number};
 use crate::results::Head;
 use crate::tables::{Tables, table};
@@ -226,36 +222,21 @@ impl Stores {
     /// ended.
     fn execute(&mut self, records: &[u64], is_put: bool, batch: usize, cores: &[usize]) -> Result<(u64, Work), String> {
         let keys = self.partition_keys(records);
-        let barrier = Barrier::new(self.stores.len());
-        let outcomes: Vec<_> = thread::scope(|scope| {
-            let workers: Vec<_> = self
-                .stores
-                .iter_mut()
-                .zip(&keys)
-                .zip(cores.iter().cycle())
-                .map(|((store, keys), core)| {
-                    let barrier = &barrier;
-                    scope.spawn(move || {
-                        let pinned = pin_to(*core);
-                        let [keys, values] = slices(keys);
-                        barrier.wait();
-                        let begun = Instant::now();
-                        let mut sum = 0;
-                        match is_put {
-                            true => store.put(&keys, &values, batch),
-                            false => sum = store.get(&keys, batch),
-                        }
-                        pinned.map(|()| (sum, begun, Instant::now()))
-                    })
-                })
-                .collect();
-            workers.into_iter().map(|worker| worker.join().expect("a shard does not panic")).collect()
+        let jobs = self.stores.iter_mut().zip(&keys).zip(cores.iter().cycle()).map(|((store, keys), core)| {
+            let prepare = move || {
+                let [keys, values] = slices(keys);
+                move || match is_put {
+                    true => {
+                        store.put(&keys, &values, batch);
+                        0
+                    }
+                    false => store.get(&keys, batch),
+                }
+            };
+            (*core, prepare)
         });
-        let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, String>>()?;
-        let begun = outcomes.iter().map(|outcome| outcome.1).min().expect("there is a shard");
-        let ended = outcomes.iter().map(|outcome| outcome.2).max().expect("there is a shard");
-        let sum = outcomes.iter().fold(0u64, |sum, outcome| sum.wrapping_add(outcome.0));
-        Ok((sum, Work { spent: ended - begun, operations: records.len() }))
+        let (sum, spent) = run_on_cores(jobs.collect())?;
+        Ok((sum, Work { spent, operations: records.len() }))
     }
 }
 
@@ -291,10 +272,6 @@ fn hottest(pairs: u64) -> Vec<Hottest> {
 impl Measured for Report {
     fn head(&self) -> &Head {
         &self.head
-    }
-
-    fn heading(&self) -> (usize, String) {
-        (7, "Several shards".to_owned())
     }
 
     fn plot(&self) -> Plot {

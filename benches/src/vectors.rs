@@ -4,7 +4,6 @@
 //! shows it.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use skep_measure::{Progress, VectorLine, VectorsReport, size_text};
 
@@ -12,6 +11,7 @@ use crate::plot::{Group, Plot};
 use crate::program::Measured;
 use crate::results::Head;
 use crate::servers::{Plan as ServersPlan, Protocol, Setting};
+use crate::skep_bench::report_of;
 use crate::tables::{Tables, table};
 
 /// The sizes in the picture.
@@ -44,25 +44,14 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
     let servers = ServersPlan { keys: 0, depth: 1, connections: 1, seconds: 1.0, skep: plan.skep.clone() };
     let redis = Setting::new(&servers, &["redis-server"])?.redis()?;
     let address = redis.address(Protocol::Resp).ok_or("redis-server does not listen")?.to_string();
-    let failed = |reason: &dyn std::fmt::Display| format!("{} bench vectors: {reason}", plan.skep.display());
-    let mut command = Command::new(&plan.skep);
-    command.args(["bench", "vectors", "--json", "--redis", &address]).args(&plan.arguments);
-    progress.hide();
-    let output = command.stderr(Stdio::inherit()).output().map_err(|error| failed(&error))?;
-    if !output.status.success() {
-        return Err(failed(&output.status));
-    }
-    let vectors = serde_json::from_slice(&output.stdout).map_err(|error| failed(&error))?;
+    let arguments = [&["--redis".to_owned(), address][..], &plan.arguments].concat();
+    let vectors = report_of(&plan.skep, "vectors", &arguments, progress)?;
     Ok(Report { head: Head::here("vectors"), vectors })
 }
 
 impl Measured for Report {
     fn head(&self) -> &Head {
         &self.head
-    }
-
-    fn heading(&self) -> (usize, String) {
-        (9, "Vectors: KV-Direct's Table 2".to_owned())
     }
 
     fn plot(&self) -> Plot {

@@ -7,7 +7,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use skep_benches::process::with_huge_pages;
 use skep_benches::program::{self, Comparison};
 use skep_benches::{honeycomb, maps, ordered};
@@ -17,12 +17,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Measures Skep's stores beside Rust's maps.
 #[derive(Parser)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
 enum Command {
     /// Compares the hash store with Rust's maps.
     Maps(Comparison<maps::Plan>),
@@ -33,9 +27,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    program::main(|arguments: Arguments, progress| {
+    program::main(|command: Command, progress| {
         with_huge_pages()?;
-        match arguments.command {
+        match command {
             Command::Maps(comparison) => comparison.run(progress, maps::run),
             Command::Ordered(comparison) => comparison.run(progress, ordered::run),
             Command::Honeycomb(comparison) => comparison.run(progress, honeycomb::run),

@@ -146,10 +146,6 @@ impl Measured for Report {
         &self.head
     }
 
-    fn heading(&self) -> (usize, String) {
-        (8, "Durability".to_owned())
-    }
-
     fn plot(&self) -> Plot {
         let bars = self.rows.iter().filter_map(|row| Some((row.name.clone(), row.of_bar()?)));
         let name = "figure / bar, or bar / figure if less is better (reached: 1 or more)";

@@ -107,6 +107,13 @@ impl Bound {
     }
 }
 
+impl Report {
+    /// Returns the number and the title of the figure.
+    pub(crate) fn name(&self) -> String {
+        format!("Figure {}: {}", self.figure.trim_start_matches("fig"), self.title)
+    }
+}
+
 impl Measured for Report {
     fn kind(&self) -> String {
         format!("honeycomb-{}", self.figure)
@@ -114,10 +121,6 @@ impl Measured for Report {
 
     fn head(&self) -> &Head {
         &self.head
-    }
-
-    fn heading(&self) -> (usize, String) {
-        (4, format!("Honeycomb's Figure {}: {}", self.figure.trim_start_matches("fig"), self.title))
     }
 
     fn tables(&self) -> Tables {
@@ -156,8 +159,7 @@ impl Measured for Report {
             });
             Group::new(format!("{}: {}", curve.name, self.y), bars)
         };
-        let title = format!("Honeycomb, Figure {}: {}", self.figure.trim_start_matches("fig"), self.title);
-        Plot::new(title, self.origin(), self.curves.iter().map(group).collect())
+        Plot::new(format!("Honeycomb, {}", self.name()), self.origin(), self.curves.iter().map(group).collect())
     }
 }
 

@@ -10,7 +10,7 @@ use super::{Contender, KINDS};
 use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::keys::{Draw, random_key, random_value};
 use crate::plot::{Group, Plot, exact, in_millions, in_millions_text};
-use crate::process::{MIMALLOC_HUGE_PAGES, available_size, huge_page_policy, huge_page_size, resident_size};
+use crate::process::{MIMALLOC_HUGE_PAGES, available_size, growth_of, huge_page_policy};
 use crate::program::{Measured, number};
 use crate::results::Head;
 use crate::tables::{Tables, table};
@@ -145,15 +145,16 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, String> {
     let mut rows = Vec::new();
     for kind in &KINDS {
         progress.begin(format!("filling {}", kind.name), fill_seconds);
-        let (resident, huge) = (resident_size(), huge_page_size());
-        let mut contender = (kind.new)(plan)?;
-        fill(&mut *contender, plan);
-        let grown = resident_size().saturating_sub(resident).max(1) as f64;
+        let (contender, growth) = growth_of(|| {
+            let mut contender = (kind.new)(plan)?;
+            fill(&mut *contender, plan);
+            Ok(contender)
+        })?;
         rows.push(Row {
             name: kind.name.to_owned(),
             is_variable: kind.is_variable,
-            bytes_per_pair: grown / plan.pairs as f64,
-            huge_pages: huge_page_size().saturating_sub(huge) as f64 / grown,
+            bytes_per_pair: growth.resident / plan.pairs as f64,
+            huge_pages: growth.huge_pages,
             ops_per_s: Vec::new(),
         });
         contenders.push(contender);
@@ -271,10 +272,6 @@ impl Drawn {
 impl Measured for Report {
     fn head(&self) -> &Head {
         &self.head
-    }
-
-    fn heading(&self) -> (usize, String) {
-        (1, "The store and Rust's maps".to_owned())
     }
 
     fn plot(&self) -> Plot {

@@ -1,6 +1,6 @@
 //! Measures the rate of one contender in one case and restores its contents.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use skep_measure::{Turn, Work};
 
@@ -24,7 +24,7 @@ pub fn rate<const N: usize>(
                 std::hint::black_box(execute(contender, case, &batches));
                 begun.elapsed()
             } else {
-                Duration::from_secs_f64(execute_on(contender, case, &batches, cores)?.1)
+                execute_on(contender, case, &batches, cores)?.1
             };
             Ok::<_, String>(Work { spent, operations })
         })?;

@@ -6,7 +6,7 @@ use skep_measure::{Effort, Figure, Progress, Rounds, Row as Measurement};
 use super::{Case, Contender, Draw, KINDS, Keys, Read, execute, execute_on, fill, rate};
 use crate::figures::{cell, millions, percent, ratio_cell};
 use crate::plot::{Group, Plot, exact, in_millions, in_millions_text};
-use crate::process::{MIMALLOC_HUGE_PAGES, cores, huge_page_size, resident_size};
+use crate::process::{MIMALLOC_HUGE_PAGES, cores, growth_of};
 use crate::program::{Measured, number};
 use crate::results::Head;
 use crate::tables::{Tables, table};
@@ -207,16 +207,17 @@ fn fill_all(plan: &Plan, seconds: f64, progress: &Progress) -> Result<(Vec<Boxed
     let mut contenders = Vec::new();
     let mut rows = Vec::new();
     for kind in &KINDS {
-        let (resident, huge) = (resident_size(), huge_page_size());
-        let mut contender = (kind.new)(plan.pairs)?;
-        progress.begin(format!("filling {}", kind.name), seconds);
-        let seconds = fill(&mut *contender, plan.pairs, |share| progress.advance(share));
-        let grown = resident_size().saturating_sub(resident).max(1) as f64;
-        let memory = contender.memory().map_or(grown, |memory| memory as f64);
+        let ((contender, seconds), growth) = growth_of(|| {
+            let mut contender = (kind.new)(plan.pairs)?;
+            progress.begin(format!("filling {}", kind.name), seconds);
+            let seconds = fill(&mut *contender, plan.pairs, |share| progress.advance(share));
+            Ok((contender, seconds))
+        })?;
+        let memory = contender.memory().map_or(growth.resident, |memory| memory as f64);
         rows.push(Row {
             name: kind.name.to_owned(),
             memory_per_raw_byte: memory / (plan.pairs * 2 * 16) as f64,
-            huge_pages: huge_page_size().saturating_sub(huge) as f64 / grown,
+            huge_pages: growth.huge_pages,
             insert_ns: seconds * 1e9 / plan.pairs as f64,
             ops_per_s: Vec::new(),
         });
@@ -292,10 +293,6 @@ fn agreed(sums: &[u64], case: &Case) -> Result<u64, String> {
 impl Measured for Report {
     fn head(&self) -> &Head {
         &self.head
-    }
-
-    fn heading(&self) -> (usize, String) {
-        (3, "The ordered store and Rust's ordered maps".to_owned())
     }
 
     fn plot(&self) -> Plot {

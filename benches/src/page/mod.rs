@@ -36,8 +36,8 @@ const HEAD: &str = "\
 Every figure was measured and saved by a command of this repository. `just plots` writes the pages
 from the saved results. A figure is a median of several rounds with its spread, ± half of (upper
 quartile − lower quartile) / median. With a spread above ±12.5% it is noisy: it is marked, and no
-goal is judged by it. `noisy` without a number is from an older result, which has no median of a row
-if one of its figures was noisy. All sides of a comparison were measured in turn, each after a
+goal is judged by it. Some older results show `noisy` instead of a number. M/s are million operations
+a second. All sides of a comparison were measured in turn, each after a
 warm-up; ratios are calculated round by round.
 ";
 
@@ -84,6 +84,27 @@ impl Saved {
         !matches!(self, Saved::Durability(_) | Saved::Vectors(_) | Saved::Latency(_))
     }
 
+    /// Returns the heading on the page, and its position among all headings.
+    fn heading(&self) -> (usize, String) {
+        let (position, heading) = match self {
+            Saved::Engine(report) => {
+                let (position, store) = if report.is_ordered() { (2, "ordered store") } else { (0, "store") };
+                let size = report.engine.kv_size;
+                return (position, format!("The {store} against the memory's limit: pairs of {size} B"));
+            }
+            Saved::Maps(_) => (1, "The store and Rust's maps"),
+            Saved::Ordered(_) => (3, "The ordered store and Rust's ordered maps"),
+            Saved::Honeycomb(report) => return (4, format!("Honeycomb's {}", report.name())),
+            Saved::Servers(_) => (5, "The server and other servers"),
+            Saved::Memcached(_) => (6, "memcached's protocol"),
+            Saved::Shards(_) => (7, "Several shards"),
+            Saved::Durability(_) => (8, "Durability"),
+            Saved::Vectors(_) => (9, "Vectors: KV-Direct's Table 2"),
+            Saved::Latency(_) => (10, "Latency against throughput: KV-Direct's Figure 17, Honeycomb's Figure 12"),
+        };
+        (position, heading.to_owned())
+    }
+
     /// Returns the parts that all results have.
     fn measured(&self) -> &dyn Measured {
         match self {
@@ -128,7 +149,7 @@ pub fn write(results: &Path, documents: &Path) -> Result<Vec<PathBuf>, String> {
     for path in paths {
         let text = fs::read_to_string(&path).map_err(|error| failed(&path)(&error))?;
         let saved = Saved::read(&text).map_err(|error| failed(&path)(&error))?;
-        all.push((saved.measured().heading(), path, saved));
+        all.push((saved.heading(), path, saved));
     }
     if all.is_empty() {
         return Ok(Vec::new());

@@ -14,10 +14,10 @@ use skep_measure::{Figure, Progress, Rounds, Row as Measurement};
 use super::child::{Server, Setting};
 use super::client::{Client, Source};
 use super::measure::{LOAD_DEPTH, Load, Sample, figures, load, measure};
-use super::plan::{Plan, ROUNDS};
+use super::plan::{Conditions, Plan};
 use super::rows::{Ratio, Row};
 use super::template::{Protocol, Template, Verb};
-use crate::figures::{cell, millions, percent, ratio_cell};
+use crate::figures::{cell, millions, ratio_cell};
 use crate::keys::PairForm;
 use crate::plot::{Group, Plot, exact, in_millions, in_millions_text};
 use crate::program::Measured;
@@ -38,18 +38,9 @@ pub struct MemcachedReport {
     /// The kind is `memcached`.
     #[serde(flatten)]
     pub head: Head,
-    /// Pairs in every server.
-    pub keys: u64,
-    /// Requests in a batch.
-    pub depth: usize,
-    /// Connections of the client.
-    pub connections: usize,
-    /// Seconds for a case, all its rounds together.
-    pub seconds: f64,
-    /// Rounds for each case.
-    pub rounds: usize,
-    /// The core of the servers and that of the client.
-    pub cores: [usize; 2],
+    /// The settings of the run, and its cores.
+    #[serde(flatten)]
+    pub conditions: Conditions,
     /// One row for each server and verb.
     pub memcached_rows: Vec<Row>,
     /// Skep's figures divided by those of memcached.
@@ -92,12 +83,7 @@ pub fn compare_memcached(plan: &Plan, progress: &Progress) -> Result<MemcachedRe
     ratios.push(Ratio { name: "bytes for each pair: memcached / skep".to_owned(), ratio });
     Ok(MemcachedReport {
         head: Head::here("memcached"),
-        keys: plan.keys,
-        depth: plan.depth,
-        connections: plan.connections,
-        seconds: plan.seconds,
-        rounds: ROUNDS,
-        cores: [setting.server_cores[0], setting.client_cores[0]],
+        conditions: Conditions::new(plan, &setting),
         memcached_rows: rows,
         ratios,
     })
@@ -131,10 +117,6 @@ impl Measured for MemcachedReport {
         &self.head
     }
 
-    fn heading(&self) -> (usize, String) {
-        (6, "memcached's protocol".to_owned())
-    }
-
     fn plot(&self) -> Plot {
         let group = |pair: &[Row]| {
             let bars = pair.iter().map(|row| (row.server.clone(), in_millions(&row.depths[0].ops_per_s)));
@@ -145,8 +127,8 @@ impl Measured for MemcachedReport {
         groups.push(Group::new("memory (bytes for each pair)", bars));
         let title = format!(
             "{} million pairs of 8 + 8 B over memcached's protocol, one core a server, {} connections",
-            in_millions_text(self.keys),
-            self.connections
+            in_millions_text(self.conditions.keys),
+            self.conditions.connections
         );
         Plot::new(title, self.origin(), groups)
     }
@@ -154,16 +136,16 @@ impl Measured for MemcachedReport {
     fn tables(&self) -> Tables {
         let rows = self.memcached_rows.iter().map(|row| {
             let figures = &row.depths[0];
-            let shares = [figures.server_cpu, figures.client_cpu, figures.client_waiting].map(percent);
             vec![
                 row.server.clone(),
                 format!("{:?}", row.verb),
                 cell(&figures.ops_per_s, millions),
                 format!("{:.1}", row.bytes_per_pair),
-                format!("{} / {}, {}", shares[0], shares[1], shares[2]),
+                figures.load_text(),
             ]
         });
         let ratios = self.ratios.iter().map(|ratio| vec![ratio.name.clone(), ratio_cell(&ratio.ratio)]);
+        let Conditions { keys, depth, connections, seconds, rounds, cores } = &self.conditions;
         let note = format!(
             "{} pairs of 8 + 8 B, uniform; {} connections, one batch of {} requests in flight on each; medians of {} rounds, \
              {} s together, each after a warm-up until the rate was steady; ratios were calculated round by round. Servers on \
@@ -173,7 +155,7 @@ impl Measured for MemcachedReport {
              has room for all of them and is resident from the start, the bytes those of a full one with {NO_ROOM} B for each \
              pair. memcached has both figures from one process. By its default (-R 20), it turns to another connection after \
              20 requests of a batch.",
-            self.keys, self.connections, self.depth, self.rounds, self.seconds, self.cores[0], self.cores[1],
+            keys, connections, depth, rounds, seconds, cores[0], cores[1],
         );
         let header = ["memcached's protocol", "", "M/s", "B/pair", "CPU: server / client, client waiting"];
         Tables { tables: vec![table(&header, 2, rows), table(&["ratio", "×"], 1, ratios)], note }

@@ -3,6 +3,7 @@
 use skep_measure::Figure;
 
 use super::defaults::DefaultRow;
+use super::plan::Conditions;
 use super::redis_benchmark::BenchmarkRow;
 use super::rows::{DepthFigures, Ratio, Row};
 use super::template::Verb;
@@ -18,18 +19,9 @@ pub struct Report {
     /// The kind is `servers`.
     #[serde(flatten)]
     pub head: Head,
-    /// Pairs in every server.
-    pub keys: u64,
-    /// Requests in a batch, for the figures that compare all servers at one depth.
-    pub depth: usize,
-    /// Connections of the client.
-    pub connections: usize,
-    /// Seconds for a case, all its rounds together.
-    pub seconds: f64,
-    /// Rounds for each case.
-    pub rounds: usize,
-    /// The core of the servers and that of the client.
-    pub cores: [usize; 2],
+    /// The settings of the run, and its cores.
+    #[serde(flatten)]
+    pub conditions: Conditions,
     /// One row for each server, protocol and verb.
     pub rows: Vec<Row>,
     /// Commands that only Redis and Skep's RESP port have; their rows have depths of their own.
@@ -49,7 +41,7 @@ impl Report {
     pub(crate) fn compute(&mut self) {
         self.rows.iter_mut().chain(&mut self.commands).for_each(Row::compute);
         let Report { rows, commands, redis_benchmark, default, .. } = &*self;
-        self.ratios = Report::ratios(rows, commands, redis_benchmark, default, self.depth);
+        self.ratios = Report::ratios(rows, commands, redis_benchmark, default, self.conditions.depth);
     }
 
     /// Returns the ratios that the page shows.
@@ -111,7 +103,7 @@ impl Report {
     /// Returns the rate of a server at the depth at which all servers are compared.
     pub fn rate(&self, server: &str, verb: Verb) -> Option<Figure> {
         let row = self.rows.iter().find(|row| row.server == server && row.verb == verb)?;
-        row.depths.iter().find(|figures| figures.depth == self.depth).map(|figures| figures.ops_per_s)
+        row.depths.iter().find(|figures| figures.depth == self.conditions.depth).map(|figures| figures.ops_per_s)
     }
 }
 
@@ -120,14 +112,10 @@ impl Measured for Report {
         &self.head
     }
 
-    fn heading(&self) -> (usize, String) {
-        (5, "The server and other servers".to_owned())
-    }
-
     fn plot(&self) -> Plot {
         let mut groups = Vec::new();
         for verb in [Verb::Get, Verb::Set] {
-            for depth in [1, self.depth] {
+            for depth in [1, self.conditions.depth] {
                 let bars = self.rows.iter().filter(|row| row.verb == verb).filter_map(|row| {
                     let figures = row.depths.iter().find(|figures| figures.depth == depth)?;
                     Some((row.server.clone(), in_millions(&figures.ops_per_s)))
@@ -137,8 +125,8 @@ impl Measured for Report {
         }
         let title = format!(
             "{} million pairs of 8 + 2 B over loopback, one core a server, {} connections",
-            in_millions_text(self.keys),
-            self.connections
+            in_millions_text(self.conditions.keys),
+            self.conditions.connections
         );
         Plot::new(title, self.origin(), groups)
     }
@@ -153,13 +141,10 @@ impl Measured for Report {
         };
         let name = |row: &Row| vec![row.server.clone(), format!("{:?}", row.verb)];
         let speed = |figures: &DepthFigures| cell(&figures.ops_per_s, millions);
-        let load = |figures: &DepthFigures| {
-            let shares = [figures.server_cpu, figures.client_cpu, figures.client_waiting].map(percent);
-            format!("{} / {}, {}", shares[0], shares[1], shares[2])
-        };
         let speeds =
             self.rows.iter().map(|row| [name(row), vec![bytes(row)], row.depths.iter().map(speed).collect()].concat());
-        let loads = self.rows.iter().map(|row| [name(row), row.depths.iter().map(load).collect()].concat());
+        let loads =
+            self.rows.iter().map(|row| [name(row), row.depths.iter().map(DepthFigures::load_text).collect()].concat());
         let benchmark = self.redis_benchmark.iter().map(|row| {
             let depth = row.depth.to_string();
             let verb = format!("{:?}", row.verb);
@@ -174,7 +159,7 @@ impl Measured for Report {
         });
         let commands = self.commands.iter().flat_map(|row| {
             let cells = |figures: &DepthFigures| {
-                [name(row), vec![figures.depth.to_string(), speed(figures), load(figures)]].concat()
+                [name(row), vec![figures.depth.to_string(), speed(figures), figures.load_text()]].concat()
             };
             row.depths.iter().map(cells).collect::<Vec<_>>()
         });
@@ -185,10 +170,11 @@ impl Measured for Report {
             vec![row.server.clone(), row.test.to_uppercase(), shards, row.depth.to_string(), rate, p99]
         });
         let ratios = self.ratios.iter().map(|ratio| vec![ratio.name.clone(), ratio_cell(&ratio.ratio)]);
+        let Conditions { keys, connections, seconds, rounds, cores, .. } = &self.conditions;
         let note = format!(
             "{} pairs of 8 + 2 B, uniform; {} connections, one batch in flight on each; medians of {} rounds, {} s together, \
              each after a warm-up until the rate was steady; ratios were calculated round by round. Servers on core {}, client on core {}. memcached: one get of many keys; the echo sends as many bytes as Skep.",
-            self.keys, self.connections, self.rounds, self.seconds, self.cores[0], self.cores[1],
+            keys, connections, rounds, seconds, cores[0], cores[1],
         );
         let mut tables = vec![
             table(&header(&["M/s", "", "B/pair"]), 2, speeds),

@@ -3,6 +3,7 @@
 use skep_measure::{Figure, median};
 
 use super::template::Verb;
+use crate::figures::percent;
 
 /// Depths at which every server is measured; the best one counts.
 pub(super) const DEPTHS: [usize; 4] = [16, 64, 256, 1024];
@@ -44,6 +45,14 @@ pub struct Ratio {
     pub name: String,
     /// The ratio, calculated round by round.
     pub ratio: Figure,
+}
+
+impl DepthFigures {
+    /// Formats the processor time of server and client, and the share of the time in which the client waited.
+    pub(super) fn load_text(&self) -> String {
+        let [server, client, waiting] = [self.server_cpu, self.client_cpu, self.client_waiting].map(percent);
+        format!("{server} / {client}, {waiting}")
+    }
 }
 
 impl Row {

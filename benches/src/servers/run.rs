@@ -7,7 +7,7 @@ use skep_measure::{Progress, Rounds, Row as Measurement};
 
 use super::child::Setting;
 use super::measure::{Load, figures, load, measure};
-use super::plan::{Plan, ROUNDS};
+use super::plan::{Conditions, Plan};
 use super::redis_benchmark::{self, BenchmarkRow, Settings};
 use super::report::Report;
 use super::rows::{DEPTHS, Row};
@@ -46,12 +46,7 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, Failed<Report>> {
     let setting = Setting::new(plan, &["redis-server", "memcached"])?;
     let mut report = Report {
         head: Head::here("servers"),
-        keys: plan.keys,
-        depth: plan.depth,
-        connections: plan.connections,
-        seconds: plan.seconds,
-        rounds: ROUNDS,
-        cores: [setting.server_cores[0], setting.client_cores[0]],
+        conditions: Conditions::new(plan, &setting),
         rows: Vec::new(),
         commands: Vec::new(),
         redis_benchmark: Vec::new(),

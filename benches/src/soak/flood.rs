@@ -27,11 +27,28 @@ const EXISTS_KEYS: usize = 1_000_000;
 /// Pause between pipelines.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// Sends the pipelines of a turn with pauses in between, until the soak is over. `send` gets the number of a pipeline
+/// and waits for its replies.
+fn send_pipelines(
+    turn: &mut Turn<'_>,
+    mut send: impl FnMut(&mut Turn<'_>, usize) -> Result<(), String>,
+) -> Result<(), String> {
+    for number in 0..PIPELINES {
+        send(turn, number)?;
+        turn.tally.add(DEPTH as u64);
+        turn.stage.pause(PAUSE);
+        if turn.stage.is_over() {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Sends pipelines of reads and writes in both spaces.
 pub(super) fn resp(turn: &mut Turn<'_>) -> Result<(), String> {
     let mut resp = turn.connect()?;
     let mut bytes = Vec::new();
-    for number in 0..PIPELINES {
+    send_pipelines(turn, |turn, number| {
         bytes.clear();
         append(&[b"SELECT", if number % 2 == 0 { b"0" } else { b"1" }], &mut bytes);
         for _ in 0..DEPTH {
@@ -46,20 +63,15 @@ pub(super) fn resp(turn: &mut Turn<'_>) -> Result<(), String> {
         for _ in 0..=DEPTH {
             resp.reply().map_err(|error| error.to_string())?;
         }
-        turn.tally.add(DEPTH as u64);
-        turn.stage.pause(PAUSE);
-        if turn.stage.is_over() {
-            break;
-        }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Sends the same operations over the native protocol.
 pub(super) fn native(turn: &mut Turn<'_>) -> Result<(), String> {
     let mut client = Client::connect(turn.stage.native, HASH_SPACE).map_err(|error| error.to_string())?;
     let mut responses = Responses::new();
-    for number in 0..PIPELINES {
+    send_pipelines(turn, |turn, number| {
         client.select(if number % 2 == 0 { HASH_SPACE } else { ORDERED_SPACE });
         let keys: Vec<String> =
             (0..DEPTH).map(|_| format!("flood:{}", turn.random.random_range(0..KEY_COUNT))).collect();
@@ -73,13 +85,8 @@ pub(super) fn native(turn: &mut Turn<'_>) -> Result<(), String> {
             .map(|key| Request { key: key.as_bytes(), operation: operation(turn.random.random_range(0..8)) })
             .collect();
         client.execute(&requests, &mut responses).map_err(|error| error.to_string())?;
-        turn.tally.add(DEPTH as u64);
-        turn.stage.pause(PAUSE);
-        if turn.stage.is_over() {
-            break;
-        }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Sends a complete pipeline whose replies take about 30 MB before it reads the first reply, as many libraries do.
