@@ -10,24 +10,6 @@ use crate::memory::ResidentLines;
 use crate::processor::Replies;
 use skep_core::operation::{Operation, PutCondition, Request};
 
-/// Executes requests up to the first one that is of another kind: then `execute` returns `None`. It is called with the
-/// number of requests before each.
-#[inline(always)]
-fn execute_alike<'r, R>(
-    requests: &'r [R],
-    targets: &[Target],
-    mut execute: impl FnMut(usize, &'r R, &Target) -> Option<Progress>,
-) -> Run {
-    for (count, (request, target)) in requests.iter().zip(targets).enumerate() {
-        match execute(count, request, target) {
-            Some(Progress::Done) => {}
-            Some(progress) => return Run { count, progress },
-            None => return Run::done(count),
-        }
-    }
-    Run::done(requests.len())
-}
-
 impl<'a, L: ResidentLines> Execution<'a, L> {
     /// Executes the first of these operations, which are valid, and those after it that are alike, if it is a frequent one.
     #[inline(always)]
@@ -49,28 +31,39 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
     /// Executes the GETs at the start of these requests.
     #[inline(never)]
     fn get_run(&mut self, requests: &[Request<'_>], targets: &[Target], first: usize, replies: &mut Replies) -> Run {
-        execute_alike(requests, targets, |count, request, target| {
-            let Operation::Get = request.operation else { return None };
-            Some(self.get(first + count, request.key, target, replies))
-        })
+        for (count, (request, target)) in requests.iter().zip(targets).enumerate() {
+            let Operation::Get = request.operation else { return Run::done(count) };
+            let progress = self.get(first + count, request.key, target, replies);
+            if progress != Progress::Done {
+                return Run { count, progress };
+            }
+        }
+        Run::done(requests.len())
     }
 
     /// Executes the puts without a condition at the start of these requests.
     #[inline(never)]
     fn put_run(&mut self, requests: &[Request<'_>], targets: &[Target], first: usize, replies: &mut Replies) -> Run {
-        execute_alike(requests, targets, |count, request, target| {
-            let Operation::Put { value, condition: PutCondition::Always } = request.operation else { return None };
-            Some(self.put(first + count, request.key, target.hash, value, None, replies))
-        })
+        for (count, (request, target)) in requests.iter().zip(targets).enumerate() {
+            let Operation::Put { value, condition: PutCondition::Always } = request.operation else {
+                return Run::done(count);
+            };
+            let progress = self.put(first + count, request.key, target.hash, value, None, replies);
+            if progress != Progress::Done {
+                return Run { count, progress };
+            }
+        }
+        Run::done(requests.len())
     }
 
     /// Executes the deletes at the start of these requests.
     #[inline(never)]
     fn delete_run(&mut self, requests: &[Request<'_>], targets: &[Target], first: usize, replies: &mut Replies) -> Run {
-        execute_alike(requests, targets, |count, request, target| {
-            let Operation::Delete = request.operation else { return None };
-            Some(self.delete(first + count, request.key, target.hash, replies))
-        })
+        for (count, (request, target)) in requests.iter().zip(targets).enumerate() {
+            let Operation::Delete = request.operation else { return Run::done(count) };
+            self.delete(first + count, request.key, target.hash, replies);
+        }
+        Run::done(requests.len())
     }
 
     /// Executes the first of these operations, and those after it that are less frequent ones too.
@@ -82,14 +75,18 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         first: usize,
         replies: &mut Replies,
     ) -> Run {
-        execute_alike(requests, targets, |count, request, target| {
+        for (count, (request, target)) in requests.iter().zip(targets).enumerate() {
             if let Operation::Get | Operation::Put { .. } | Operation::Delete = request.operation
                 && count > 0
             {
-                return None;
+                return Run::done(count);
             }
-            Some(self.execute_other(first + count, request, target.hash, replies))
-        })
+            let progress = self.execute_other(first + count, request, target.hash, replies);
+            if progress != Progress::Done {
+                return Run { count, progress };
+            }
+        }
+        Run::done(requests.len())
     }
 
     /// Executes the first of these commands, which are valid, and those after it that are alike, if it is a frequent one.
@@ -125,10 +122,16 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         first: usize,
         replies: &mut Replies,
     ) -> Run {
-        execute_alike(requests, targets, |count, request, target| {
-            let ItemRequest { key, cas: None, command: ItemCommand::ReadValue } = request else { return None };
-            Some(self.read_value(first + count, key, target, replies))
-        })
+        for (count, (request, target)) in requests.iter().zip(targets).enumerate() {
+            let ItemRequest { key, cas: None, command: ItemCommand::ReadValue } = request else {
+                return Run::done(count);
+            };
+            let progress = self.read_value(first + count, key, target, replies);
+            if progress != Progress::Done {
+                return Run { count, progress };
+            }
+        }
+        Run::done(requests.len())
     }
 
     /// Executes the puts without a condition at the start of these commands, up to one that has expired.
@@ -140,12 +143,18 @@ impl<'a, L: ResidentLines> Execution<'a, L> {
         first: usize,
         replies: &mut Replies,
     ) -> Run {
-        execute_alike(requests, targets, |count, request, target| {
-            let ItemRequest { key, cas: None, command: ItemCommand::Put(put) } = request else { return None };
+        for (count, (request, target)) in requests.iter().zip(targets).enumerate() {
+            let ItemRequest { key, cas: None, command: ItemCommand::Put(put) } = request else {
+                return Run::done(count);
+            };
             if put.mode != ItemPutMode::Always || self.has_passed(put.expiry.apply(None)) {
-                return None;
+                return Run::done(count);
             }
-            Some(self.put_item(first + count, key, target.hash, put, replies))
-        })
+            let progress = self.put_item(first + count, key, target.hash, put, replies);
+            if progress != Progress::Done {
+                return Run { count, progress };
+            }
+        }
+        Run::done(requests.len())
     }
 }
