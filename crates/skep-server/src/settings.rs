@@ -182,6 +182,9 @@ impl ServerSettings {
         if self.memcached.or(self.memcached_udp).is_some() && cache_memory == 0 {
             return Err(StartError::MemcachedWithoutCache);
         }
+        if self.cache_kv_size.is_some() && cache_memory == 0 {
+            return Err(StartError::CacheSizeWithoutCache);
+        }
         if let Some(address) = self.memcached_udp.filter(|address| !address.ip().is_loopback()) {
             return Err(StartError::MemcachedUdp(address));
         }

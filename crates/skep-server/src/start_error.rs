@@ -68,6 +68,9 @@ pub enum StartError {
     /// Clients of memcached, and no cache for them.
     #[error("a memcached port needs a cache: choose a cache memory, such as --cache-memory 1GiB, or no memcached port")]
     MemcachedWithoutCache,
+    /// A size of the cache's pairs, and no cache for them.
+    #[error("an average size of the cache's pairs needs a cache: choose a cache memory, such as --cache-memory 1GiB")]
+    CacheSizeWithoutCache,
     /// A UDP port for clients of memcached on other machines.
     #[error(
         "UDP for clients of memcached at {0}: it serves only this machine, because the address of a datagram can be forged: \

@@ -127,6 +127,41 @@ fn the_memory_of_expired_keys_comes_back_in_bounded_steps() {
 }
 
 #[test]
+fn a_flush_sets_no_count_back() {
+    for settings in [Settings::growing(4 << 20, 7), Settings::for_kv_size(4 << 20, 40, 7)] {
+        let mut processor = Processor::new(&settings).unwrap();
+        let mut replies = Replies::with_budget(1 << 20);
+        let counts = |processor: &Processor| {
+            let statistics = processor.statistics();
+            [statistics.expired, statistics.operations, statistics.hits, statistics.misses]
+        };
+        let mut before = [0; 4];
+        for round in 1..=3 {
+            for number in 0..1000u64 {
+                let key = number.to_le_bytes();
+                let requests =
+                    [set(b"value", at(round * 1000)), Operation::Get].map(|operation| Request { key: &key, operation });
+                processor.execute(&requests, &mut replies);
+                processor.execute(&[Request { key: b"missing", operation: Operation::Get }], &mut replies);
+            }
+            processor.set_now(round * 1000);
+            while processor.is_reclaim_due() {
+                processor.reclaim();
+            }
+            let counted = counts(&processor);
+            assert!(
+                counted.iter().zip(before).all(|(after, before)| *after == before + 1000 || *after == before + 3000)
+            );
+            processor.flush();
+            assert_eq!(counts(&processor), counted);
+            while processor.flush_step() {}
+            assert_eq!(counts(&processor), counted);
+            before = counted;
+        }
+    }
+}
+
+#[test]
 fn a_pass_that_finds_little_is_followed_by_a_pause() {
     let settings = Settings::for_kv_size(1 << 20, 40, 7);
     let mut processor = Processor::new(&settings).unwrap();

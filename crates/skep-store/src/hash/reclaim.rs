@@ -90,6 +90,12 @@ impl Reclaim {
         self.removed_in_all
     }
 
+    /// Forgets the pass, and the pause after it, but not what all passes have removed.
+    pub(crate) fn forget_pass(&mut self) {
+        let (slabs, removed_in_all) = (std::mem::take(&mut self.slabs), self.removed_in_all);
+        *self = Reclaim { removed_in_all, slabs, ..Reclaim::default() };
+    }
+
     /// Ends the pause after a pass.
     pub(crate) fn end_pause(&mut self) {
         self.not_before = 0;
@@ -122,9 +128,8 @@ impl<M: Memory> HashTable<M> {
             return 0;
         }
         if !reclaim.is_running {
-            let slabs = std::mem::take(&mut reclaim.slabs);
-            let (is_urgent, removed_in_all) = (self.wants_reclaim(), reclaim.removed_in_all);
-            *reclaim = Reclaim { is_running: true, begun: now, is_urgent, removed_in_all, slabs, ..Reclaim::default() };
+            reclaim.forget_pass();
+            (reclaim.is_running, reclaim.begun, reclaim.is_urgent) = (true, now, self.wants_reclaim());
             // Expiries that are written from now on are noted again.
             self.forget_earliest_expiry();
             self.forget_want();

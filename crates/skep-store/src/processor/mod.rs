@@ -314,7 +314,7 @@ impl<M: Memory> Processor<M> {
     /// Removes all keys: operations after it find none. The memory is cleared in steps, see [`Processor::flush_step`], and is
     /// available at once.
     pub fn flush(&mut self) {
-        self.reclaim = Reclaim::default();
+        self.reclaim.forget_pass();
         self.table.flush();
     }
 

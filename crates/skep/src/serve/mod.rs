@@ -208,6 +208,7 @@ fn failure_of(error: &StartError, settings: &ServerSettings) -> Failure {
         | Error::ConnectionMemory { .. }
         | Error::Connections
         | Error::MemcachedWithoutCache
+        | Error::CacheSizeWithoutCache
         | Error::MemcachedValue(_)
         | Error::MemcachedUdp(_)
         | Error::ShardPorts { .. }
@@ -290,6 +291,9 @@ fn explain(error: &StartError, settings: &ServerSettings) -> String {
         StartError::MemcachedWithoutCache => {
             let flag = flag_of(if settings.memcached.is_some() { "memcached" } else { "memcached UDP" });
             format!("{flag} needs a cache: add --cache-memory SIZE, such as --cache-memory 1GiB")
+        }
+        StartError::CacheSizeWithoutCache => {
+            "--cache-kv-size needs a cache: add --cache-memory SIZE, such as --cache-memory 1GiB".to_owned()
         }
         StartError::DataDirectory(error) => match &settings.data_dir {
             Some(path) => format!("--data-dir {}: {}", path.display(), reason(error)),

@@ -323,6 +323,7 @@ fn settings_that_contradict_each_other_are_refused_as_usage() {
     for (flags, code, part) in [
         (&["--memcached", "127.0.0.1:0"][..], 2, "--memcached needs a cache"),
         (&["--memcached-udp", "127.0.0.1:0"], 2, "--memcached-udp needs a cache"),
+        (&["--cache-kv-size", "16"], 2, "--cache-kv-size needs a cache: add --cache-memory SIZE"),
         (&["--memcached-udp", "192.0.2.1:0", "--cache-memory", "8MiB"], 2, "it serves only this machine"),
         (&["--memcached-value-max", "2MiB"], 2, "`2MiB` is not the size of a value"),
         (&["--memcached-value-max", "0"], 2, "1B to 1MiB, such as 64KiB"),
