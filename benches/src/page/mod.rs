@@ -36,9 +36,9 @@ const HEAD: &str = "\
 Every figure was measured and saved by a command of this repository. `just plots` writes the pages
 from the saved results. A figure is a median of several rounds with its spread, ± half of (upper
 quartile − lower quartile) / median. With a spread above ±12.5% it is noisy: it is marked, and no
-goal is judged by it. Some older results show `noisy` instead of a number. M/s are million operations
-a second. All sides of a comparison were measured in turn, each after a
-warm-up; ratios are calculated round by round.
+goal is judged by it. Some older results show `noisy` instead of a number. M/s are million
+operations a second. All sides of a comparison were measured in turn, each after a warm-up; ratios
+are calculated round by round.
 ";
 
 const BUILD: &str = "\

@@ -13,8 +13,9 @@ use skep_measure::{Figure, Progress, Rounds, Row as Measurement};
 
 use super::child::{Server, Setting};
 use super::client::{Client, Source};
+use super::conditions::Conditions;
 use super::measure::{LOAD_DEPTH, Load, Sample, figures, load, measure};
-use super::plan::{Conditions, Plan};
+use super::plan::Plan;
 use super::rows::{Ratio, Row};
 use super::template::{Protocol, Template, Verb};
 use crate::figures::{cell, millions, ratio_cell};

@@ -19,6 +19,7 @@
 mod child;
 mod client;
 mod commands;
+mod conditions;
 mod defaults;
 mod echo;
 mod measure;
@@ -34,13 +35,14 @@ mod template;
 
 pub(crate) use child::{Server, Setting, free_udp_address, skep_addresses};
 pub(crate) use client::{Client, Source};
+pub use conditions::Conditions;
 pub use defaults::DefaultRow;
 pub use echo::serve as serve_echo;
 pub(crate) use measure::{Load, Sample, load, measure};
 pub use memcached::{MemcachedReport, compare_memcached};
 pub use operation::measure_operation;
+pub use plan::Plan;
 pub(crate) use plan::ROUNDS;
-pub use plan::{Conditions, Plan};
 pub use redis_benchmark::BenchmarkRow;
 pub use report::Report;
 pub use rows::Row;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use skep_measure::Effort;
 
-use super::child::Setting;
 use crate::program::number;
 
 /// Rounds for each case.
@@ -32,37 +31,6 @@ pub struct Plan {
     /// The program skep.
     #[arg(long, default_value = "target/release/skep")]
     pub skep: PathBuf,
-}
-
-/// The conditions of a comparison, as its result records them.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub struct Conditions {
-    /// Pairs in every server.
-    pub keys: u64,
-    /// Requests in a batch, for the figures that compare all servers at one depth.
-    pub depth: usize,
-    /// Connections of the client.
-    pub connections: usize,
-    /// Seconds for a case, all its rounds together.
-    pub seconds: f64,
-    /// Rounds for each case.
-    pub rounds: usize,
-    /// The core of the servers and that of the client.
-    pub cores: [usize; 2],
-}
-
-impl Conditions {
-    /// Returns the conditions of a comparison with this plan.
-    pub(super) fn new(plan: &Plan, setting: &Setting) -> Self {
-        Conditions {
-            keys: plan.keys,
-            depth: plan.depth,
-            connections: plan.connections,
-            seconds: plan.seconds,
-            rounds: ROUNDS,
-            cores: [setting.server_cores[0], setting.client_cores[0]],
-        }
-    }
 }
 
 impl Plan {

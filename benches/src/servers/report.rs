@@ -2,8 +2,8 @@
 
 use skep_measure::Figure;
 
+use super::conditions::Conditions;
 use super::defaults::DefaultRow;
-use super::plan::Conditions;
 use super::redis_benchmark::BenchmarkRow;
 use super::rows::{DepthFigures, Ratio, Row};
 use super::template::Verb;

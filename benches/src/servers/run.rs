@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use skep_measure::{Progress, Rounds, Row as Measurement};
 
 use super::child::Setting;
+use super::conditions::Conditions;
 use super::measure::{Load, figures, load, measure};
-use super::plan::{Conditions, Plan};
+use super::plan::Plan;
 use super::redis_benchmark::{self, BenchmarkRow, Settings};
 use super::report::Report;
 use super::rows::{DEPTHS, Row};
