@@ -167,8 +167,8 @@ impl<M: Memory> HashTable<M> {
         true
     }
 
-    /// Removes the entry at these slots of a resident bucket, and the next bucket if its entries fit into this one, or this one
-    /// if it is empty and the last of several.
+    /// Removes the entry at these slots of a resident bucket. Frees the next bucket if its entries fit into this one. Frees this
+    /// one if it is an overflow bucket, empty and the last of its chain.
     #[inline(always)]
     fn remove_resident(
         &self,
